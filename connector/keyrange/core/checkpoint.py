@@ -1,0 +1,129 @@
+"""The offset that Spark stores: positions per partition, and what keyrange must know besides.
+
+The JSON is the JVM connector's, `{"topic": {"0": 23}}` with the next offset to read, plus one key
+that no topic can have. Under `@keyrange` stand the version of this format, the topics' ids (a
+recreated topic has another), the leader epochs, and the initial positions: Spark does not store
+what `initialOffset` answered, so the first end that follows carries the start of every partition
+that began in it, and a replay of that batch reads the same range.
+
+The text must be the same for the same state, because Spark compares offsets as text: keys are
+sorted, and nothing in it changes unless a position moves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from keyrange.core.offsets import EARLIEST, OFFSET_MAX, TopicPartition
+from keyrange.errors import KeyrangeError, error
+
+RESERVED: Final = "@keyrange"
+VERSION: Final = 1
+
+_TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
+_PARTITION_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Positions and their companions.
+
+    `initial` holds the start of the partitions that no earlier offset has a position for.
+    `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet.
+    """
+
+    positions: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    initial: Mapping[TopicPartition, int] = field(default_factory=dict)
+    fresh: bool = False
+
+    def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
+        """Where a batch from `start` to this checkpoint begins to read a partition."""
+        if partition in self.initial:
+            return self.initial[partition]
+        return start.positions.get(partition)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that Spark writes, with its keys in order."""
+        extra: dict[str, Any] = {"version": VERSION}
+        if self.fresh:
+            extra["fresh"] = True
+        if self.initial:
+            extra["initial"] = _nest(self.initial)
+        if self.leader_epochs:
+            extra["leaderEpochs"] = _nest(self.leader_epochs)
+        if self.topic_ids:
+            extra["topicIds"] = dict(sorted(self.topic_ids.items()))
+        return {RESERVED: extra, **_nest(self.positions)}
+
+
+def read_checkpoint(document: Any) -> Checkpoint:
+    """A checkpoint from Spark's JSON: keyrange's own, or one that the JVM connector wrote.
+
+    Raises InvalidError: INVALID_OFFSETS where the form is wrong, UNSUPPORTED_CHECKPOINT where a
+    newer keyrange wrote it.
+    """
+    if not isinstance(document, dict):
+        raise _invalid("it is not a JSON object")
+    extra = document.get(RESERVED, {"version": VERSION})
+    version = extra.get("version") if isinstance(extra, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise _invalid(f"'{RESERVED}' holds no version")
+    if version > VERSION:
+        raise error(
+            "UNSUPPORTED_CHECKPOINT",
+            f"the offset has format version {version}, known is up to {VERSION}",
+        )
+    topic_ids = extra.get("topicIds", {})
+    if not isinstance(topic_ids, dict) or not all(isinstance(i, str) for i in topic_ids.values()):
+        raise _invalid("'topicIds' is not an object of strings")
+    return Checkpoint(
+        positions=read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0),
+        topic_ids=topic_ids,
+        leader_epochs=read_positions(extra.get("leaderEpochs", {}), least=-1),
+        initial=read_positions(extra.get("initial", {}), least=0),
+        fresh=extra.get("fresh") is True,
+    )
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka would let a topic be named so."""
+    return bool(_TOPIC_NAME.match(text)) and text not in (".", "..")
+
+
+def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition, int]:
+    """`{"topic": {"0": 23}}` as positions; numbers below `least` are refused."""
+    if not isinstance(document, dict):
+        raise _invalid("it is not a JSON object")
+    positions: dict[TopicPartition, int] = {}
+    for topic, partitions in document.items():
+        if not isinstance(topic, str) or not is_topic_name(topic):
+            raise _invalid(f"{topic!r} cannot be the name of a topic")
+        if not isinstance(partitions, dict):
+            raise _invalid(f"topic {topic} has no object of partitions")
+        for number, offset in partitions.items():
+            if not (isinstance(number, str) and number.isascii() and number.isdigit()):
+                raise _invalid(f"{number!r} is not a partition of topic {topic}")
+            if len(number) > 10 or int(number) > _PARTITION_MAX or number != str(int(number)):
+                raise _invalid(f"{number} is not a partition of topic {topic}")
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise _invalid(f"the offset of {topic}-{number} is not a whole number")
+            if not least <= offset <= OFFSET_MAX:
+                raise _invalid(f"the offset of {topic}-{number} is {offset}")
+            positions[TopicPartition(topic, int(number))] = offset
+    return positions
+
+
+def _nest(flat: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for partition in sorted(flat):
+        nested.setdefault(partition.topic, {})[str(partition.partition)] = flat[partition]
+    return nested
+
+
+def _invalid(why: str) -> KeyrangeError:
+    return error("INVALID_OFFSETS", f"the offsets cannot be read: {why}")

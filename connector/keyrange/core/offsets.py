@@ -1,0 +1,51 @@
+"""Topic-partitions, half-open offset ranges, and positions: where a reader stands per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+OFFSET_MAX: Final = 2**63 - 1
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+# The next offset to read, per partition.
+Positions = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The offsets from `from_offset` up to but not including `until_offset`."""
+
+    from_offset: int
+    until_offset: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets the range spans, which may be more than the records in it."""
+        return max(self.until_offset - self.from_offset, 0)
+
+    def __str__(self) -> str:
+        return f"[{self.from_offset}, {self.until_offset})"
+
+
+def pending(start: Positions, end: Positions) -> dict[TopicPartition, OffsetRange]:
+    """The ranges between two positions that hold at least one offset, in order of partition."""
+    ranges = {
+        partition: OffsetRange(start[partition], end[partition])
+        for partition in sorted(end)
+        if partition in start
+    }
+    return {partition: span for partition, span in ranges.items() if span.size}

@@ -1,0 +1,96 @@
+"""What one batch reads, cut into splits and dealt out to tasks.
+
+A split is a run of offsets of one partition that one task reads in order. Large partitions may be
+cut into several splits (`minPartitions`); small ones share a task, because every further Python
+task costs a batch 20 to 50 ms (ARCHITECTURE.md).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from keyrange.core.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A run of offsets of one partition, and about how many bytes of log it is."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+    bytes_estimate: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def plan_splits(
+    ranges: Mapping[TopicPartition, OffsetRange],
+    bytes_per_offset: Mapping[TopicPartition, float],
+    min_partitions: int | None,
+) -> list[Split]:
+    """Cut ranges so that there are about `min_partitions` splits, as the JVM connector does.
+
+    Its arithmetic (KafkaOffsetRangeCalculator): ranges whose share rounds to one stay whole, the
+    others get their share of what is left; pieces by whole division, the last takes the remainder.
+    """
+    ranges = {partition: span for partition, span in ranges.items() if span.size}
+    pieces = dict.fromkeys(ranges, 1)
+    if min_partitions is not None and min_partitions > len(ranges):
+        total = sum(span.size for span in ranges.values())
+        large = {
+            partition: span.size
+            for partition, span in ranges.items()
+            if _round_half_up(span.size / total * min_partitions) > 1
+        }
+        left = max(min_partitions - (len(ranges) - len(large)), 1)
+        large_total = sum(large.values())
+        for partition, size in large.items():
+            pieces[partition] = max(_round_half_up(size / large_total * left), 1)
+    return [
+        Split(*partition, piece.from_offset, piece.until_offset, round(piece.size * weight))
+        for partition, span in sorted(ranges.items())
+        for weight in (bytes_per_offset[partition],)
+        for piece in cut(span, pieces[partition])
+    ]
+
+
+def cut(span: OffsetRange, pieces: int) -> list[OffsetRange]:
+    """Cut a range into at most `pieces` non-empty ranges that follow one another."""
+    pieces = max(min(pieces, span.size), 1)
+    bounds = [span.from_offset + span.size * index // pieces for index in range(pieces + 1)]
+    return [OffsetRange(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+def _round_half_up(number: float) -> int:
+    """Java's Math.round for positive numbers; Python's rounds halves to even."""
+    return int(number + 0.5)
+
+
+def deal(splits: Sequence[Split], bytes_per_task: int, tasks_min: int) -> list[tuple[Split, ...]]:
+    """Deal splits out to as few tasks as pay: about `bytes_per_task` each, at least `tasks_min`.
+
+    The largest split goes first, each to the task with the least bytes so far, so that tasks end at
+    about the same time. Within a task splits are in order of partition and offset. `bytes_per_task`
+    0 gives every split a task of its own.
+    """
+    if not splits:
+        return []
+    total = sum(split.bytes_estimate for split in splits)
+    wanted = len(splits) if bytes_per_task == 0 else -(-total // bytes_per_task)
+    count = min(max(wanted, tasks_min, 1), len(splits))
+    loads = [(0, index) for index in range(count)]
+    tasks: list[list[Split]] = [[] for _ in range(count)]
+    for split in sorted(splits, key=lambda split: -split.bytes_estimate):
+        load, index = heapq.heappop(loads)
+        tasks[index].append(split)
+        # A split of no bytes still takes a place, so that empty tasks fill first.
+        heapq.heappush(loads, (load + max(split.bytes_estimate, 1), index))
+    key = lambda split: (split.topic, split.partition, split.from_offset)  # noqa: E731
+    return [tuple(sorted(task, key=key)) for task in tasks]

@@ -1,0 +1,275 @@
+"""The error catalogue: every way in which keyrange refuses or fails, in one table.
+
+Rule of this file: an error that a user can see has a condition here. The condition's name is part
+of the text, because a Spark worker hands only the text of an exception to the JVM; names that
+Spark's Kafka connector or Kafka itself publish are kept as they are (`KAFKA_DATA_LOSS.*`,
+`UNKNOWN_TOPIC_OR_PARTITION`). Messages never hold secrets or payloads.
+
+    KeyrangeError
+    ├── InvalidError       the caller must change something: options, checkpoint, environment
+    ├── UnavailableError   the cluster could not be reached or did not answer; trying again may help
+    ├── DeniedError        authentication or authorisation failed; trying again does not help
+    ├── DataLossError      records that were asked for are not in Kafka any more
+    └── CorruptError       bytes came that are not what Kafka writes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Kind(Enum):
+    """What the operator does about it."""
+
+    INVALID = "invalid"
+    UNAVAILABLE = "unavailable"
+    DENIED = "denied"
+    DATA_LOSS = "data loss"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One row of the catalogue.
+
+    `retriable` says whether the same call may succeed later with nothing changed by a person.
+    """
+
+    name: str
+    kind: Kind
+    retriable: bool
+    remedy: str
+
+
+_FAIL_ON_DATA_LOSS = (
+    "check the topic's retention and whether it was recreated; to read on from what is left, "
+    "restart with failOnDataLoss=false"
+)
+
+CATALOGUE: dict[str, Condition] = {
+    condition.name: condition
+    for condition in (
+        Condition("INVALID_OPTIONS", Kind.INVALID, False, "correct the named options"),
+        Condition(
+            "INVALID_SCHEMA",
+            Kind.INVALID,
+            False,
+            "leave .schema(...) out: the source has a fixed schema",
+        ),
+        Condition(
+            "INVALID_OFFSETS",
+            Kind.INVALID,
+            False,
+            'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
+        ),
+        Condition(
+            "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            Kind.INVALID,
+            False,
+            "name every partition of the subscribed topics and no other; -1 is latest, -2 earliest",
+        ),
+        Condition(
+            "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+            Kind.INVALID,
+            False,
+            "correct startingOffsets or endingOffsets",
+        ),
+        Condition(
+            "UNSUPPORTED_CHECKPOINT",
+            Kind.INVALID,
+            False,
+            "read the checkpoint with the keyrange version that wrote it, or a newer one",
+        ),
+        Condition(
+            "INVALID_CHECKPOINT_PATH",
+            Kind.INVALID,
+            False,
+            "name the checkpointLocation of a query that has planned at least one batch",
+        ),
+        Condition(
+            "UNSUPPORTED_BROKER",
+            Kind.INVALID,
+            False,
+            "keyrange needs Kafka 2.3 or newer on every broker",
+        ),
+        Condition(
+            "JAVA_NOT_FOUND", Kind.INVALID, False, "install Java 17 or newer, or set JAVA_HOME"
+        ),
+        Condition(
+            "PYSPARK_NOT_FOUND",
+            Kind.INVALID,
+            False,
+            "install pyspark beside keyrange, or set SPARK_HOME",
+        ),
+        Condition(
+            "JARS_NOT_RESOLVED",
+            Kind.UNAVAILABLE,
+            True,
+            "check that a Maven repository can be reached; Ivy's own log is named above",
+        ),
+        Condition(
+            "BROKER_NOT_STARTED",
+            Kind.UNAVAILABLE,
+            True,
+            "read the end of the broker's log, named above",
+        ),
+        Condition(
+            "BROKER_UNREACHABLE",
+            Kind.UNAVAILABLE,
+            True,
+            "check kafka.bootstrap.servers, the brokers' advertised listeners, and the network",
+        ),
+        Condition(
+            "TLS_FAILED",
+            Kind.DENIED,
+            False,
+            "check kafka.security.protocol against the listener, and the certificates",
+        ),
+        Condition(
+            "SASL_AUTHENTICATION_FAILED",
+            Kind.DENIED,
+            False,
+            "check kafka.sasl.mechanism, user name and password",
+        ),
+        Condition(
+            "AUTHORIZATION_FAILED",
+            Kind.DENIED,
+            False,
+            "grant the principal READ and DESCRIBE on the topic",
+        ),
+        Condition(
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            Kind.INVALID,
+            False,
+            "create the topic, or correct option 'subscribe'",
+        ),
+        Condition(
+            "REQUEST_TIMED_OUT",
+            Kind.UNAVAILABLE,
+            True,
+            "look at the broker's health and load; kafka.request.timeout.ms sets how long to wait",
+        ),
+        Condition(
+            "BROKER_ERROR",
+            Kind.UNAVAILABLE,
+            True,
+            "look the named Kafka error up; the broker's log says more",
+        ),
+        Condition(
+            "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+            Kind.DATA_LOSS,
+            False,
+            _FAIL_ON_DATA_LOSS,
+        ),
+        Condition("KAFKA_DATA_LOSS.PARTITIONS_DELETED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS),
+        Condition(
+            "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS
+        ),
+        Condition("KAFKA_DATA_LOSS.TOPIC_RECREATED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS),
+        Condition(
+            "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+            Kind.DATA_LOSS,
+            False,
+            _FAIL_ON_DATA_LOSS,
+        ),
+        Condition(
+            "KAFKA_MALFORMED_RECORD_TIMESTAMP",
+            Kind.CORRUPT,
+            False,
+            "the producer wrote a timestamp that is not in milliseconds; correct the producer",
+        ),
+        Condition(
+            "CORRUPT_BATCH",
+            Kind.CORRUPT,
+            False,
+            "read the same offsets from another replica; if it stays, the log itself is damaged",
+        ),
+        Condition(
+            "CORRUPT_FRAME",
+            Kind.CORRUPT,
+            True,
+            "check that the address belongs to a Kafka broker and that no proxy cuts the stream",
+        ),
+        Condition(
+            "UNSUPPORTED_BATCH_VERSION",
+            Kind.CORRUPT,
+            False,
+            "the topic holds batches of message format v0 or v1; rewrite it with a broker of 0.11 "
+            "or newer, or start behind them",
+        ),
+        Condition(
+            "UNSUPPORTED_COMPRESSION",
+            Kind.CORRUPT,
+            False,
+            "keyrange reads gzip, snappy, lz4 and zstd",
+        ),
+        Condition(
+            "BATCH_TOO_LARGE",
+            Kind.INVALID,
+            False,
+            "raise option maxRecordBatchBytes if such batches are meant to be",
+        ),
+    )
+}
+
+
+class KeyrangeError(Exception):
+    """An error of the catalogue.
+
+    Raised through `error()`; `str()` reads `[CONDITION] message. To mend it: remedy.`
+    """
+
+    def __init__(self, condition: str, message: str) -> None:
+        self.condition = CATALOGUE[condition]
+        self.message = message
+        super().__init__(condition, message)
+
+    def __str__(self) -> str:
+        return f"[{self.condition.name}] {self.message}. To mend it: {self.condition.remedy}."
+
+    @property
+    def retriable(self) -> bool:
+        return self.condition.retriable
+
+
+class InvalidError(KeyrangeError): ...
+
+
+class UnavailableError(KeyrangeError): ...
+
+
+class DeniedError(KeyrangeError): ...
+
+
+class DataLossError(KeyrangeError): ...
+
+
+class CorruptError(KeyrangeError): ...
+
+
+_TYPES: dict[Kind, type[KeyrangeError]] = {
+    Kind.INVALID: InvalidError,
+    Kind.UNAVAILABLE: UnavailableError,
+    Kind.DENIED: DeniedError,
+    Kind.DATA_LOSS: DataLossError,
+    Kind.CORRUPT: CorruptError,
+}
+
+
+def error(condition: str, message: str, **context: Any) -> KeyrangeError:
+    """Make (not raise) the typed error of a condition.
+
+    `context` is appended to the message as `name=value`, in the order given, so that
+    topic-partition and offsets read the same everywhere.
+    """
+    kind = CATALOGUE[condition].kind
+    detail = ", ".join(f"{name}={value}" for name, value in context.items())
+    return _TYPES[kind](condition, f"{message} ({detail})" if detail else message)
+
+
+def invalid_options(violations: Sequence[str]) -> InvalidError:
+    """One error for all violations of the options, so that they are mended in one go."""
+    return InvalidError("INVALID_OPTIONS", "; ".join(violations))

@@ -1,0 +1,91 @@
+"""Small parsers for option values, and the list that collects everything that is wrong with them.
+
+A parser takes the option's text and returns its value or raises ValueError with a message that
+begins with "must", so that it reads on from the option's name. Messages never repeat the value of a
+secret: parsers of secrets do not fail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
+_WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
+
+
+class Violations:
+    """What is wrong with a set of options, all of it, in the order found."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def add(self, name: str, message: str) -> None:
+        self.messages.append(f"option '{name}' {message}")
+
+    @contextmanager
+    def collecting(self, name: str) -> Iterator[None]:
+        """Take a parser's ValueError as a violation of the option and go on."""
+        try:
+            yield
+        except ValueError as failure:
+            self.add(name, str(failure))
+
+
+def text(value: str) -> str:
+    return value
+
+
+def boolean(value: str) -> bool:
+    """true or false in any case, as Spark reads its own options."""
+    folded = value.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError(f"must be true or false, not '{value}'")
+    return folded == "true"
+
+
+def int_between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number with limits, both inclusive."""
+
+    def parse(value: str) -> int:
+        if not _WHOLE_NUMBER.match(value.strip()):
+            raise ValueError(f"must be a whole number, not '{value[:40]}'")
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError(f"must be between {least} and {most}, not {number}")
+        return number
+
+    return parse
+
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
+
+
+def size_between(least: int, most: int) -> Callable[[str], int]:
+    """Bytes, with an optional unit as Spark writes them: 512k, 8m, 1g (powers of 1,024)."""
+
+    def parse(value: str) -> int:
+        folded = value.strip().lower()
+        digits = folded.rstrip("kmgb")
+        unit = folded[len(digits) :]
+        if not _WHOLE_NUMBER.match(digits) or unit not in _UNITS:
+            raise ValueError(
+                f"must be a number of bytes such as 1048576, 512k or 8m, not '{value[:40]}'"
+            )
+        number = int(digits) * _UNITS[unit]
+        if not least <= number <= most:
+            raise ValueError(f"must be between {least} and {most} bytes, not {number}")
+        return number
+
+    return parse
+
+
+def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        folded = value.strip().upper() if upper else value.strip()
+        if folded not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not '{value}'")
+        return folded
+
+    return parse

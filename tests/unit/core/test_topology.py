@@ -1,0 +1,111 @@
+"""What became of the partitions: new, deleted, recreated, gone back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.core.checkpoint import Checkpoint
+from keyrange.core.offsets import OffsetRange, TopicPartition, pending
+from keyrange.core.topology import Findings, compare
+from keyrange.errors import DataLossError
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def conditions(findings: Findings) -> list[str]:
+    assert all(isinstance(loss, DataLossError) for loss in findings.losses)
+    return [loss.condition.name.removeprefix("KAFKA_DATA_LOSS.") for loss in findings.losses]
+
+
+def test_nothing_changed() -> None:
+    findings = compare(Checkpoint({A0: 5, A1: 0}), {A0: 9, A1: 0}, {}, ())
+    assert findings == Findings({A0: 5, A1: 0}, frozenset(), ())
+
+
+def test_a_new_partition_is_read_from_its_first_offset_on() -> None:
+    findings = compare(Checkpoint({A0: 5}), {A0: 5, A1: 8}, {A1: 0}, ())
+    assert findings == Findings({A0: 5, A1: 0}, frozenset(), ())
+
+
+def test_a_new_partition_that_does_not_start_at_zero_is_a_loss() -> None:
+    findings = compare(Checkpoint({A0: 5}), {A0: 5, A1: 8}, {A1: 3}, ())
+    assert findings.start == {A0: 5, A1: 3}
+    assert conditions(findings) == ["ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"]
+    assert "partition a-1 starts from 3" in findings.losses[0].message
+
+
+def test_deleted_partitions_are_one_loss_with_their_names() -> None:
+    findings = compare(Checkpoint({B0: 1, A1: 2, A0: 5}), {A0: 5}, {}, ())
+    assert findings.start == {A0: 5}
+    assert conditions(findings) == ["PARTITIONS_DELETED"]
+    assert "partitions a-1, b-0 are gone" in findings.losses[0].message
+
+
+def test_an_end_that_went_back_is_a_loss_and_the_new_start() -> None:
+    findings = compare(Checkpoint({A0: 10}), {A0: 7}, {}, ())
+    assert findings.start == {A0: 7}
+    assert findings.restarted == {A0}
+    assert conditions(findings) == ["PARTITION_OFFSET_CHANGED"]
+    assert "changed from 10 to 7" in findings.losses[0].message
+
+
+def test_a_recreated_topic_is_read_from_its_first_offset_on() -> None:
+    """The JVM connector skips what is below the old position: here nothing is."""
+    start = Checkpoint({A0: 10, B0: 1}, topic_ids={"a": "old"})
+    findings = compare(start, {A0: 30, A1: 3, B0: 1}, {A0: 0, A1: 0}, ["a"])
+    assert findings.start == {A0: 0, A1: 0, B0: 1}
+    assert findings.restarted == {A0, A1}
+    assert conditions(findings) == ["TOPIC_RECREATED"]
+    assert "topic a was deleted and created anew (was=old)" in findings.losses[0].message
+
+
+def test_a_topic_recreated_with_fewer_partitions_is_two_losses() -> None:
+    findings = compare(Checkpoint({A0: 10, A1: 4}), {A0: 3}, {A0: 0}, ["a"])
+    assert findings.start == {A0: 0}
+    assert conditions(findings) == ["TOPIC_RECREATED", "PARTITIONS_DELETED"]
+
+
+partitions = st.sampled_from([TopicPartition(topic, n) for topic in "ab" for n in range(3)])
+positions = st.dictionaries(partitions, st.integers(0, 20))
+
+
+@given(positions, positions, positions, st.sets(st.sampled_from("ab")))
+def test_nothing_is_skipped_or_read_twice_unless_a_loss_is_reported(
+    known: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    firsts: dict[TopicPartition, int],
+    recreated: set[str],
+) -> None:
+    findings = compare(Checkpoint(known), latest, firsts, recreated)
+    assert findings.start.keys() == latest.keys()
+    if not findings.losses:
+        assert known.keys() <= latest.keys()
+        assert not findings.restarted
+        for partition, begin in findings.start.items():
+            assert begin <= latest[partition]
+            assert begin == known.get(partition, 0)
+    for partition in findings.restarted:
+        assert partition.topic in recreated or known[partition] > latest[partition]
+    changed = {p for p in latest if p in known and findings.start[p] != known[p]}
+    assert changed <= findings.restarted
+
+
+@given(positions, positions)
+def test_pending_ranges_are_those_with_an_offset_in_order(
+    start: dict[TopicPartition, int], end: dict[TopicPartition, int]
+) -> None:
+    ranges = pending(start, end)
+    assert list(ranges) == sorted(ranges)
+    assert ranges == {
+        p: OffsetRange(start[p], end[p]) for p in end if p in start and start[p] < end[p]
+    }
+
+
+def test_ranges_and_partitions_read_as_people_write_them() -> None:
+    assert str(OffsetRange(3, 7)) == "[3, 7)"
+    assert OffsetRange(3, 7).size == 4
+    assert OffsetRange(7, 3).size == 0
+    assert str(TopicPartition("a-b", 3)) == "a-b-3"
+    assert sorted([TopicPartition("a", 10), TopicPartition("a", 9)])[0].partition == 9

@@ -1,0 +1,100 @@
+"""The small parsers: what they take, what they refuse, and that the text says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.parsing import Violations, boolean, int_between, one_of, size_between, text
+
+GIB = 2**30
+TAKEN = [
+    (boolean, "true", True),
+    (boolean, " FALSE ", False),
+    (int_between(-1, 5), " -1 ", -1),
+    (int_between(-1, 5), "5", 5),
+    (size_between(0, GIB), "0", 0),
+    (size_between(0, GIB), "7b", 7),
+    (size_between(0, GIB), "1k", 1024),
+    (size_between(0, GIB), "2KB", 2048),
+    (size_between(0, GIB), "3m", 3 << 20),
+    (size_between(0, GIB), " 3MB ", 3 << 20),
+    (size_between(0, GIB), "1g", GIB),
+    (size_between(0, GIB), "1Gb", GIB),
+    (one_of("a", "b"), " a ", "a"),
+    (one_of("A", upper=True), "a", "A"),
+    (text, " as it is ", " as it is "),
+]
+
+
+@pytest.mark.parametrize(("parse", "given", "expected"), TAKEN)
+def test_values_are_taken(parse: Callable[[str], object], given: str, expected: object) -> None:
+    assert parse(given) == expected
+    assert type(parse(given)) is type(expected)
+
+
+REFUSED = [
+    (boolean, "yes"),
+    (boolean, ""),
+    (boolean, "1"),
+    (int_between(1, 5), "0"),
+    (int_between(1, 5), "6"),
+    (int_between(1, 5), "1.0"),
+    (int_between(1, 5), "a"),
+    (int_between(1, 5), ""),
+    (int_between(1, 5), "9" * 5_000),
+    (size_between(1, GIB), "0"),
+    (size_between(1, GIB), "2g"),
+    (size_between(1, GIB), "-1"),
+    (size_between(1, GIB), "1.5m"),
+    (size_between(1, GIB), "1t"),
+    (size_between(1, GIB), "m"),
+    (size_between(1, GIB), "1kk"),
+    (size_between(1, GIB), "1 m m"),
+    (size_between(1, GIB), ""),
+    (one_of("a"), "A"),
+    (one_of("a"), ""),
+]
+
+
+@pytest.mark.parametrize(("parse", "given"), REFUSED)
+def test_values_are_refused_with_a_text_that_follows_the_options_name(
+    parse: Callable[[str], object], given: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^must be "):
+        parse(given)
+
+
+@given(st.text(max_size=12))
+def test_no_text_breaks_a_parser(value: str) -> None:
+    for parse in (boolean, int_between(0, 9), one_of("a")):
+        message = "must be "
+        try:
+            parse(value)
+        except ValueError as failure:
+            message = str(failure)
+        assert message.startswith("must be ")
+
+
+def test_violations_are_collected_in_the_order_found() -> None:
+    violations = Violations()
+    with violations.collecting("one"):
+        boolean("x")
+    with violations.collecting("two"):
+        boolean("true")
+    violations.add("three", "is wrong")
+    assert violations.messages == [
+        "option 'one' must be true or false, not 'x'",
+        "option 'three' is wrong",
+    ]
+
+
+def test_only_value_errors_are_collected() -> None:
+    violations = Violations()
+    with pytest.raises(KeyError), violations.collecting("one"):
+        raise KeyError("a bug")
+    assert violations.messages == []
