@@ -1,0 +1,171 @@
+"""Indexed records to Arrow: the columns of Spark's Kafka sources, exactly as Spark's schema asks.
+
+Columns, in this order, all nullable: key binary, value binary, topic string, partition int32,
+offset int64, timestamp timestamp[us, UTC], timestampType int32, and, where asked for, headers
+list<struct<key: string, value: binary>> (null, not empty, where a record has none). Spark compares
+types, order and nullability strictly (pyspark/sql/worker/plan_data_source_read.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.wire import kernels
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Records = np.ndarray[Any, Any]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]), nullable=True)
+)
+
+
+def arrow_schema(include_headers: bool) -> pa.Schema:
+    """The Arrow schema of every batch that is handed to Spark."""
+    fields = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("timestampType", pa.int32()),
+    ]
+    if include_headers:
+        fields.append(("headers", HEADERS))
+    return pa.schema(fields)
+
+
+@dataclass(slots=True)
+class _Constant:
+    """A column with one value in all rows, built once for the most rows seen and sliced."""
+
+    value: Any
+    type: pa.DataType
+    longest: pa.Array = field(default_factory=lambda: pa.array([]))
+
+    def of(self, rows: int) -> pa.Array:
+        if len(self.longest) < rows:
+            self.longest = pa.repeat(pa.scalar(self.value, self.type), rows)
+        return self.longest.slice(0, rows)
+
+
+def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
+    """A buffer of Arrow's own pool, which keeps freed memory: no page faults batch after batch."""
+    buffer = pa.allocate_buffer(max(count, 1) * np.dtype(dtype).itemsize)
+    return buffer, np.frombuffer(buffer, dtype, count if count else 0)
+
+
+def _valid_bitmap(rows: int) -> tuple[pa.Buffer, Bytes]:
+    buffer, bits = _allocate((rows + 7) // 8, np.uint8)
+    bits.fill(0xFF)
+    return buffer, bits
+
+
+def _utf8(strings: pa.Array) -> pa.Array:
+    """Kafka checks no text: what is not UTF-8 reads as Java's consumer reads it, with U+FFFD."""
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = strings.view(pa.binary()).to_pylist()
+        return pa.array([each.decode("utf-8", "replace") for each in raw], pa.string())
+    return strings
+
+
+class ColumnWriter:
+    """Makes Arrow batches of one topic-partition's records."""
+
+    def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
+        self.schema = arrow_schema(include_headers)
+        self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        self._include_headers = include_headers
+
+    def write(self, region: Bytes, records: Records, cursor: Any) -> pa.RecordBatch | None:
+        """One Arrow batch of the records that an index pass left in `records` and counted in
+        `cursor`.
+
+        Copies what it takes, so `region` and `records` may be reused. Returns None where a record's
+        headers are broken; `cursor["failed_offset"]` is then the record's.
+        """
+        rows = int(cursor["rows"])
+        columns = [
+            self._bytes(region, records, rows, True, int(cursor["key_bytes"])),
+            self._bytes(region, records, rows, False, int(cursor["value_bytes"])),
+            self._topic.of(rows),
+            self._partition.of(rows),
+            *self._numbers(records, rows),
+        ]
+        if self._include_headers:
+            headers = self._headers(region, records, rows, cursor)
+            if headers is None:
+                return None
+            columns.append(headers)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    @staticmethod
+    def _bytes(region: Bytes, records: Records, rows: int, key: bool, total: int) -> pa.Array:
+        ends_buffer, ends = _allocate(rows + 1, np.int32)
+        data_buffer, data = _allocate(total, np.uint8)
+        valid_buffer, valid = _valid_bitmap(rows)
+        nulls = kernels.gather_bytes(region, records, rows, key, ends, data, valid)
+        return pa.Array.from_buffers(
+            pa.binary(), rows, [valid_buffer if nulls else None, ends_buffer, data_buffer], nulls
+        )
+
+    @staticmethod
+    def _numbers(records: Records, rows: int) -> list[pa.Array]:
+        offsets_buffer, offsets = _allocate(rows, np.int64)
+        timestamps_buffer, timestamps = _allocate(rows, np.int64)
+        types_buffer, timestamp_types = _allocate(rows, np.int32)
+        kernels.gather_numbers(records, rows, offsets, timestamps, timestamp_types)
+        return [
+            pa.Array.from_buffers(pa.int64(), rows, [None, offsets_buffer], 0),
+            pa.Array.from_buffers(TIMESTAMP, rows, [None, timestamps_buffer], 0),
+            pa.Array.from_buffers(pa.int32(), rows, [None, types_buffer], 0),
+        ]
+
+    @staticmethod
+    def _headers(region: Bytes, records: Records, rows: int, cursor: Any) -> pa.Array | None:
+        total = int(cursor["header_count"])
+        places = np.empty((total, 4), np.int64)
+        key_total, value_total, broken = kernels.index_headers(region, records, rows, places)
+        if broken >= 0:
+            cursor["failed_offset"] = records[broken]["offset"]
+            return None
+        columns = []
+        for column, data_bytes, arrow_type in (
+            (0, key_total, pa.string()),
+            (2, value_total, pa.binary()),
+        ):
+            ends_buffer, ends = _allocate(total + 1, np.int32)
+            data_buffer, data = _allocate(data_bytes, np.uint8)
+            valid_buffer, valid = _valid_bitmap(total)
+            nulls = kernels.gather_header_bytes(region, places, total, column, ends, data, valid)
+            columns.append(
+                pa.Array.from_buffers(
+                    arrow_type,
+                    total,
+                    [valid_buffer if nulls else None, ends_buffer, data_buffer],
+                    nulls,
+                )
+            )
+        columns[0] = _utf8(columns[0])
+        structs = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
+        counts = records["header_count"][:rows]
+        list_ends = np.zeros(rows + 1, np.int32)
+        np.cumsum(counts, out=list_ends[1:])
+        present = np.packbits(counts > 0, bitorder="little")
+        nulls = int(rows - np.count_nonzero(counts))
+        return pa.Array.from_buffers(
+            HEADERS,
+            rows,
+            [pa.py_buffer(present.tobytes()) if nulls else None, pa.py_buffer(list_ends)],
+            nulls,
+            children=[structs],
+        )

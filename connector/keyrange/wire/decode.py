@@ -1,0 +1,180 @@
+"""One fetched chunk of a topic-partition to Arrow batches, in offset order, within a memory bound.
+
+The way: scan the batches (one compiled pass, CRC32C checked), then per run of batches that lie in
+one region (the chunk itself for uncompressed ones, the scratch region for decompressed ones) index
+the records and gather the columns. No Python object is made per record.
+
+Memory: the chunk (the caller's), one scratch region of about `batch_bytes` plus one decompressed
+batch, the index of `batch_rows` records, and one Arrow batch of about `batch_bytes` plus one
+record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.wire import batches, kernels
+from keyrange.wire.batches import AbortedTransaction
+from keyrange.wire.columns import ColumnWriter
+from keyrange.wire.compression import Bytes, Scratch
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings:
+    """Sizes of what is handed over. Rows and bytes are both limits of one Arrow batch.
+
+    `record_batch_bytes_max` is the most that one compressed record batch may become.
+    """
+
+    include_headers: bool = False
+    batch_rows: int = 32_768
+    batch_bytes: int = 4 * 1024 * 1024
+    record_batch_bytes_max: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one fetch brought for a topic-partition, in the reader's reused buffer.
+
+    `batches` is the scan of `data`; `next_offset` is where the next fetch has to start.
+    """
+
+    data: Bytes
+    batches: np.ndarray[Any, Any]
+    next_offset: int
+
+
+def scan_chunk(
+    data: Bytes,
+    topic: str,
+    partition: int,
+    from_offset: int,
+    aborted: Sequence[AbortedTransaction] = (),
+) -> Chunk:
+    """Scan what was fetched at `from_offset`, before anything of it is decoded.
+
+    Split from decoding so that the next request can leave as soon as its offset is known.
+    """
+    table = batches.scan(data, topic, partition, from_offset)
+    batches.leave_out_aborted(table, data, aborted, topic, partition)
+    next_offset = int(table[-1]["last_offset"]) + 1 if len(table) else from_offset
+    return Chunk(data, table, next_offset)
+
+
+class Workspace:
+    """The buffers of decoding, for one chunk at a time: kept from chunk to chunk."""
+
+    def __init__(self, settings: DecodeSettings) -> None:
+        self.scratch = Scratch(settings.record_batch_bytes_max)
+        self.records = np.empty(settings.batch_rows, kernels.RECORD)
+
+
+class Decoder:
+    """Decodes chunks of one topic-partition, in a workspace that others may use in between."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        settings: DecodeSettings,
+        workspace: Workspace | None = None,
+    ) -> None:
+        workspace = workspace or Workspace(settings)
+        self.schema = (writer := ColumnWriter(topic, partition, settings.include_headers)).schema
+        self._writer = writer
+        self._settings = settings
+        self._topic = topic
+        self._partition = partition
+        self._scratch = workspace.scratch
+        self._records = workspace.records
+
+    def decode(self, chunk: Chunk, from_offset: int, until_offset: int) -> Iterator[pa.RecordBatch]:
+        """The records of the chunk in [from_offset, until_offset), as batches of at least one row.
+
+        Raises CorruptError with the offset where a batch or record is damaged; no row of that batch
+        has been handed over then.
+        """
+        table = chunk.batches
+        wanted = table["keep"].astype(bool)
+        wanted &= (table["last_offset"] >= from_offset) & (table["base_offset"] < until_offset)
+        table = table[wanted]
+        compressed = (table["attributes"] & 7) != 0
+        start = 0
+        while start < len(table):
+            if compressed[start]:
+                end = self._decompress(chunk.data, table, start)
+                region = self._scratch.region
+            else:
+                rest = np.flatnonzero(compressed[start:])
+                end = start + int(rest[0]) if len(rest) else len(table)
+                region = chunk.data
+            yield from self._columns(region, table[start:end], from_offset, until_offset)
+            start = end
+
+    def _decompress(self, data: Bytes, table: Any, start: int) -> int:
+        """Fill the scratch region with batches from row `start` on; returns the row behind them."""
+        scratch = self._scratch
+        scratch.clear()
+        row = start
+        while row < len(table) and scratch.filled < self._settings.batch_bytes:
+            batch = table[row]
+            codec = int(batch["attributes"]) & 7
+            if codec == 0:
+                break
+            source = data[int(batch["records_at"]) : int(batch["records_end"])]
+            at = scratch.filled
+            count = scratch.append(codec, source, self._where(int(batch["base_offset"])))
+            if int(batch["count"]) > count // kernels.RECORD_BYTES_MIN:
+                raise self._fault(kernels.BAD_RECORD, int(batch["base_offset"]))
+            batch["records_at"] = at
+            batch["records_end"] = at + count
+            row += 1
+        return row
+
+    def _columns(
+        self, region: Bytes, table: Any, from_offset: int, until_offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        cursor = batches.new_cursor()
+        state = cursor[0]
+        while state["batch"] < len(table):
+            for name in ("rows", "key_bytes", "value_bytes", "header_count", "header_bytes"):
+                state[name] = 0
+            status = kernels.index_records(
+                region,
+                table,
+                len(table),
+                cursor,
+                self._records,
+                from_offset,
+                until_offset,
+                self._settings.batch_bytes,
+            )
+            if status != kernels.OK:
+                raise self._fault(status, int(state["failed_offset"]))
+            if state["rows"]:
+                batch = self._writer.write(region, self._records, state)
+                if batch is None:
+                    raise self._fault(kernels.BAD_RECORD, int(state["failed_offset"]))
+                yield batch
+
+    def _where(self, offset: int) -> dict[str, Any]:
+        return {"topic": self._topic, "partition": self._partition, "offset": offset}
+
+    def _fault(self, status: int, offset: int) -> KeyrangeError:
+        if status == kernels.BAD_TIMESTAMP:
+            return error(
+                "KAFKA_MALFORMED_RECORD_TIMESTAMP",
+                "the record's timestamp does not fit into microseconds",
+                **self._where(offset),
+            )
+        return error(
+            "CORRUPT_BATCH",
+            "a record contradicts its batch or its own length",
+            **self._where(offset),
+        )

@@ -1,0 +1,138 @@
+"""Decode logs gone wrong with every array between pages that cannot be touched.
+
+Numba checks no bounds. Here each array that the decoder reads or fills ends where a page without
+access begins, or begins where one ends: a kernel that goes one byte too far kills the process.
+
+Run as a program: SEED CASES, or `overread` and `overwrite`, which show that the guard bites.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError
+from keyrange.wire import batches, columns, compression, decode, kernels
+from unit.wire import mutations
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+# What is free, by pages: regions between two guards, reused so that the maps stay few.
+_free: dict[int, list[int]] = {}
+_taken: list[tuple[int, int]] = []
+_at_end = True
+
+
+def _region(pages: int) -> int:
+    """The address of `pages` pages with a page without access before and behind them."""
+    if not _free.setdefault(pages, []):
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        prot = mmap.PROT_READ | mmap.PROT_WRITE
+        base = _libc.mmap(None, (pages + 2) * PAGE, prot, private, -1, 0)
+        assert base not in (None, ctypes.c_void_p(-1).value)
+        for guard in (base, base + (pages + 1) * PAGE):
+            assert _libc.mprotect(guard, PAGE, 0) == 0
+        _free[pages].append(base + PAGE)
+    return _free[pages].pop()
+
+
+def empty(shape: Any, dtype: Any = float) -> np.ndarray[Any, Any]:
+    """As numpy's, between guards, filled with a pattern."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape))
+    size = count * dtype.itemsize
+    pages = max(-(-size // PAGE), 1)
+    address = _region(pages)
+    _taken.append((pages, address))
+    start = address + pages * PAGE - size if _at_end else address
+    raw = (ctypes.c_uint8 * size).from_address(start)
+    filled = np.frombuffer(raw, np.uint8, size)
+    filled.fill(0xA5)
+    return filled.view(dtype).reshape(shape)
+
+
+def zeros(shape: Any, dtype: Any = float) -> np.ndarray[Any, Any]:
+    made = empty(shape, dtype)
+    made.view(np.uint8).fill(0)
+    return made
+
+
+def guarded(data: bytes) -> np.ndarray[Any, Any]:
+    made = empty(len(data), np.uint8)
+    made[:] = np.frombuffer(data, np.uint8)
+    return made
+
+
+def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
+    made = empty(count, dtype)
+    return pa.py_buffer(made), made
+
+
+def put_guards() -> None:
+    """Let the modules of keyrange.wire allocate between guards."""
+    numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
+    numpy.empty, numpy.zeros = empty, zeros
+    for module in (batches, columns, compression, decode):
+        module.np = numpy
+    columns._allocate = _allocate
+
+
+def _release() -> None:
+    for pages, address in _taken:
+        _free[pages].append(address)
+    _taken.clear()
+
+
+def one_case(random: Random) -> None:
+    """One log gone wrong, or one that is right, decoded as a task would."""
+    global _at_end
+    _at_end = random.random() < 0.7
+    kind = random.choice(mutations.KINDS)
+    data = kind(random)
+    if random.random() < 0.1:
+        data = b"".join(map(mutations.encode_batch, mutations.log(random)))
+    low, high = random.choice((0, 0, 4)), random.choice((2**63 - 1, 2**63 - 1, 7))
+    sizes = decode.DecodeSettings(
+        random.random() < 0.8, random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
+    )
+    aborted = [batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
+    try:
+        chunk = decode.scan_chunk(guarded(data), "t", 0, low, aborted)
+        for batch in decode.Decoder("t", 0, sizes).decode(chunk, low, high):
+            batch.validate(full=True)
+    except KeyrangeError:
+        pass
+    finally:
+        _release()
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[0] == "overread":
+        kernels.crc32c(guarded(b"x" * 100), 0, 101)
+    elif arguments[0] == "overwrite":
+        records = empty(1, kernels.RECORD)
+        records.view(np.uint8).fill(0)
+        valid, ends = empty(1, np.uint8), empty(1, np.int32)
+        kernels.gather_bytes(guarded(b"x"), records, 1, True, ends, guarded(b""), valid)
+    else:
+        put_guards()
+        seed, cases = map(int, arguments)
+        for number in range(seed, seed + cases):
+            print(number, file=sys.stderr)
+            one_case(Random(number))
+        print("survived", cases)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
