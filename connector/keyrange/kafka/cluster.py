@@ -1,0 +1,307 @@
+"""One Kafka cluster as its client sees it: brokers, topics, leaders, and the ends of partitions.
+
+Requests to several brokers go out together and are answered together. What passes by itself (a
+leader that moves, a broker that restarts) is asked again until a deadline; what does not is raised
+at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from keyrange.client_options import ClientSettings
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
+from keyrange.kafka import protocol
+from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets
+
+_log = logging.getLogger(__name__)
+
+# The first contact of a query is judged soon: a wrong address or password should be named while
+# somebody is looking.
+FIRST_CONTACT_MS: Final = 8_000
+# Topics that were created a moment ago are not known to every broker yet.
+_MISSING_TOPIC_MS: Final = 3_000
+
+
+def _client_version() -> str:
+    try:
+        return version("keyrange")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Deadline:
+    """A point in time, and the pauses between tries before it."""
+
+    def __init__(self, timeout_ms: float, settings: ClientSettings) -> None:
+        self._at = time.monotonic() + timeout_ms / 1000
+        self._pause_ms = float(settings.retry_backoff_ms)
+        self._pause_max_ms = float(settings.retry_backoff_max_ms)
+
+    @property
+    def left_ms(self) -> float:
+        return (self._at - time.monotonic()) * 1000
+
+    @property
+    def passed(self) -> bool:
+        return self.left_ms <= 0
+
+    def pause(self) -> None:
+        """Wait a little, each time longer, with jitter; never past the deadline."""
+        pause_ms = min(self._pause_ms * random.uniform(0.8, 1.2), max(self.left_ms, 0))
+        self._pause_ms = min(2 * self._pause_ms, self._pause_max_ms)
+        time.sleep(pause_ms / 1000)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that is under way to one leader."""
+
+    connection: Connection
+    version: int
+    wanted: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Cluster:
+    """Connections to one cluster, made when needed and kept. Not for use by several threads."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._client_version = _client_version()
+        # Fetches are sent ahead of answers: they have connections of their own, so that a question
+        # in between neither waits for them nor costs them their connection.
+        self._connections: dict[tuple[str, int, bool], Connection] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._known_missing: set[str] = set()
+        self._contacted = False
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def connection(
+        self, host: str, port: int, timeout_ms: float | None = None, ahead: bool = False
+    ) -> Connection:
+        """A ready connection to an address; raises as `Connection.connect` does.
+
+        `ahead`: also one with unanswered requests, for a caller that takes the answers in their
+        order. ConnectionLost then says that those have to be answered first.
+        """
+        connection = self._connections.get((host, port, ahead))
+        if connection is not None and (connection.usable or (ahead and connection.fresh)):
+            return connection
+        if connection is not None and ahead and connection.busy:
+            raise ConnectionLost("the connection has to be authenticated again")
+        if connection is not None:
+            connection.close()
+        setup_ms = float(self.settings.socket_connection_setup_timeout_ms)
+        limit_ms = setup_ms if timeout_ms is None else max(min(setup_ms, timeout_ms), 1)
+        connection = Connection.connect(
+            host,
+            port,
+            self.settings,
+            self._client_version,
+            int(limit_ms) or 1,
+            proven=any(
+                before.proven
+                for before in map(self._connections.get, [(host, port, True), (host, port, False)])
+                if before is not None
+            ),
+        )
+        self._connections[host, port, ahead] = connection
+        return connection
+
+    def describe(
+        self,
+        topics: Iterable[str],
+        timeout_ms: float | None = None,
+        may_miss: Collection[str] = (),
+    ) -> ClusterView:
+        """Brokers, and the partitions of `topics` with their leaders.
+
+        Topics in `may_miss` are left out of the view where they do not exist. Raises
+        UNKNOWN_TOPIC_OR_PARTITION that names every other missing topic, AUTHORIZATION_FAILED,
+        UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names every address that was tried.
+        """
+        names = sorted(topics)
+        deadline = Deadline(self._patience_ms(timeout_ms), self.settings)
+        missing_deadline = Deadline(_MISSING_TOPIC_MS, self.settings)
+        while True:
+            answer = self._from_any_broker(lambda broker: _ask_metadata(broker, names), deadline)
+            view, missing, unready = read_metadata(answer)
+            self._brokers = dict(view.brokers)
+            if not missing and not unready:
+                self._known_missing.clear()
+                return view
+            if missing and (missing_deadline.passed or self._known_missing.issuperset(missing)):
+                self._known_missing = set(missing)
+                if unexpected := [name for name in missing if name not in may_miss]:
+                    raise error(
+                        "UNKNOWN_TOPIC_OR_PARTITION",
+                        f"the cluster has no topic named {', '.join(unexpected)}",
+                        bootstrap_servers=self._bootstrap_text(),
+                    )
+                if not unready:
+                    return view
+            if unready and deadline.passed:
+                raise error("BROKER_ERROR", f"partitions have no leader: {', '.join(unready)}")
+            (missing_deadline if missing else deadline).pause()
+
+    def list_offsets(
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Offset and leader epoch per partition; `wanted` says EARLIEST, LATEST or a timestamp in
+        ms.
+
+        Under read_committed the latest offset is the last stable one. A timestamp behind the last
+        record gives -1. Raises BROKER_ERROR that names the partitions without an answer.
+        """
+        level = (
+            protocol.isolation_level(self.settings) if isolation_level is None else isolation_level
+        )
+        deadline = Deadline(self._patience_ms(timeout_ms), self.settings)
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        left = dict(wanted)
+        while True:
+            failures = self._list_offsets_once(view, left, level, found, deadline)
+            left = {partition: left[partition] for partition in failures}
+            if not left:
+                self._contacted = True
+                return found
+            if deadline.passed:
+                raise _no_offsets(failures)
+            deadline.pause()
+            view = self.describe(sorted({p.topic for p in left}), max(deadline.left_ms, 1))
+
+    def _list_offsets_once(
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: int,
+        found: dict[TopicPartition, tuple[int, int]],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, str]:
+        """One round to all leaders; fills `found`, returns what failed in passing and why."""
+        failures: dict[TopicPartition, str] = {}
+        by_leader: dict[Broker, dict[TopicPartition, int]] = {}
+        for partition, timestamp in wanted.items():
+            leader = view.leader(partition)
+            if leader is None:
+                failures[partition] = "no leader"
+            else:
+                by_leader.setdefault(leader, {})[partition] = timestamp
+        asked: list[_Asked] = []
+        for leader, group in by_leader.items():
+            try:
+                asked.append(self._ask_offsets(leader, group, isolation_level, deadline))
+            except ConnectionLost as lost:
+                failures.update(dict.fromkeys(group, str(lost)))
+            except KeyrangeError as failure:
+                if not failure.retriable:
+                    raise
+                failures.update(dict.fromkeys(group, _UNREACHABLE + failure.message))
+        for each in asked:
+            try:
+                answer = each.connection.answer(protocol.LIST_OFFSETS, each.version)
+            except ConnectionLost as lost:
+                failures.update(dict.fromkeys(each.wanted, str(lost)))
+                continue
+            failures.update(read_offsets(answer, found))
+        return failures
+
+    def _ask_offsets(
+        self,
+        leader: Broker,
+        wanted: dict[TopicPartition, int],
+        isolation_level: int,
+        deadline: Deadline,
+    ) -> _Asked:
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for partition, timestamp in wanted.items():
+            by_topic.setdefault(partition.topic, []).append((partition.partition, timestamp))
+        request = protocol.list_offsets(by_topic, isolation_level, self.settings.request_timeout_ms)
+        connection = self.connection(leader.host, leader.port, deadline.left_ms)
+        return _Asked(connection, connection.ask(protocol.LIST_OFFSETS, request), wanted)
+
+    def _patience_ms(self, timeout_ms: float | None) -> float:
+        if timeout_ms is not None:
+            return timeout_ms
+        if self._contacted:
+            return float(self.settings.default_api_timeout_ms)
+        return float(min(FIRST_CONTACT_MS, self.settings.default_api_timeout_ms))
+
+    def _from_any_broker(self, ask: Callable[[Connection], Any], deadline: Deadline) -> Any:
+        """Ask known brokers, then the bootstrap servers, until one answers or time is up."""
+        said: list[str] = []
+        while True:
+            addresses = list(self._known_addresses())
+            failures: list[str] = []
+            for tried, (host, port) in enumerate(addresses):
+                share_ms = max(deadline.left_ms / (len(addresses) - tried), 100)
+                try:
+                    connection = self.connection(host, port, share_ms)
+                    try:
+                        answer = ask(connection)
+                    except ConnectionLost as lost:
+                        raise connection.explain(lost) from None
+                except (DeniedError, InvalidError):
+                    raise
+                except KeyrangeError as failure:
+                    failures.append(failure.message)
+                    continue
+                return answer
+            if deadline.passed:
+                raise error(
+                    "BROKER_UNREACHABLE",
+                    f"no broker answered: {'; '.join(dict.fromkeys(failures))}",
+                    bootstrap_servers=self._bootstrap_text(),
+                )
+            if failures != said:
+                _log.warning("no broker answered, trying again: %s", "; ".join(failures))
+                said = failures
+            deadline.pause()
+
+    def _known_addresses(self) -> Iterable[tuple[str, int]]:
+        """Open connections first, then brokers in random order, then the bootstrap servers."""
+        usable = [
+            (host, port)
+            for (host, port, ahead), each in self._connections.items()
+            if not ahead and each.usable
+        ]
+        brokers = [(broker.host, broker.port) for broker in self._brokers.values()]
+        random.shuffle(brokers)
+        return dict.fromkeys([*usable, *brokers, *self.settings.bootstrap_servers])
+
+    def _bootstrap_text(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
+
+
+_UNREACHABLE: Final = "cannot be reached: "
+
+
+def _ask_metadata(connection: Connection, names: list[str]) -> Any:
+    # A broker that is too old for the executors is refused here, where a query starts.
+    connection.fetch_version()
+    return connection.call(protocol.METADATA, protocol.metadata(names))
+
+
+def _no_offsets(failures: Mapping[TopicPartition, str]) -> KeyrangeError:
+    shown = ", ".join(f"{partition}: {why}" for partition, why in sorted(failures.items())[:10])
+    # A cluster that answers at its bootstrap address and names leaders that cannot be reached has
+    # the wrong listeners advertised, or a network in between.
+    unreachable = all(why.startswith(_UNREACHABLE) for why in failures.values())
+    condition = "BROKER_UNREACHABLE" if unreachable else "BROKER_ERROR"
+    return error(condition, f"no offsets for {len(failures)} partitions ({shown})")

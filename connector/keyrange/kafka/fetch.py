@@ -1,0 +1,399 @@
+"""Read splits: fetch chunk after chunk from the leaders, and decode them to Arrow batches.
+
+The request for the next chunk leaves before the present chunk is decoded, so that broker and
+network work meanwhile; across the border of two splits too. One receive buffer is used for all
+chunks: the next answer waits in the kernel until the present chunk has been handed over.
+
+What passes by itself is tried again for as long as `poll_timeout_ms` brings no progress. Records
+that are gone are an error, or with `fail_on_data_loss` False a warning and the rest of the range.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from keyrange.core.offsets import EARLIEST, LATEST, OffsetRange
+from keyrange.core.splits import Split
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka import protocol
+from keyrange.kafka.cluster import Cluster, Deadline
+from keyrange.kafka.connection import Connection, ConnectionLost, ReceiveBuffer
+from keyrange.kafka.protocol import Code
+from keyrange.kafka.view import ClusterView
+from keyrange.wire import fetch_response
+from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, Workspace, scan_chunk
+from keyrange.wire.fetch_response import FetchedPartition
+
+_log = logging.getLogger(__name__)
+
+_READ_UNCOMMITTED: Final = 0
+_ENVELOPE_BYTES: Final = 1024 * 1024
+_LEAST_ASK_BYTES: Final = 64 * 1024
+_IN_FLIGHT_MAX: Final = 32
+_DOUBTS_MAX: Final = 3
+_TOPIC_GONE: Final = frozenset(
+    (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How splits are read; plain data."""
+
+    decode: DecodeSettings
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where the reading of one split stands."""
+
+    split: Split
+    position: int
+    decoder: Decoder
+    bytes_read: int = 0
+    doubts: int = 0
+    replica: int = -1
+
+    @property
+    def done(self) -> bool:
+        return self.position >= self.split.until_offset
+
+    def advance(self, chunk: Chunk) -> None:
+        self.position = max(chunk.next_offset, self.position)
+        self.bytes_read += len(chunk.data)
+
+    def ask_bytes(self, most: int) -> int:
+        """How many bytes to ask for: what is left of the split by what its records took so far."""
+        consumed = self.position - self.split.from_offset
+        left = self.split.until_offset - self.position
+        if consumed > 0:
+            estimate = self.bytes_read / consumed * left
+        elif self.split.bytes_estimate > 0:
+            estimate = float(self.split.bytes_estimate)
+        else:
+            return most
+        return int(min(most, max(estimate * 1.2 + _LEAST_ASK_BYTES, _LEAST_ASK_BYTES)))
+
+
+@dataclass(slots=True)
+class _InFlight:
+    cursor: _Cursor
+    connection: Connection
+    version: int
+    bytes: int
+
+
+def _take_back(
+    connection: Connection, in_flight: deque[_InFlight], waiting: deque[_Cursor]
+) -> None:
+    """Let the requests on a connection that broke wait again, in their order."""
+    if connection.fresh or connection.busy:
+        return
+    lost = [asked for asked in in_flight if asked.connection is connection]
+    for asked in reversed(lost):
+        in_flight.remove(asked)
+        waiting.appendleft(asked.cursor)
+
+
+class SplitReader:
+    """Reads splits of one cluster. `view` says who leads; it is refreshed when that is outdated."""
+
+    def __init__(self, cluster: Cluster, view: ClusterView, settings: ReadSettings) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._settings = settings
+        self._buffer = ReceiveBuffer()
+        self._deadline = self._new_deadline()
+        self.bytes_received = 0
+
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """The records of the splits: each split's in offset order, small splits side by side."""
+        decode = self._settings.decode
+        workspace = Workspace(decode)
+        waiting = deque(
+            _Cursor(
+                split,
+                split.from_offset,
+                Decoder(split.topic, split.partition, decode, workspace),
+            )
+            for split in splits
+            if split.from_offset < split.until_offset
+        )
+        in_flight: deque[_InFlight] = deque()
+        try:
+            while waiting or in_flight:
+                self._ask(waiting, in_flight)
+                if not in_flight:
+                    continue
+                asked = in_flight.popleft()
+                cursor = asked.cursor
+                chunk, from_offset = self._receive(asked), cursor.position
+                if chunk is None:
+                    _take_back(asked.connection, in_flight, waiting)
+                else:
+                    cursor.advance(chunk)
+                if not cursor.done:
+                    waiting.appendleft(cursor)
+                if chunk is not None:
+                    self._ask(waiting, in_flight)
+                    until_offset = cursor.split.until_offset
+                    yield from cursor.decoder.decode(chunk, from_offset, until_offset)
+                    # The time that the rows were worked on is not the broker's.
+                    self._deadline = self._new_deadline()
+        finally:
+            for left in in_flight:
+                # Its answer would be taken for that of a later request.
+                left.connection.close()
+
+    def _new_deadline(self) -> Deadline:
+        return Deadline(self._settings.poll_timeout_ms, self._cluster.settings)
+
+    def _ask(self, waiting: deque[_Cursor], in_flight: deque[_InFlight]) -> None:
+        """Send requests for the splits that wait, in their order, while they are small together.
+
+        What cannot be sent stays in its place; with nothing in flight there is a pause before it is
+        tried again.
+        """
+        client = self._cluster.settings
+        chunk_bytes = min(client.max_partition_fetch_bytes, client.fetch_max_bytes)
+        asked_bytes = sum(asked.bytes for asked in in_flight)
+        while waiting and len(in_flight) < _IN_FLIGHT_MAX:
+            ask_bytes = waiting[0].ask_bytes(chunk_bytes)
+            if in_flight and asked_bytes + ask_bytes > chunk_bytes:
+                return
+            try:
+                in_flight.append(self._send(waiting[0], ask_bytes))
+            except (ConnectionLost, KeyrangeError) as failure:
+                if isinstance(failure, KeyrangeError) and not failure.retriable:
+                    raise
+                if not in_flight:
+                    self._again(waiting[0], str(failure))
+                return
+            asked_bytes += ask_bytes
+            waiting.popleft()
+
+    def _send(self, cursor: _Cursor, ask_bytes: int) -> _InFlight:
+        split = cursor.split
+        broker = self._view.brokers.get(cursor.replica) or self._view.leader(split.topic_partition)
+        if broker is None:
+            raise ConnectionLost(f"{split.topic_partition} has no leader")
+        connection = self._cluster.connection(broker.host, broker.port, ahead=True)
+        version = connection.fetch_version()
+        topic_id = self._view.topic_id(split.topic)
+        if not topic_id:
+            version = min(version, fetch_response.VERSION_MAX - 1)
+        client = self._cluster.settings
+        request = protocol.fetch(
+            {(split.topic, topic_id): [(split.partition, cursor.position)]},
+            ask_bytes,
+            ask_bytes,
+            client,
+            client.fetch_max_wait_ms,
+        )
+        connection.send(request, version)
+        return _InFlight(cursor, connection, version, ask_bytes)
+
+    def _receive(self, asked: _InFlight) -> Chunk | None:
+        """The chunk that was asked for, or None where the same place has to be asked again."""
+        cursor, split = asked.cursor, asked.cursor.split
+        client = self._cluster.settings
+        bytes_max = (
+            max(client.max_partition_fetch_bytes, self._settings.decode.record_batch_bytes_max)
+            + _ENVELOPE_BYTES
+        )
+        try:
+            frame = asked.connection.receive(
+                self._buffer,
+                bytes_max,
+                topic=split.topic,
+                partition=split.partition,
+                offset=cursor.position,
+            )
+        except ConnectionLost as lost:
+            self._again(cursor, str(lost))
+            return None
+        header = fetch_response.header_bytes(asked.version)
+        answer = fetch_response.parse_fetch_response(frame.data[header:], asked.version)
+        self.bytes_received += len(frame)
+        if answer.throttle_time_ms > 0:
+            # The broker mutes the connection for so long; asking earlier would only wait longer.
+            time.sleep(min(answer.throttle_time_ms, self._settings.poll_timeout_ms) / 1000)
+        fetched = next(
+            (each for each in answer.partitions if each.partition == split.partition), None
+        )
+        code = answer.error_code or (fetched.error_code if fetched else Code.NONE)
+        if code != Code.NONE:
+            self._handle(cursor, code)
+            return None
+        if fetched is None and answer.throttle_time_ms > 0 and not self._deadline.passed:
+            # Over its quota a client is told how long to wait, and nothing else.
+            return None
+        if fetched is None:
+            self._again(cursor, "the broker's answer does not name the partition")
+            return None
+        if fetched.preferred_read_replica >= 0 and fetched.records_end == fetched.records_at:
+            self._go_to_replica(cursor, fetched.preferred_read_replica)
+            return None
+        data = frame[header + fetched.records_at : header + fetched.records_end]
+        chunk = scan_chunk(data, split.topic, split.partition, cursor.position, fetched.aborted)
+        if chunk.next_offset > fetched.high_watermark and cursor.doubts < _DOUBTS_MAX:
+            # The broker notes the high watermark before it reads, so that while it is written to an
+            # answer may hold a little more: the next one tells.
+            cursor.doubts += 1
+            return None
+        if chunk.next_offset > fetched.high_watermark:
+            # No CRC covers the base offset: one that does not exist yet would be taken for the end
+            # of a compacted gap, and what lies before it skipped.
+            raise error(
+                "CORRUPT_BATCH",
+                f"a batch claims offsets up to {chunk.next_offset}, the log is known up to "
+                f"{fetched.high_watermark}",
+                topic=split.topic,
+                partition=split.partition,
+                offset=cursor.position,
+            )
+        if chunk.next_offset == cursor.position:
+            self._wait_for_records(cursor, fetched)
+            return None
+        cursor.doubts = 0
+        self._deadline = self._new_deadline()
+        return chunk
+
+    def _go_to_replica(self, cursor: _Cursor, node_id: int) -> None:
+        """The leader names a replica in the client's rack (KIP-392)."""
+        if node_id in self._view.brokers and node_id != cursor.replica:
+            cursor.replica = node_id
+        else:
+            self._again(cursor, f"the leader names replica {node_id}, which is not known")
+
+    def _wait_for_records(self, cursor: _Cursor, fetched: FetchedPartition) -> None:
+        """The range is planned up to what was there; an end that went back is waited for."""
+        cursor.replica = -1
+        if not self._deadline.passed:
+            return
+        # Only the leader knows whether the records are gone or late.
+        latest, _ = self._offset(self._refresh(cursor), cursor, LATEST)
+        if latest >= cursor.split.until_offset:
+            self._again(
+                cursor,
+                f"the high watermark is {fetched.high_watermark}, the last stable offset "
+                f"{fetched.last_stable_offset}",
+            )
+        self._lost(cursor, f"the log ends at {latest}")
+        cursor.position = cursor.split.until_offset
+
+    def _handle(self, cursor: _Cursor, code: int) -> None:
+        """An error code of the broker: data loss, refusal, or try again."""
+        cursor.replica = -1
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(cursor)
+        elif code in _TOPIC_GONE:
+            self._topic_gone(cursor, code)
+        elif code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {cursor.split.topic}")
+        elif protocol.is_retriable(code):
+            self._again(cursor, protocol.error_name(code))
+        else:
+            raise error(
+                "BROKER_ERROR",
+                f"a fetch failed with {protocol.error_name(code)}",
+                topic=cursor.split.topic,
+                partition=cursor.split.partition,
+                offset=cursor.position,
+            )
+
+    def _out_of_range(self, cursor: _Cursor) -> None:
+        partition = cursor.split.topic_partition
+        view = self._refresh(cursor)
+        earliest, _ = self._offset(view, cursor, EARLIEST)
+        latest, _ = self._offset(view, cursor, LATEST)
+        if earliest <= cursor.position <= latest:
+            # A new leader may be a little behind for a moment.
+            self._again(cursor, "OFFSET_OUT_OF_RANGE")
+            return
+        self._lost(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
+        if earliest > cursor.position:
+            cursor.position = min(earliest, cursor.split.until_offset)
+        else:
+            cursor.position = cursor.split.until_offset
+
+    def _offset(self, view: ClusterView, cursor: _Cursor, which: int) -> tuple[int, int]:
+        partition = cursor.split.topic_partition
+        return self._cluster.list_offsets(view, {partition: which}, _READ_UNCOMMITTED)[partition]
+
+    def _topic_gone(self, cursor: _Cursor, code: int) -> None:
+        """Deleted, or created anew with another id; or only metadata that is not there yet."""
+        split = cursor.split
+        before = self._view.topic_id(split.topic)
+        try:
+            view = self._refresh(cursor)
+        except KeyrangeError as failure:
+            if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION":
+                raise
+            self._lost(cursor, "the topic was deleted")
+            cursor.position = split.until_offset
+            return
+        now = view.topic_id(split.topic)
+        if before and now and before != now:
+            self._lost(cursor, f"the topic was recreated, its id was {before} and is {now}")
+            cursor.position = split.until_offset
+            return
+        self._again(cursor, protocol.error_name(code))
+
+    def _lost(self, cursor: _Cursor, what: str) -> None:
+        """Raise, or with failOnDataLoss=false warn about, records that cannot be read any more."""
+        split = cursor.split
+        span = OffsetRange(cursor.position, split.until_offset)
+        failure = error(
+            "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+            f"some data may have been lost: cannot read offsets {span} of topic partition "
+            f"{split.topic_partition}: {what}",
+        )
+        if self._settings.fail_on_data_loss:
+            raise failure
+        _log.warning("%s Going on with what is left.", failure)
+
+    def _again(self, cursor: _Cursor, why: str) -> None:
+        """Before the same place is asked again: wait, and ask who leads; or give up."""
+        cursor.replica = -1
+        if self._deadline.passed:
+            raise error(
+                "REQUEST_TIMED_OUT",
+                f"no records for {self._settings.poll_timeout_ms} ms, last: {why}",
+                topic=cursor.split.topic,
+                partition=cursor.split.partition,
+                offset=cursor.position,
+            )
+        _log.info("fetching %s again: %s", cursor.split.topic_partition, why)
+        self._deadline.pause()
+        try:
+            self._refresh(cursor)
+        except KeyrangeError as failure:
+            if failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION":
+                self._lost(cursor, "the topic was deleted")
+                cursor.position = cursor.split.until_offset
+            elif not failure.retriable:
+                raise
+
+    def _refresh(self, cursor: _Cursor) -> ClusterView:
+        """New metadata of the topic; its id stays the one that the split was planned with."""
+        topic = cursor.split.topic
+        view = self._cluster.describe([topic], max(self._deadline.left_ms, 1_000))
+        planned = self._view.topic_id(topic)
+        if planned and view.topic_id(topic) == planned:
+            topics = {**self._view.topics, topic: view.topics[topic]}
+            self._view = ClusterView(view.cluster_id, view.brokers, topics)
+        elif not planned:
+            self._view = ClusterView(
+                view.cluster_id, view.brokers, {**self._view.topics, topic: view.topics[topic]}
+            )
+        return view

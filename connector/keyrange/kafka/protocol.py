@@ -1,0 +1,238 @@
+"""The only module that touches kafka-python: its message classes, SASL mechanisms and error names.
+
+kafka-python is pinned, because `kafka.protocol` and `kafka.net.sasl` are not a public interface.
+What is used of it: encoding and decoding of messages (generated from Kafka's own schemas), the
+client side of SASL, and the table of error codes. Its event loop and its consumer are not used: the
+loop reads 4,096 bytes at a time (ARCHITECTURE.md has the figures).
+
+Its loggers print whole frames, passwords included, at DEBUG: they are held at INFO here.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kafka import errors as kafka_errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from keyrange.client_options import ClientSettings
+
+__all__ = [
+    "CODES",
+    "Code",
+    "api_versions",
+    "decode",
+    "encode",
+    "error_name",
+    "fetch",
+    "is_retriable",
+    "list_offsets",
+    "metadata",
+    "new_sasl_client",
+    "sasl_authenticate",
+    "sasl_handshake",
+]
+
+
+class _NoFrames(logging.Filter):
+    """Drops what kafka-python logs of frames and configurations, whatever level a user sets."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.INFO and "configuration" not in str(record.msg)
+
+
+def _hold_loggers() -> None:
+    root = logging.getLogger("kafka")
+    root.setLevel(max(root.level, logging.INFO))
+    for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.transport"):
+        logging.getLogger(name).addFilter(_NoFrames())
+
+
+_hold_loggers()
+
+
+class Code:
+    """Error codes that the reader decides by (kafka.apache.org/protocol, "Error Codes")."""
+
+    NONE: Final = 0
+    OFFSET_OUT_OF_RANGE: Final = 1
+    UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+    LEADER_NOT_AVAILABLE: Final = 5
+    TOPIC_AUTHORIZATION_FAILED: Final = 29
+    CLUSTER_AUTHORIZATION_FAILED: Final = 31
+    UNSUPPORTED_VERSION: Final = 35
+    UNKNOWN_TOPIC_ID: Final = 100
+    INCONSISTENT_TOPIC_ID: Final = 103
+
+
+CODES: Final[Mapping[int, str]] = {
+    Code.NONE: "NONE",
+    Code.OFFSET_OUT_OF_RANGE: "OFFSET_OUT_OF_RANGE",
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
+    Code.LEADER_NOT_AVAILABLE: "LEADER_NOT_AVAILABLE",
+    Code.TOPIC_AUTHORIZATION_FAILED: "TOPIC_AUTHORIZATION_FAILED",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER_AUTHORIZATION_FAILED",
+    Code.UNSUPPORTED_VERSION: "UNSUPPORTED_VERSION",
+    Code.UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID",
+    Code.INCONSISTENT_TOPIC_ID: "INCONSISTENT_TOPIC_ID",
+}
+
+# Codes that pass by themselves and that kafka-python does not mark as such, or does not know:
+# FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE, CORRUPT_MESSAGE (read anew).
+_ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, as far as it is known."""
+    return CODES.get(code) or getattr(kafka_errors.for_code(code), "__name__", "") or str(code)
+
+
+def is_retriable(code: int) -> bool:
+    return code in _ALSO_RETRIABLE or bool(getattr(kafka_errors.for_code(code), "retriable", False))
+
+
+def encode(request: Any, version: int, correlation_id: int, client_id: str) -> bytes:
+    """A framed request."""
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(framed=True, header=True))
+
+
+def header_bytes(response_class: Any, version: int) -> int:
+    """The length of a response header without tagged fields: what the brokers send."""
+    if response_class is ApiVersionsResponse or not response_class.flexible_version_q(version):
+        return 4
+    return 5
+
+
+def decode(response_class: Any, version: int, body: memoryview) -> Any:
+    """A response behind its header."""
+    return response_class.decode(body, version=version)
+
+
+# Message name to (request class, response class, lowest and highest version that is spoken).
+# The lowest are those of Kafka 2.3, or lower where nothing that keyrange needs came later.
+API_VERSIONS: Final = (ApiVersionsRequest, ApiVersionsResponse, 0, 3)
+METADATA: Final = (MetadataRequest, MetadataResponse, 7, 12)
+LIST_OFFSETS: Final = (ListOffsetsRequest, ListOffsetsResponse, 4, 7)
+SASL_HANDSHAKE: Final = (SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+SASL_AUTHENTICATE: Final = (SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+FETCH_KEY: Final = int(FetchRequest.API_KEY)
+
+
+def api_versions(client_version: str) -> Any:
+    return ApiVersionsRequest(
+        client_software_name="keyrange", client_software_version=client_version
+    )
+
+
+def metadata(topics: Iterable[str]) -> Any:
+    topic = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=[topic(name=name) for name in topics], allow_auto_topic_creation=False
+    )
+
+
+def list_offsets(
+    by_topic: Mapping[str, Sequence[tuple[int, int]]], isolation_level: int, timeout_ms: int
+) -> Any:
+    """`by_topic`: (partition, timestamp) pairs; timestamp -1 is latest, -2 earliest."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    one = topic.ListOffsetsPartition
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        timeout_ms=timeout_ms,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    one(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+                    for partition, timestamp in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def fetch(
+    wanted: Mapping[tuple[str, str], Sequence[tuple[int, int]]],
+    partition_max_bytes: int,
+    max_bytes: int,
+    settings: ClientSettings,
+    max_wait_ms: int,
+) -> Any:
+    """`wanted`: (topic, topic id in hexadecimal or "") to (partition, offset) pairs."""
+    topic = FetchRequest.FetchTopic
+    one = topic.FetchPartition
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=settings.fetch_min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level(settings),
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic(
+                topic=name,
+                topic_id=uuid.UUID(hex=topic_id or "0" * 32),
+                partitions=[
+                    one(
+                        partition=partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                    for partition, offset in positions
+                ],
+            )
+            for (name, topic_id), positions in wanted.items()
+        ],
+        forgotten_topics_data=[],
+        rack_id=settings.client_rack,
+    )
+
+
+def isolation_level(settings: ClientSettings) -> int:
+    return 1 if settings.isolation_level == "read_committed" else 0
+
+
+def sasl_handshake(mechanism: str) -> Any:
+    return SaslHandshakeRequest(mechanism=mechanism)
+
+
+def sasl_authenticate(token: bytes) -> Any:
+    return SaslAuthenticateRequest(auth_bytes=token)
+
+
+def new_sasl_client(settings: ClientSettings, host: str) -> Any:
+    """kafka-python's client side of a SASL mechanism: auth_bytes, receive, is_done."""
+    logging.getLogger("kafka.net.sasl").setLevel(logging.ERROR)
+    return get_sasl_mechanism(settings.sasl_mechanism)(
+        host=host,
+        security_protocol=settings.security_protocol,
+        sasl_mechanism=settings.sasl_mechanism,
+        sasl_plain_username=settings.sasl_username,
+        sasl_plain_password=settings.sasl_password.reveal(),
+    )

@@ -1,0 +1,124 @@
+"""What a cluster says of itself, as plain values: brokers, topics, leaders, ends of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import error
+from keyrange.kafka import protocol
+from keyrange.kafka.protocol import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition, and in which epoch of its leadership (-1: not told)."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's id in hexadecimal ("" from brokers older than 2.8), and its partitions' leaders."""
+
+    topic_id: str
+    leaders: Mapping[int, Leader]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one answer to a metadata request said."""
+
+    cluster_id: str
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, Topic]
+
+    def partitions(self) -> list[TopicPartition]:
+        return sorted(
+            TopicPartition(name, number)
+            for name, topic in self.topics.items()
+            for number in topic.leaders
+        )
+
+    def leader(self, partition: TopicPartition) -> Broker | None:
+        topic = self.topics.get(partition.topic)
+        leader = topic.leaders.get(partition.partition) if topic else None
+        return self.brokers.get(leader.node_id) if leader else None
+
+    def epoch(self, partition: TopicPartition) -> int:
+        topic = self.topics.get(partition.topic)
+        leader = topic.leaders.get(partition.partition) if topic else None
+        return leader.epoch if leader else -1
+
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that have one."""
+        return {name: topic.topic_id for name, topic in self.topics.items() if topic.topic_id}
+
+    def topic_id(self, name: str) -> str:
+        topic = self.topics.get(name)
+        return topic.topic_id if topic else ""
+
+
+def read_metadata(answer: Any) -> tuple[ClusterView, list[str], list[str]]:
+    """The view, the topics that do not exist, and the partitions without a leader."""
+    topics: dict[str, Topic] = {}
+    missing: list[str] = []
+    unready: list[str] = []
+    denied: list[str] = []
+    for each in answer.topics:
+        if each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.append(each.name)
+        elif each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+            denied.append(each.name)
+        elif each.error_code and protocol.is_retriable(each.error_code):
+            unready.append(f"{each.name} ({protocol.error_name(each.error_code)})")
+        elif each.error_code:
+            raise error(
+                "BROKER_ERROR",
+                f"metadata of topic {each.name} failed with {protocol.error_name(each.error_code)}",
+            )
+        else:
+            leaders = {}
+            for partition in each.partitions:
+                if partition.leader_id < 0:
+                    unready.append(f"{each.name}-{partition.partition_index}")
+                leaders[partition.partition_index] = Leader(
+                    partition.leader_id, partition.leader_epoch
+                )
+            topic_id = each.topic_id.hex if each.topic_id and each.topic_id.int else ""
+            topics[each.name] = Topic(topic_id, leaders)
+    if denied:
+        raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {', '.join(denied)}")
+    brokers = {each.node_id: Broker(each.node_id, each.host, each.port) for each in answer.brokers}
+    return ClusterView(answer.cluster_id or "", brokers, topics), missing, unready
+
+
+def read_offsets(
+    answer: Any, found: dict[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, str]:
+    failures: dict[TopicPartition, str] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {topic.name}")
+            if each.error_code == Code.NONE:
+                found[partition] = (each.offset, each.leader_epoch)
+            elif protocol.is_retriable(each.error_code):
+                failures[partition] = protocol.error_name(each.error_code)
+            else:
+                raise error(
+                    "BROKER_ERROR",
+                    f"the offset of {partition} failed with {protocol.error_name(each.error_code)}",
+                )
+    return failures
