@@ -1,0 +1,50 @@
+"""`format("keyrange")`: what Spark constructs, pickles and asks for readers.
+
+Spark imports this module in a short-lived process for every lookup of data sources, and one failing
+import there hides all Python sources: only the standard library, pyspark and pure modules are
+imported at the top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from keyrange.options import Mode, SourceOptions, parse_options
+from keyrange.spark.schema import check_schema, source_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class KeyRangeDataSource(DataSource):
+    """Reads Kafka topics as a batch or a stream; `keyrange options` lists what it takes."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "keyrange"
+
+    def schema(self) -> StructType:
+        # The first call of every load(): what is wrong with the options is said here, because an
+        # error in a reader's constructor reaches the user without its text.
+        return source_schema(parse_options(self._given()).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from keyrange.spark.batch import KeyRangeBatchReader
+
+        return KeyRangeBatchReader(self._parsed(schema, "batch"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from keyrange.spark.stream import KeyRangeStreamReader
+
+        return KeyRangeStreamReader(self._parsed(schema, "stream"))
+
+    def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
+        options = parse_options(self._given(), mode)
+        check_schema(schema, options.include_headers)
+        return options
+
+    def _given(self) -> Mapping[str, str]:
+        return dict(self.options)

@@ -1,0 +1,5 @@
+"""Lets Spark find `format("keyrange")`: it looks for `DefaultSource` in `pyspark_*` packages."""
+
+from keyrange.spark.source import KeyRangeDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
