@@ -1,0 +1,79 @@
+"""`keyrange broker`: a real Kafka broker on this machine, to try things out.
+
+Rule of this file: it only asks `embedded.daemon` and prints; everything heavy is imported by the
+command that needs it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, note
+
+if TYPE_CHECKING:
+    from keyrange.embedded.daemon import Daemon
+
+app = typer.Typer(no_args_is_help=True, help="A Kafka broker on this machine, for trying out.")
+
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Where the broker keeps its data; default: the user's cache."),
+]
+
+
+def _directory(named: Path | None) -> Path:
+    from keyrange.embedded.daemon import default_directory
+
+    return named.absolute() if named else default_directory()
+
+
+@app.command()
+def start(
+    version: Annotated[str, typer.Option(help="The Kafka version, e.g. 4.3.1.")] = "",
+    directory: DirectoryOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Start a broker that stays when this command ends; the same one if it runs already."""
+    from keyrange.embedded import daemon
+    from keyrange.embedded.settings import BrokerSettings
+
+    printer = make_output(output)
+    settings = BrokerSettings(version=version) if version else BrokerSettings()
+    started = daemon.start(_directory(directory), settings, printer.note)
+    if version and started.version != version:
+        printer.note(f"a broker of version {started.version} was running already")
+    if output is OutputFormat.JSON:
+        printer.record("broker", _values(started))
+    else:
+        print(started.bootstrap_servers)
+
+
+@app.command()
+def stop(directory: DirectoryOption = None) -> None:
+    """Stop the broker; its data stays for the next start. Fine when none runs."""
+    from keyrange.embedded import daemon
+
+    stopped = daemon.stop(_directory(directory))
+    note(f"stopped the broker (process {stopped.pid})" if stopped else "no broker is running")
+
+
+@app.command()
+def status(directory: DirectoryOption = None, output: OutputOption = OutputFormat.TEXT) -> None:
+    """Show the broker that runs; exit code 3 when none does."""
+    from keyrange.embedded import daemon
+
+    printer = make_output(output)
+    running = daemon.status(_directory(directory))
+    if running is None:
+        printer.note("no broker is running")
+        raise typer.Exit(3)
+    printer.record("broker", _values(running))
+
+
+def _values(running: Daemon) -> dict[str, object]:
+    import dataclasses
+
+    return dataclasses.asdict(running)

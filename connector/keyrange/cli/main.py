@@ -1,0 +1,86 @@
+"""The command `keyrange`: composition of its nouns, and what an error looks like.
+
+Rule of this file: exit code 0 is success, 1 an error of the catalogue, 2 a wrong command line, 130
+Ctrl-C; a reader that closes the pipe ends it without a word. Nouns import nothing heavy before
+their commands run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from keyrange.cli import broker, checkpoint, doctor, reference
+from keyrange.errors import KeyrangeError
+
+app = typer.Typer(
+    name="keyrange",
+    help="A Kafka source for Spark Structured Streaming: look at it, and try it out.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback with the values of local variables could show a password.
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"keyrange {version('keyrange')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+# One line per noun; each is a module beside this one with an `app` of its own.
+app.add_typer(broker.app, name="broker")
+app.add_typer(checkpoint.app, name="checkpoint")
+app.command()(doctor.doctor)
+app.command()(reference.options)
+
+
+def main() -> None:
+    """Run the command line, and end this process with its exit code."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        app()
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except KeyrangeError as failure:
+        print(f"error: {' '.join(str(failure).split())}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        return _leave_pipe()
+    else:
+        code = 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _leave_pipe()
+    return code
+
+
+def _leave_pipe() -> int:
+    """The reader has seen enough. Without this, Python complains of the pipe when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1  # as typer does where it is the one to notice
+
+
+if __name__ == "__main__":
+    main()

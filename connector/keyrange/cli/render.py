@@ -1,0 +1,93 @@
+"""How commands print: data on stdout as a table or as JSON, everything else on stderr.
+
+Rule of this file: commands hand over plain values and never format. rich is imported only when a
+table is really drawn, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Protocol
+
+import typer
+
+
+class OutputFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption = Annotated[
+    OutputFormat, typer.Option("--output", help="How to print: for people or for programs.")
+]
+
+
+class Output(Protocol):
+    """Where a command's results go."""
+
+    def record(self, title: str, values: Mapping[str, Any]) -> None:
+        """Print one thing by its named values."""
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print many things of one kind; each row has one value per column."""
+
+    def note(self, text: str) -> None:
+        """Say something that is not data: progress, a hint. It goes to stderr."""
+
+
+class JsonOutput:
+    """One JSON document per result: an object for a record, a list of objects for a table."""
+
+    # Titles are for people: a program knows what it asked for.
+    def record(self, title: str, values: Mapping[str, Any]) -> None:
+        del title
+        print(json.dumps(dict(values), default=str))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        del title
+        objects = [dict(zip(columns, row, strict=True)) for row in rows]
+        print(json.dumps(objects, default=str))
+
+    def note(self, text: str) -> None:
+        note(text)
+
+
+class TextOutput:
+    """Tables for people, as wide as they need to be when stdout is no terminal."""
+
+    def record(self, title: str, values: Mapping[str, Any]) -> None:
+        self._print(title, [], [[name, value] for name, value in values.items()])
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self._print(title, columns, rows)
+
+    def note(self, text: str) -> None:
+        note(text)
+
+    def _print(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        from rich.box import SIMPLE
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=title, title_justify="left", box=SIMPLE, show_header=bool(columns))
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            # Text, not str: a topic named "[red]" is no markup.
+            table.add_row(*(Text("" if value is None else str(value)) for value in row))
+        # A pipe must not cut values off at 80 columns.
+        Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+
+
+def make_output(output_format: OutputFormat) -> Output:
+    """The output that a command's `--output` asks for."""
+    return JsonOutput() if output_format is OutputFormat.JSON else TextOutput()
+
+
+def note(text: str) -> None:
+    """Say something on stderr."""
+    print(text, file=sys.stderr, flush=True)

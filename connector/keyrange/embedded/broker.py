@@ -1,0 +1,353 @@
+"""Real Kafka brokers on loopback, for tests, benchmarks and first steps.
+
+Rule of this file: it composes. A cluster owns a directory and a guard; a node one Java process.
+Ports and data stay the same over stop, kill and start; `close()` ends all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from keyrange.embedded import jars
+from keyrange.embedded.guard import Guard
+from keyrange.embedded.process import (
+    HOST,
+    JavaProcess,
+    accepts,
+    answers_api_versions,
+    free_ports,
+    is_free,
+    java_command,
+    run_java,
+)
+from keyrange.embedded.settings import (
+    SCRAM_MECHANISMS,
+    BrokerSettings,
+    NodePorts,
+    server_properties,
+)
+from keyrange.embedded.tls import TlsFiles, make_tls
+from keyrange.errors import KeyrangeError
+
+_START_ATTEMPTS = 3
+_SESSION_ATTEMPTS = 5
+
+
+class BrokerNode:
+    """One broker of a cluster."""
+
+    def __init__(self, cluster: EmbeddedCluster, number: int) -> None:
+        self._cluster = cluster
+        self._number = number
+        self.node_id = number + 1
+        directory = cluster.directory / f"node-{self.node_id}"
+        # One directory, as the brokers call it: partitions are folders in here.
+        self.log_dir = directory / "data"
+        self.log_path = directory / "server.log"
+        self._properties_path = directory / "server.properties"
+        self._process = JavaProcess(f"broker {self.node_id}", self.log_path)
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id. Raises BROKER_NOT_STARTED when it does not run."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    def port(self, protocol: str = "PLAINTEXT") -> int:
+        """The port of a listener. KeyError when the cluster has no such listener."""
+        return self._cluster.ports[self._number].listeners[protocol]
+
+    def _prepare(self) -> None:
+        """Write server.properties, and format the storage the first time (about 2 s)."""
+        cluster = self._cluster
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        self._properties_path.write_text(
+            server_properties(
+                cluster.settings,
+                self._number,
+                cluster.ports,
+                self.log_dir,
+                cluster.tls,
+                cluster.zookeeper_port,
+            )
+        )
+        if not cluster.settings.kraft or (self.log_dir / "meta.properties").exists():
+            return
+        arguments = ["format", "-t", cluster.cluster_id, "-c", str(self._properties_path)]
+        if cluster.settings.scram:
+            for name, password in cluster.settings.users.items():
+                for mechanism in SCRAM_MECHANISMS:
+                    arguments += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
+        run_java(cluster.jars, "kafka.tools.StorageTool", arguments)
+
+    def start(self) -> None:
+        """Start this node with its ports and data; wait until it answers. Fine when it is running.
+
+        Raises BROKER_NOT_STARTED with the end of the log.
+        """
+        if self.running:
+            return
+        self._prepare()
+        for _ in range(_SESSION_ATTEMPTS):
+            try:
+                self._launch()
+                return
+            except KeyrangeError as failure:
+                # ZooKeeper still holds the name of a broker that was killed, for some seconds.
+                if "NodeExists" not in failure.message:
+                    raise
+        self._launch()
+
+    def _launch(self) -> None:
+        settings = self._cluster.settings
+        self._process.guard = self._cluster.guard
+        self._process.inherited = self._cluster.inherited
+        self._process.start(
+            java_command(
+                self._cluster.jars,
+                "kafka.Kafka",
+                [str(self._properties_path)],
+                settings.heap_mb,
+            ),
+            ready=lambda: answers_api_versions(self.port()),
+            timeout_s=settings.start_timeout_s,
+        )
+
+    def stop(self) -> None:
+        """End it in order (SIGTERM; SIGKILL after 30 s). Data and ports stay."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        self._process.kill()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+
+class EmbeddedCluster:
+    """`settings.nodes` Kafka brokers. A context manager: entering starts, leaving closes.
+
+    Without `directory` everything lives in a temporary one that goes with `close()` or with this
+    process, however it ends. With `directory` data, ports and cluster id stay there for next time.
+    `detached` lets the brokers outlive this process; `inherited` are descriptors they keep open.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        directory: Path | None = None,
+        report: jars.Report = jars.report_nothing,
+        detached: bool = False,
+        inherited: tuple[int, ...] = (),
+    ) -> None:
+        self.settings = settings or BrokerSettings()
+        self.inherited = inherited
+        self._temporary = directory is None
+        self._report = report
+        self._detached = detached
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="keyrange-broker-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o700)
+        self.guard: Guard | None = None
+        self.jars: list[Path] = []
+        self.tls: TlsFiles | None = None
+        self.zookeeper_port: int | None = None
+        self._zookeeper = JavaProcess("ZooKeeper", self.directory / "zookeeper.log")
+        self.nodes = [BrokerNode(self, number) for number in range(self.settings.nodes)]
+        self._load_identity()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The PLAINTEXT addresses, separated by commas."""
+        return self.bootstrap_servers_of("PLAINTEXT")
+
+    def bootstrap_servers_of(self, protocol: str) -> str:
+        """The addresses of a listener. KeyError when the cluster has no such listener."""
+        return ",".join(f"{HOST}:{node.port(protocol)}" for node in self.nodes)
+
+    def start(self) -> Self:
+        """Start all nodes, and return when each answers (about 6 s). Fine when they are running.
+
+        Raises JAVA_NOT_FOUND, JARS_NOT_RESOLVED, or BROKER_NOT_STARTED with the end of the log.
+        """
+        self.jars = jars.resolve(jars.kafka(self.settings.version), self._report)
+        if self.guard is None and not self._detached:
+            self.guard = Guard(self.directory if self._temporary else None)
+        if self.settings.tls and self.tls is None:
+            self.tls = make_tls(self.directory / "tls", self.settings.mutual_tls)
+        for attempt in range(_START_ATTEMPTS):
+            try:
+                self._start_all()
+                return self
+            except KeyrangeError as failure:
+                self.kill()
+                # Someone took a port between its choice and now. Data is only tied to ports
+                # while several nodes know each other by them, and that is written at each start.
+                taken = "already in use" in failure.message
+                if not taken or attempt == _START_ATTEMPTS - 1:
+                    self._keep_logs()
+                    raise
+                self._choose_ports()
+        raise AssertionError("unreachable")
+
+    def _start_all(self) -> None:
+        if not self.settings.kraft:
+            self._start_zookeeper()
+        self._each_node(BrokerNode.start)
+
+    def stop(self) -> None:
+        """End all nodes in order; data and ports stay for `start()`."""
+        self._each_node(BrokerNode.stop)
+        self._zookeeper.stop()
+
+    def kill(self) -> None:
+        """End all nodes with SIGKILL; data and ports stay for `start()`."""
+        for node in self.nodes:
+            node.kill()
+        self._zookeeper.kill()
+
+    def restart(self) -> None:
+        """Stop and start all nodes, with the same ports and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End everything, without waiting for an orderly end when the data goes anyway."""
+        if self._temporary:
+            self.kill()
+        else:
+            self.stop()
+        if self.guard is not None:
+            self.guard.close()
+            self.guard = None
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _each_node(self, action: Callable[[BrokerNode], None]) -> None:
+        if len(self.nodes) == 1:
+            action(self.nodes[0])  # in this thread, so that Ctrl-C ends the wait
+            return
+        # At once: three voters wait for each other, at start and at an orderly end.
+        with ThreadPoolExecutor(max_workers=len(self.nodes)) as pool:
+            list(pool.map(action, self.nodes))
+
+    def _load_identity(self) -> None:
+        """Take cluster id and ports of an earlier run of this directory, else make new ones."""
+        identity: dict[str, object] = {}
+        with contextlib.suppress(OSError, ValueError):
+            identity = json.loads((self.directory / "cluster.json").read_text())
+        self.cluster_id = str(identity.get("cluster_id") or _new_cluster_id())
+        numbers = identity.get("ports")
+        wanted = self._port_count
+        if isinstance(numbers, list) and len(numbers) == wanted and all(map(is_free, numbers)):
+            self._assign_ports(numbers)
+        else:
+            self._choose_ports()
+
+    @property
+    def _port_count(self) -> int:
+        return 1 + self.settings.nodes * (1 + len(self.settings.protocols))
+
+    def _choose_ports(self) -> None:
+        self._assign_ports(free_ports(self._port_count))
+
+    def _assign_ports(self, numbers: list[int]) -> None:
+        remaining = iter(numbers)
+        zookeeper = next(remaining)
+        self.zookeeper_port = None if self.settings.kraft else zookeeper
+        self.ports = [
+            NodePorts({name: next(remaining) for name in self.settings.protocols}, next(remaining))
+            for _ in self.nodes
+        ]
+        (self.directory / "cluster.json").write_text(
+            json.dumps({"cluster_id": self.cluster_id, "ports": numbers})
+        )
+
+    def _start_zookeeper(self) -> None:
+        port = self.zookeeper_port
+        if self._zookeeper.running or port is None:
+            return
+        configuration = self.directory / "zookeeper.properties"
+        data = self.directory / "zookeeper"
+        configuration.write_text(
+            f"dataDir={data}\nclientPort={port}\nclientPortAddress={HOST}\ntickTime=500\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\n"
+        )
+        self._zookeeper.guard = self.guard
+        self._zookeeper.inherited = self.inherited
+        main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._zookeeper.start(
+            java_command(
+                self.jars,
+                main_class,
+                [str(configuration)],
+                heap_mb=128,
+                # Its log4j beans need a log4j that is not among the jars.
+                jvm_options=["-Dzookeeper.jmx.log4j.disable=true"],
+            ),
+            ready=lambda: accepts(port),
+            timeout_s=self.settings.start_timeout_s,
+        )
+
+    def _keep_logs(self) -> None:
+        """Keep the logs of a failed start, whose directory is about to go."""
+        kept = jars.cache_dir() / "failed-broker-logs"
+        kept.mkdir(parents=True, exist_ok=True)
+        for node in self.nodes:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(node.log_path, kept / f"node-{node.node_id}.log")
+
+
+class EmbeddedBroker(EmbeddedCluster):
+    """A cluster of one: what most tests need."""
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id. Raises BROKER_NOT_STARTED when it does not run."""
+        return self.nodes[0].pid
+
+    @property
+    def log_dir(self) -> Path:
+        """The broker's data directory: each partition is a folder in it."""
+        return self.nodes[0].log_dir
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker printed."""
+        return self.nodes[0].log_path
+
+
+def _new_cluster_id() -> str:
+    """A Kafka uuid. A leading dash would look like an option to Kafka's tools."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return text if not text.startswith("-") else _new_cluster_id()

@@ -1,0 +1,146 @@
+"""The command line's exit codes and streams, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from keyrange.cli.render import OutputFormat, make_output
+
+
+def run(*arguments: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"KEYRANGE_CACHE": str(cache or "unused"), "COLUMNS": "120"}
+    command = [sys.executable, "-m", "keyrange.cli.main", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+def run_main(body: str) -> list[str]:
+    """A command that runs `main` with a command named `probe` added to it."""
+    program = f"""
+import sys
+from keyrange.cli import main as cli
+
+@cli.app.command()
+def probe() -> None:
+{textwrap.indent(textwrap.dedent(body), "    ")}
+
+sys.argv = ["keyrange", "probe"]
+cli.main()
+"""
+    return [sys.executable, "-c", program]
+
+
+def test_help_names_the_nouns_and_imports_nothing_heavy() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    assert "broker" in result.stdout
+    program = "import sys, keyrange.cli.main; print([m for m in sys.modules if '.' not in m])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    heavy = {"pyspark", "pyarrow", "numpy", "numba", "kafka", "deltalake", "pandas"}
+    assert loaded.returncode == 0
+    assert heavy.isdisjoint(eval(loaded.stdout))
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["broker", "start", "--nope"], ["--nope"]])
+def test_a_wrong_command_line_ends_with_2(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "nope" in result.stderr
+
+
+def test_an_error_of_the_catalogue_is_one_paragraph_on_stderr_and_ends_with_1(
+    tmp_path: Path,
+) -> None:
+    result = run("broker", "start", "--version", "9", cache=tmp_path)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: [INVALID_OPTIONS] version '9'")
+    assert "To mend it:" in line
+
+
+def test_an_unexpected_error_keeps_its_traceback_without_values_of_variables() -> None:
+    command = run_main("password = 'very' + 'secret'\nraise RuntimeError('surprise')")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "RuntimeError: surprise" in result.stderr
+    assert "verysecret" not in result.stderr
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    command = run_main("for _ in range(100_000): print('line')")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"line\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=30) == 1
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
+    command = run_main("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell starts what runs in the background with Ctrl-C switched off.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 no threads
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"ready\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_without_a_broker_status_ends_with_3_and_stop_is_content(tmp_path: Path) -> None:
+    status = run("broker", "status", "--output", "json", cache=tmp_path)
+    assert (status.returncode, status.stdout) == (3, "")
+    assert status.stderr == "no broker is running\n"
+    stop = run("broker", "stop", cache=tmp_path)
+    assert (stop.returncode, stop.stdout, stop.stderr) == (0, "", "no broker is running\n")
+
+
+def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    output = make_output(OutputFormat.JSON)
+    output.table("lag", ["topic", "lag"], [["orders", 3], ["[red]", None]])
+    output.note("two topics")
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == [
+        {"topic": "orders", "lag": 3},
+        {"topic": "[red]", "lag": None},
+    ]
+    assert printed.err == "two topics\n"
+
+
+def test_text_cuts_nothing_off_and_reads_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    output = make_output(OutputFormat.TEXT)
+    output.table("lag", ["topic", "lag"], [["t" * 200, 3], ["[red]", None]])
+    output.record("broker", {"pid": 7})
+    printed = capsys.readouterr()
+    assert "t" * 200 in printed.out
+    assert "[red]" in printed.out
+    assert "pid" in printed.out
+    assert "7" in printed.out
+    assert printed.err == ""
+
+
+def test_a_table_with_a_row_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        make_output(OutputFormat.JSON).table("lag", ["topic", "lag"], [["orders"]])
