@@ -1,0 +1,72 @@
+"""The catalogue and the code agree: no condition without a row, no row without a use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from keyrange import errors
+from keyrange.errors import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+CODE = sorted([*(ROOT / "connector").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")])
+CATALOGUE_FILE = ROOT / "connector" / "keyrange" / "errors.py"
+
+# Rows that nothing raises yet, with the reason.
+MAKERS = {"error", "KeyrangeError"} | {
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.KeyrangeError)
+}
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).removeprefix("errors.")
+            if name in MAKERS and node.args:
+                yield node
+
+
+def literals(path: Path) -> set[str]:
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def test_every_condition_that_the_code_names_has_a_row() -> None:
+    named = {
+        call.args[0].value
+        for path in CODE
+        for call in calls(path)
+        if isinstance(call.args[0], ast.Constant)
+    }
+    assert len(named) > 15
+    assert named - CATALOGUE.keys() == set()
+
+
+def test_every_row_is_used_or_listed_with_a_reason() -> None:
+    used: set[str] = set()
+    for path in CODE:
+        if path == CATALOGUE_FILE:
+            used |= {
+                call.args[0].value for call in calls(path) if isinstance(call.args[0], ast.Constant)
+            }
+        else:
+            used |= literals(path)
+    assert CATALOGUE.keys() - used == set()
+
+
+def test_errors_are_made_through_error() -> None:
+    """So that type and condition cannot contradict each other."""
+    direct = {
+        f"{path.name}:{call.lineno}"
+        for path in CODE
+        if path != CATALOGUE_FILE
+        for call in calls(path)
+        if not ast.unparse(call.func).endswith("error")
+    }
+    assert direct == set()

@@ -1,0 +1,33 @@
+"""The public names, exactly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import keyrange
+
+
+def test_the_public_names_are_these() -> None:
+    assert keyrange.__all__ == ["KeyRangeDataSource", "__version__"]
+
+
+def test_every_public_name_is_there() -> None:
+    for name in keyrange.__all__:
+        assert getattr(keyrange, name)
+    assert keyrange.KeyRangeDataSource.name() == "keyrange"
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        keyrange.Nonsense  # noqa: B018
+
+
+def test_importing_keyrange_imports_no_spark() -> None:
+    program = "import sys, keyrange; print('pyspark' in sys.modules, 'pyarrow' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False", "False"]

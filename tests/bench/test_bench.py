@@ -1,0 +1,72 @@
+"""The benchmark runs in its smallest form and yields every figure that it promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CI = Path(__file__).parents[2] / "ci"
+READ = {
+    f"read.{size}.{codec}.{figure}"
+    for size in ("200B", "1KB")
+    for codec in ("none", "lz4", "zstd")
+    for figure in (
+        "vs_jvm",
+        "vs_jvm_tuned",
+        "vs_ceiling",
+        "keyrange.mrec_per_second",
+        "jvm.mrec_per_second",
+        "jvm_tuned.mrec_per_second",
+        "ceiling.mrec_per_second",
+    )
+}
+LATENCY = {
+    f"latency.{name}.{figure}"
+    for name in ("p50", "p99")
+    for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
+} | {"latency.idle.core_share"}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    finished = bench("--tiny", "--only", "read", "--only", "latency", "--out", str(out))
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    document = json.loads(out.read_text())
+    assert document["machine"]["cores"] > 0
+    assert document["versions"]["pyspark"]
+    figures = {figure["name"]: figure for figure in document["figures"]}
+    assert figures.keys() == READ | LATENCY
+    for name, figure in figures.items():
+        assert set(figure) == {"group", "name", "value", "unit", "min", "max", "runs"}
+        assert figure["group"] == name.partition(".")[0]
+        assert figure["min"] <= figure["value"] <= figure["max"]
+        # An idle process may use less than the clock of its CPU time can tell.
+        assert figure["value"] > 0 or name == "latency.idle.core_share"
+        assert figure["runs"] == 1
+        assert name in finished.stdout
+
+
+def test_an_unknown_group_is_refused_by_name() -> None:
+    refused = bench("--only", "nothing")
+    assert refused.returncode == 2
+    assert "'nothing'" in refused.stderr
+    assert "latency" in refused.stderr

@@ -1,0 +1,279 @@
+"""Batch reads of real topics: schema, positions, splits, headers, codecs."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from brokers import Record, Topics
+from sources import batch, options
+
+JVM_SCHEMA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+    "timestamp:timestamp,timestampType:int>"
+)
+
+
+@pytest.fixture(scope="module")
+def three(topics: Topics) -> str:
+    """A topic of three partitions with 10, 20 and 0 records."""
+    topic = topics.create_topic("three", 3)
+    topics.produce(topic, [Record(b"a%d" % n, b"k%d" % n, 0) for n in range(10)])
+    topics.produce(topic, [Record(b"b%d" % n, b"k%d" % n, 1) for n in range(20)])
+    return topic
+
+
+def test_schema_is_the_jvm_connectors(spark: SparkSession, topics: Topics, three: str) -> None:
+    """Found without a register call; columns, types and nullability are those of kafka."""
+    frame = batch(spark, topics, three)
+
+    assert frame.schema.simpleString() == JVM_SCHEMA
+    assert all(field.nullable for field in frame.schema)
+
+
+def test_all_records_with_their_places(spark: SparkSession, topics: Topics, three: str) -> None:
+    rows = batch(spark, topics, three).selectExpr("partition", "offset", "key", "value").collect()
+
+    expected = [(0, n, b"k%d" % n, b"a%d" % n) for n in range(10)]
+    expected += [(1, n, b"k%d" % n, b"b%d" % n) for n in range(20)]
+    assert sorted((r[0], r[1], bytes(r[2]), bytes(r[3])) for r in rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 30),
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, 30),
+        ({"startingOffsets": '{"T": {"0": 4, "1": -2, "2": 0}}'}, 26),
+        ({"endingOffsets": '{"T": {"0": 4, "1": -1, "2": 0}}'}, 24),
+        (
+            {
+                "startingOffsets": '{"T": {"0": 4, "1": 5, "2": 0}}',
+                "endingOffsets": '{"T": {"0": 4, "1": 7, "2": -1}}',
+            },
+            2,
+        ),
+    ],
+)
+def test_positions(
+    spark: SparkSession, topics: Topics, three: str, given: dict[str, str], expected: int
+) -> None:
+    given = {name: text.replace("T", three) for name, text in given.items()}
+
+    assert batch(spark, topics, three, **given).count() == expected
+
+
+def test_small_partitions_share_a_task(spark: SparkSession, topics: Topics, three: str) -> None:
+    """A Python task costs more than reading 30 records."""
+    assert batch(spark, topics, three).rdd.getNumPartitions() == 1
+    assert batch(spark, topics, three, minTasks="2").rdd.getNumPartitions() == 2
+    assert batch(spark, topics, three, bytesPerTask="0").rdd.getNumPartitions() == 2
+
+
+def test_min_partitions_cuts_ranges(spark: SparkSession, topics: Topics, three: str) -> None:
+    frame = batch(spark, topics, three, minPartitions="6")
+
+    assert frame.rdd.getNumPartitions() == 6
+    assert frame.select("partition", "offset").distinct().count() == 30
+
+
+def test_several_topics(spark: SparkSession, topics: Topics, three: str) -> None:
+    other = topics.create_topic("other")
+    topics.produce(other, [b"x", b"y"])
+
+    counts = batch(spark, topics, f"{three}, {other}").groupBy("topic").count().collect()
+
+    assert {row["topic"]: row["count"] for row in counts} == {three: 30, other: 2}
+
+
+def test_nulls_headers_and_timestamps(spark: SparkSession, topics: Topics) -> None:
+    """headers is null where a record has none; order and duplicates of header keys are kept."""
+    topic = topics.create_topic("headers")
+    topics.produce(
+        topic,
+        [
+            Record(None, b"tombstone", timestamp_ms=1_700_000_000_123),
+            Record(b"", b"", headers=[("a", b"1"), ("a", b""), ("b", b"2")]),
+            Record(b"keyless", None),
+        ],
+    )
+
+    first, second, third = (
+        batch(spark, topics, topic, includeHeaders="true")
+        .selectExpr("*", "unix_millis(timestamp) AS ms")
+        .orderBy("offset")
+        .collect()
+    )
+
+    assert (bytes(first["key"]), first["value"], first["headers"]) == (b"tombstone", None, None)
+    assert (first["ms"], first["timestampType"]) == (1_700_000_000_123, 0)
+    assert (bytes(second["key"]), bytes(second["value"])) == (b"", b"")
+    assert [(h["key"], bytes(h["value"])) for h in second["headers"]] == [
+        ("a", b"1"),
+        ("a", b""),
+        ("b", b"2"),
+    ]
+    assert (third["key"], bytes(third["value"])) == (None, b"keyless")
+
+
+def test_log_append_time(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create_topic("append", configs={"message.timestamp.type": "LogAppendTime"})
+    topics.produce(topic, [Record(b"x", timestamp_ms=1)])
+
+    row = batch(spark, topics, topic).selectExpr("timestampType", "year(timestamp) AS y").first()
+
+    assert row is not None
+    assert row["timestampType"] == 1
+    assert row["y"] >= 2026
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs(spark: SparkSession, topics: Topics, codec: str) -> None:
+    topic = topics.create_topic(codec)
+    sent = [b"%d " % n * (n % 300) for n in range(2_000)]
+    topics.produce(topic, sent, compression_type=codec, linger_ms=20)
+
+    rows = batch(spark, topics, topic).orderBy("offset").select("value").collect()
+
+    assert [bytes(row["value"]) for row in rows] == sent
+
+
+def test_large_and_small_records(spark: SparkSession, topics: Topics) -> None:
+    """A record larger than the fetch size is still read; from 1 byte to 50 MB."""
+    topic = topics.create_topic("large", configs={"max.message.bytes": str(60 << 20)})
+    sizes = [1, 1 << 20, 3, 50 << 20, 10]
+    for size in sizes:
+        topics.produce(topic, [b"x" * size], max_request_size=60 << 20)
+
+    frame = batch(spark, topics, topic, **{"kafka.max.partition.fetch.bytes": "65536"})
+    rows = frame.selectExpr("offset", "length(value) AS size").orderBy("offset").collect()
+
+    assert [row["size"] for row in rows] == sizes
+
+
+def test_a_record_batch_above_the_bound_is_refused(spark: SparkSession, topics: Topics) -> None:
+    """It is named with its place and the option that allows it; nothing is skipped."""
+    topic = topics.create_topic("bound", configs={"max.message.bytes": str(8 << 20)})
+    topics.produce(topic, [b"small", b"x" * (4 << 20)], max_request_size=8 << 20)
+
+    with pytest.raises(PySparkException) as failure:
+        batch(
+            spark,
+            topics,
+            topic,
+            maxRecordBatchBytes="2m",
+            **{"kafka.max.partition.fetch.bytes": "100000"},
+        ).count()
+
+    text = str(failure.value)
+    assert "[BATCH_TOO_LARGE]" in text
+    assert f"topic={topic}, partition=0, offset=" in text
+    assert "maxRecordBatchBytes" in text
+
+
+def test_empty_topic(spark: SparkSession, topics: Topics) -> None:
+    assert batch(spark, topics, topics.create_topic("empty", 3)).count() == 0
+
+
+def test_compacted_gaps_and_deleted_records(spark: SparkSession, topics: Topics) -> None:
+    """Offsets that are gone at the start are not in a read from earliest."""
+    topic = topics.create_topic("deleted")
+    topics.produce(topic, [b"%d" % n for n in range(20)])
+    topics.delete_records(topic, {0: 15})
+
+    rows = batch(spark, topics, topic).select("offset").orderBy("offset").collect()
+
+    assert [row["offset"] for row in rows] == [15, 16, 17, 18, 19]
+
+
+def test_transactions(spark: SparkSession, topics: Topics) -> None:
+    """read_committed leaves aborted records out; markers are never rows."""
+    topic = topics.create_topic("transactions")
+    topics.produce(topic, [b"plain"])
+    topics.produce_transaction(topic, [b"aborted"] * 5, commit=False)
+    topics.produce_transaction(topic, [b"committed"] * 3)
+    topics.produce_transaction(topic, [b"aborted"], commit=False)
+
+    def values(level: str) -> list[bytes]:
+        frame = batch(spark, topics, topic, **{"kafka.isolation.level": level})
+        return [bytes(row["value"]) for row in frame.orderBy("offset").collect()]
+
+    assert values("read_committed") == [b"plain"] + [b"committed"] * 3
+    assert values("read_uncommitted") == [b"plain"] + [b"aborted"] * 5 + [
+        b"committed",
+        b"committed",
+        b"committed",
+        b"aborted",
+    ]
+
+
+def test_out_of_range_start_is_data_loss(spark: SparkSession, topics: Topics) -> None:
+    """The error names partition, offsets, remedy; failOnDataLoss=false reads what is left."""
+    topic = topics.create_topic("retention")
+    topics.produce(topic, [b"%d" % n for n in range(20)])
+    topics.delete_records(topic, {0: 15})
+    start = f'{{"{topic}": {{"0": 3}}}}'
+
+    with pytest.raises(PySparkException) as failure:
+        batch(spark, topics, topic, startingOffsets=start).count()
+    lenient = batch(spark, topics, topic, startingOffsets=start, failOnDataLoss="false").count()
+
+    text = str(failure.value)
+    assert "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE" in text
+    assert f"offsets [3, 20) of topic partition {topic}-0" in text
+    assert "failOnDataLoss=false" in text
+    assert lenient == 5
+
+
+def test_starting_offsets_must_name_every_partition(
+    spark: SparkSession, topics: Topics, three: str
+) -> None:
+    with pytest.raises(PySparkException) as failure:
+        batch(spark, topics, three, startingOffsets=f'{{"{three}": {{"0": 3, "7": 1}}}}').count()
+
+    text = str(failure.value)
+    assert "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED" in text
+    assert f"missing={three}-1, {three}-2" in text
+    assert f"unknown={three}-7" in text
+
+
+def test_all_wrong_options_at_load(spark: SparkSession, topics: Topics) -> None:
+    given = options(topics, "t", minPartitions="0", includeHeader="true", failOnDataLoss="maybe")
+    given["kafka.fetch.min.byte"] = "1"
+
+    with pytest.raises(PySparkException) as failure:
+        spark.read.format("keyrange").options(**given).load()
+
+    text = str(failure.value)
+    assert "INVALID_OPTIONS" in text
+    for expected in (
+        "option 'minPartitions' must be between 1 and 2147483647, not 0",
+        "did you mean 'includeHeaders'?",
+        "option 'failOnDataLoss' must be true or false, not 'maybe'",
+        "did you mean 'kafka.fetch.min.bytes'?",
+    ):
+        assert expected in text
+
+
+def test_own_schema_is_refused(spark: SparkSession, topics: Topics, three: str) -> None:
+    reader = spark.read.format("keyrange").schema("value string").options(**options(topics, three))
+
+    with pytest.raises(PySparkException, match="INVALID_SCHEMA"):
+        reader.load().count()
+
+
+def test_secrets_are_not_in_plans(spark: SparkSession, topics: Topics, three: str) -> None:
+    secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    secret |= {"kafka.sasl.username": "alice", "kafka.sasl.password": "wrong-secret-42"}
+    given = options(topics, three, **secret)
+    given["kafka.bootstrap.servers"] = topics.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
+    frame = spark.read.format("keyrange").options(**given).load()
+
+    with pytest.raises(PySparkException) as failure:
+        frame.count()
+    plan = frame._jdf.queryExecution().analyzed().toString()
+
+    assert "SASL_AUTHENTICATION_FAILED" in str(failure.value)
+    assert "wrong-secret-42" not in str(failure.value)
+    assert "wrong-secret-42" not in plan
