@@ -1,0 +1,152 @@
+"""Group `parts`: the two halves of reading alone, each on one core: fetch, and decode.
+
+Both are counted per second of the CPU time of this process, so that the broker, which shares the
+machine, does not count as the client's work; fetching is shown per second of the clock too.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_least, from_runs
+from bench.registry import Bench, Group
+from keyrange.client_options import ClientSettings
+from keyrange.kafka import protocol
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import Bytes, ReceiveBuffer
+from keyrange.kafka.view import ClusterView
+from keyrange.options import parse_options
+from keyrange.wire import fetch_response
+from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+
+_LENGTH = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_AT = 23
+_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Seconds of a run, by the clock and of this process's CPU time."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def spent(self) -> _Spent:
+        return _Spent(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    rows = bench.pick(full=4_000_000, quick=1_000_000, tiny=20_000)
+    servers = bench.bootstrap_servers
+    topic = topics.create_topic(servers, "parts", 1)
+    with sparks.session(bench.directory) as spark:
+        topics.fill(topics.records(spark, rows, 200, 1), servers, topic, "none")
+    bench.progress(f"{rows:,} records written")
+    options = parse_options({"kafka.bootstrap.servers": servers, "subscribe": topic})
+    cluster = Cluster(options.client)
+    try:
+        view = cluster.describe([topic])
+        yield from _fetch(bench, cluster, view, topic, rows)
+        kept = [(at, data.copy()) for at, data in _chunks(cluster, view, topic, min(rows, 500_000))]
+    finally:
+        cluster.close()
+    yield from _decode(bench, kept, topic)
+    topics.delete_topic(servers, topic)
+
+
+def _fetch(
+    bench: Bench, cluster: Cluster, view: ClusterView, topic: str, rows: int
+) -> Iterator[Figure]:
+    per_core, per_second = [], []
+    for number in range(-1, bench.runs):
+        watch = _Stopwatch()
+        megabytes = sum(len(data) for _, data in _chunks(cluster, view, topic, rows)) / 1e6
+        spent = watch.spent()
+        if number >= 0:  # the first one connects and brings the log into the page cache
+            per_core.append(megabytes / spent.cpu_s)
+            per_second.append(megabytes / spent.wall_s)
+    yield from_runs("fetch.mb_per_second", per_core, "MB/core-s")
+    yield from_runs("fetch.wall.mb_per_second", per_second, "MB/s")
+
+
+def _chunks(
+    cluster: Cluster, view: ClusterView, topic: str, rows: int
+) -> Iterator[tuple[int, Bytes]]:
+    """What a task receives of partition 0, with the offset it asked for; nothing is decoded.
+
+    As in the source, the next request is under way while a chunk is used.
+    """
+    client = cluster.settings
+    [broker] = view.brokers.values()
+    connection = cluster.connection(broker.host, broker.port)
+    version, buffer = connection.fetch_version(), ReceiveBuffer()
+    offset = 0
+    connection.send(_request(client, view, topic, offset), version)
+    while offset < rows:
+        frame = connection.receive(buffer, _ANSWER_BYTES_MAX)
+        header = 5 if version >= 12 else 4
+        answer = fetch_response.parse_fetch_response(frame.data[header:], version)
+        [fetched] = answer.partitions
+        data = frame[header + fetched.records_at : header + fetched.records_end]
+        asked, offset = offset, _next_offset(data, offset)
+        if offset < rows:
+            connection.send(_request(client, view, topic, offset), version)
+        yield asked, data
+
+
+def _request(client: ClientSettings, view: ClusterView, topic: str, offset: int) -> object:
+    return protocol.fetch(
+        {(topic, view.topic_id(topic)): [(0, offset)]},
+        client.max_partition_fetch_bytes,
+        client.fetch_max_bytes,
+        client,
+        client.fetch_max_wait_ms,
+    )
+
+
+def _next_offset(data: Bytes, offset: int) -> int:
+    """Where the next fetch begins, from the heads of the record batches alone."""
+    at, view = 0, data.data
+    while at + _LAST_DELTA_AT + 4 <= len(view):
+        base, length = _LENGTH.unpack_from(view, at)
+        if at + 12 + length > len(view):
+            break
+        offset = base + _LAST_DELTA.unpack_from(view, at + _LAST_DELTA_AT)[0] + 1
+        at += 12 + length
+    return offset
+
+
+def _decode(bench: Bench, kept: list[tuple[int, Bytes]], topic: str) -> Iterator[Figure]:
+    per_core = []
+    decoder = Decoder(topic, 0, DecodeSettings())
+    for number in range(-1, bench.runs):
+        watch = _Stopwatch()
+        rows = 0
+        for offset, data in kept:
+            chunk = scan_chunk(data, topic, 0, offset)
+            rows += sum(batch.num_rows for batch in decoder.decode(chunk, offset, 1 << 62))
+        if number >= 0:
+            per_core.append(rows / watch.spent().cpu_s / 1e6)
+    yield from_runs("decode.mrec_per_second", per_core, "M/core-s")
+
+
+GROUP = Group(
+    name="parts",
+    order=2,
+    run=run,
+    targets={
+        "fetch.mb_per_second": at_least(400),
+        "decode.mrec_per_second": at_least(4.0),
+    },
+)

@@ -1,0 +1,212 @@
+"""Group `worker`: what a Python worker needs: memory at its peak, and time before its first record.
+
+Memory is what smaps calls PSS: a process's own pages and its share of those that it has in common
+with others. The machine code of the kernels is kept in a directory of this run, which starts empty.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import psutil
+from kafka import KafkaProducer
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_most, from_runs
+from bench.registry import Bench, Group
+
+_SAMPLE_EVERY_S = 0.02
+_LOOK_FOR_WORKERS_EVERY_S = 0.25
+_MIB = 1024 * 1024
+_MIXED_BYTES_MAX = 1_000_000
+_HUGE_BYTES = 50 * _MIB
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    kernels = bench.directory / "kernels"
+    kernels.mkdir()
+    # The JVM hands its environment on to the Python workers.
+    os.environ["NUMBA_CACHE_DIR"] = str(kernels)
+    with sparks.session(bench.directory) as spark:
+        yield from _cold_start(bench, spark, kernels)
+        yield _mixed_records(bench, spark)
+        yield _huge_records(bench, spark)
+
+
+def _cold_start(bench: Bench, spark: SparkSession, kernels: Path) -> Iterator[Figure]:
+    """One task that reads a few records, planned once and run by new and by used workers."""
+    servers = bench.bootstrap_servers
+    topic = topics.create_topic(servers, "cold", 1)
+    topics.fill(topics.records(spark, 1_000, 200, 1), servers, topic, "lz4")
+    query = _read(bench, spark, topic)._jdf.queryExecution()
+    rdd = query.toRdd()
+    rdd.getNumPartitions()
+    for _ in range(3):  # the JVM's own first time is not the worker's
+        rdd.count()
+    warm, cached, empty = [], [], []
+    for _ in range(bench.runs):
+        warm.append(_seconds_to_count(rdd))
+        _end_workers()
+        cached.append(_seconds_to_count(rdd))
+        _end_workers()
+        shutil.rmtree(kernels)
+        kernels.mkdir()
+        empty.append(_seconds_to_count(rdd))
+    usual = median(warm)
+    bench.progress(f"a warm worker takes {usual:.3f} s")
+    yield from_runs("worker.cold_start.seconds", [each - usual for each in empty], "s")
+    yield from_runs("worker.cold_start.cached.seconds", [each - usual for each in cached], "s")
+    if not any(kernels.rglob("*.nbc")):
+        raise RuntimeError("the workers kept their machine code somewhere else")
+
+
+def _seconds_to_count(rdd: object) -> float:
+    started = time.perf_counter()
+    rdd.count()  # type: ignore[attr-defined]
+    return time.perf_counter() - started
+
+
+def _end_workers() -> None:
+    """End the idle workers, so that the next task gets a new one."""
+    workers = sparks.python_workers()
+    for worker in workers:
+        worker.kill()
+    # Their daemon collects them; they are gone when they have no command line any more.
+    deadline = time.monotonic() + 10
+    while any(worker.pid in _pids() for worker in workers):
+        if time.monotonic() > deadline:
+            raise RuntimeError("Python workers do not end")
+        time.sleep(0.05)
+
+
+def _pids() -> set[int]:
+    return {worker.pid for worker in sparks.python_workers()}
+
+
+def _mixed_records(bench: Bench, spark: SparkSession) -> Figure:
+    """Many small records, and some of up to 1 MB, plain and compressed, in large batches."""
+    peaks = []
+    servers = bench.bootstrap_servers
+    for codec in ("none", "zstd"):
+        topic = topics.create_topic(
+            servers, f"mixed-{codec}", 4, {"max.message.bytes": str(2 * _MIXED_BYTES_MAX)}
+        )
+        frame = topics.records(spark, bench.pick(full=400_000, quick=200_000, tiny=2_000), 1024, 4)
+        repeat = "CASE WHEN id % 200 = 0 THEN pmod(hash(id), 960) + 1 ELSE 1 END"
+        frame = frame.selectExpr(
+            "key", "partition", f"CAST(repeat(value, {repeat}) AS STRING) AS value"
+        )
+        producer = {"max.request.size": str(2 * _MIXED_BYTES_MAX), "batch.size": "1000000"}
+        topics.fill(frame, servers, topic, codec, producer)
+        bench.progress(f"records of up to 1 MB written, compression {codec}")
+        peaks += _peaks(bench, spark, topic, bench.runs)
+        topics.delete_topic(servers, topic)
+    return _highest("worker.peak_rss.mb", peaks)
+
+
+def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
+    """Records of 50 MB, which are larger than what is fetched at once."""
+    servers = bench.bootstrap_servers
+    size = bench.pick(full=_HUGE_BYTES, quick=_HUGE_BYTES, tiny=_MIB)
+    limit = size + _MIB
+    topic = topics.create_topic(servers, "huge", 2, {"max.message.bytes": str(limit)})
+    producer = KafkaProducer(bootstrap_servers=servers, acks=1, max_request_size=limit)
+    for number in range(bench.pick(full=12, quick=6, tiny=2)):
+        value = os.urandom(size // 4) * 4
+        producer.send(topic, key=b"key", value=value, partition=number % 2).get(timeout=120)
+    producer.close()
+    bench.progress("records of 50 MB written")
+    peaks = _peaks(bench, spark, topic, bench.runs)
+    topics.delete_topic(servers, topic)
+    return _highest("worker.peak_rss.50mb_records.mb", peaks)
+
+
+def _highest(name: str, peaks: list[float]) -> Figure:
+    """A bound has to hold in every run, so the highest peak counts and not the median."""
+    return Figure(name, max(peaks), "MB", min(peaks), max(peaks), len(peaks))
+
+
+def _peaks(bench: Bench, spark: SparkSession, topic: str, runs: int) -> list[float]:
+    peaks = []
+    for _ in range(runs):
+        _end_workers()
+        with _Sampler().sampling() as sampler:
+            seconds = sparks.seconds_to_read(_read(bench, spark, topic))
+        bench.progress(f"peak {sampler.peak_mb:.0f} MB, {sampler.samples} samples, {seconds:.1f} s")
+        peaks.append(sampler.peak_mb)
+    return peaks
+
+
+def _read(bench: Bench, spark: SparkSession, topic: str) -> DataFrame:
+    return (
+        spark.read.format("keyrange")
+        .option("kafka.bootstrap.servers", bench.bootstrap_servers)
+        .option("subscribe", topic)
+        .load()
+    )
+
+
+class _Sampler:
+    """Looks at the memory of all Python workers in short intervals, and keeps the highest."""
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self.samples = 0
+        self._end = threading.Event()
+
+    @contextmanager
+    def sampling(self) -> Iterator[_Sampler]:
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._end.set()
+            thread.join()
+        if not self.samples:
+            raise RuntimeError("no Python worker was seen")
+
+    def _run(self) -> None:
+        workers: list[psutil.Process] = []
+        look_at = 0.0
+        while not self._end.wait(_SAMPLE_EVERY_S):
+            # Walking the process tree costs more than a sample does.
+            if time.monotonic() >= look_at:
+                workers = sparks.python_workers()
+                look_at = time.monotonic() + _LOOK_FOR_WORKERS_EVERY_S
+            for worker in workers:
+                if kilobytes := _pss_kb(worker.pid):
+                    self.samples += 1
+                    self.peak_mb = max(self.peak_mb, kilobytes * 1024 / 1e6)
+
+
+def _pss_kb(pid: int) -> int:
+    """The PSS of a process, 0 when it has ended."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+GROUP = Group(
+    name="worker",
+    order=5,
+    run=run,
+    targets={
+        "worker.peak_rss.mb": at_most(300),
+        "worker.cold_start.seconds": at_most(2.0),
+        "worker.cold_start.cached.seconds": at_most(2.0),
+    },
+)

@@ -1,0 +1,75 @@
+"""One Spark session for all sides of a comparison, and what its jobs and Python workers did."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from keyrange.embedded import jars
+
+_SHIPPED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+# Those of the settings that keyrange ships that have to do with reading.
+_PREFIXES = ("spark.python.", "spark.sql.execution.")
+CONFS: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+@contextmanager
+def session(directory: Path, master: str = "local[2]") -> Iterator[SparkSession]:
+    """A session that knows both connectors."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("keyrange-bench")
+    # The same for every side: what keyrange recommends, and as few distractions as can be.
+    for name, value in {**_shipped(), **CONFS}.items():
+        builder = builder.config(name, value)
+    spark = (
+        builder.config("spark.jars", ",".join(map(str, jars.resolve(jars.spark_kafka()))))
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .getOrCreate()
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _shipped() -> dict[str, str]:
+    pairs = (line.split(maxsplit=1) for line in _SHIPPED.read_text().splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if pair and pair[0].startswith(_PREFIXES)}
+
+
+def seconds_to_read(frame: DataFrame) -> float:
+    """How long it takes to read all rows and columns of a frame, planning included."""
+    started = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - started
+
+
+def python_workers() -> list[psutil.Process]:
+    """This process's Spark's Python workers: what the daemon of its JVM has forked."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            parent = process.parent()
+            if _is_daemon(process) and parent is not None and _is_daemon(parent):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    # A fork keeps the command line of the daemon.
+    return "pyspark.daemon" in process.cmdline()

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The long forms of the tests: many random examples, and the faults over and over. Arguments: how many
+# rounds (default 5). A failing example prints what reproduces it.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+"$root/ci/setup.sh"
+cd "$root"
+export KEYRANGE_SOAK=1 KEYRANGE_HYPOTHESIS_PROFILE=soak
+for ((round = 1; round <= ${1:-5}; round++)); do
+  printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
+  .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration/test_faults.py
+done

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The whole test suite: checks, unit, property, and against a real broker, Spark and Delta.
+# Arguments go to pytest. Makes its own environment first (ci/setup.sh).
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+"$root/ci/setup.sh"
+cd "$root"
+"$root/ci/check.sh"
+printf '==> tests\n' >&2
+# -P keeps the working directory off the path: what is tested is the installed wheel.
+exec "$root/.venv/bin/python" -P -m pytest "$@"
