@@ -24,7 +24,12 @@ USER, PASSWORD = "alice", "alice-secret"
 SHARED_SETTINGS = BrokerSettings(
     listeners=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     users={USER: PASSWORD},
-    properties={"message.max.bytes": str(64 << 20), "replica.fetch.max.bytes": str(64 << 20)},
+    properties={
+        "message.max.bytes": str(64 << 20),
+        "replica.fetch.max.bytes": str(64 << 20),
+        # Tests write records of any time; only a test of retention wants them deleted.
+        "log.retention.ms": "-1",
+    },
 )
 
 
