@@ -49,6 +49,7 @@ class ClientSettings:
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
     client_id: str = "keyrange"
     client_rack: str = ""
+    group_id: str = ""
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "GSSAPI"
     sasl_username: str = ""
@@ -130,6 +131,7 @@ _MAPPED = (
     Property("bootstrap.servers", "bootstrap_servers", _bootstrap_servers),
     Property("client.id", "client_id"),
     Property("client.rack", "client_rack"),
+    Property("group.id", "group_id"),
     Property(
         "security.protocol",
         "security_protocol",
@@ -168,7 +170,6 @@ _MAPPED = (
 _JAAS: Final = "sasl.jaas.config"
 
 _IGNORED = (
-    Property("group.id", ignored=_NO_GROUP),
     Property("max.poll.records", ignored="chunks are decoded whole; see maxBatchRows"),
     Property("max.poll.interval.ms", ignored=_NO_GROUP),
     Property("session.timeout.ms", ignored=_NO_GROUP),

@@ -72,6 +72,27 @@ CATALOGUE: dict[str, Condition] = {
             "name every partition of the subscribed topics and no other; -1 is latest, -2 earliest",
         ),
         Condition(
+            "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            Kind.INVALID,
+            False,
+            "name every partition of the subscribed topics and no other, or give one timestamp for "
+            "all with startingTimestamp or endingTimestamp",
+        ),
+        Condition(
+            "NO_OFFSET_FOR_TIMESTAMP",
+            Kind.INVALID,
+            False,
+            "name an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest to start "
+            "such partitions at their end",
+        ),
+        Condition(
+            "NO_GROUP_OFFSETS",
+            Kind.INVALID,
+            False,
+            "correct the group's name, or say with startingOffsetsDefault where partitions without "
+            "a committed offset start",
+        ),
+        Condition(
             "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
             Kind.INVALID,
             False,
@@ -82,6 +103,13 @@ CATALOGUE: dict[str, Condition] = {
             Kind.INVALID,
             False,
             "read the checkpoint with the keyrange version that wrote it, or a newer one",
+        ),
+        Condition(
+            "UNCOMMITTED_FOREIGN_BATCH",
+            Kind.INVALID,
+            False,
+            'let format("kafka") finish the batch, then change the format; or give the initial '
+            "positions, which `keyrange checkpoint show` prints, as JSON in startingOffsets",
         ),
         Condition(
             "INVALID_CHECKPOINT_PATH",
@@ -168,6 +196,13 @@ CATALOGUE: dict[str, Condition] = {
         Condition(
             "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS
         ),
+        Condition(
+            "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
+            Kind.DATA_LOSS,
+            False,
+            _FAIL_ON_DATA_LOSS,
+        ),
+        Condition("KAFKA_DATA_LOSS.LOG_TRUNCATED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS),
         Condition("KAFKA_DATA_LOSS.TOPIC_RECREATED", Kind.DATA_LOSS, False, _FAIL_ON_DATA_LOSS),
         Condition(
             "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",

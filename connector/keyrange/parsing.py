@@ -81,6 +81,26 @@ def size_between(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
+_TIMES_MS = {
+    "us": 1e-3,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_TIME = re.compile(r"^([0-9]{1,15})([a-z]*)$", re.ASCII)
+
+
+def duration_ms(value: str) -> int:
+    """Milliseconds, with an optional unit as Spark writes them: 500ms, 10s, 15m, 2h."""
+    time = _TIME.match(value.strip().lower())
+    if time is None or (time[2] or "ms") not in _TIMES_MS:
+        raise ValueError(f"must be a time such as 500ms, 10s, 15m or 2h, not '{value[:40]}'")
+    return int(int(time[1]) * _TIMES_MS[time[2] or "ms"])
+
+
 def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:
     def parse(value: str) -> str:
         folded = value.strip().upper() if upper else value.strip()

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.core.positions import (
+    Everywhere,
+    GroupOffsets,
+    Offsets,
+    PositionSpec,
+    Timestamp,
+    Timestamps,
+)
+from keyrange.core.subscription import Assign, Subscribe, SubscribePattern
 from keyrange.errors import InvalidError
-from keyrange.options import _NOT_YET, OPTIONS, Mode, SourceOptions, parse_options
+from keyrange.options import OPTIONS, Mode, SourceOptions, parse_options
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"
@@ -26,10 +35,16 @@ def violations(options: dict[str, str], mode: Mode | None = None) -> list[str]:
 
 
 DEFAULTS: dict[str, Any] = {
-    "subscribe": ("t",),
-    "starting_offsets": None,
-    "ending_offsets": LATEST,
+    "subscription": Subscribe(("t",)),
+    "end": PositionSpec("endingOffsets", Everywhere(LATEST)),
     "max_offsets_per_trigger": None,
+    "min_offsets_per_trigger": None,
+    "max_trigger_delay_ms": 900_000,
+    "max_records_per_partition": None,
+    "group_id_prefix": "",
+    "mirror_offsets": False,
+    "fetch_offset_tries": None,
+    "fetch_offset_pause_ms": 1_000,
     "max_bytes_per_trigger": None,
     "min_partitions": None,
     "bytes_per_task": 8 << 20,
@@ -47,7 +62,9 @@ DEFAULTS: dict[str, Any] = {
 def test_defaults(mode: Mode | None) -> None:
     options = parse_options(REQUIRED, mode)
     assert {name: getattr(options, name) for name in DEFAULTS} == DEFAULTS
-    assert DEFAULTS.keys() == {row.field for row in OPTIONS}
+    assert DEFAULTS.keys() | {"start", "client"} == set(SourceOptions.__dataclass_fields__)
+    start = PositionSpec("startingOffsets", Everywhere(EARLIEST if mode == "batch" else LATEST))
+    assert options.start == start
 
 
 INT64 = 2**63 - 1
@@ -55,7 +72,11 @@ INT32 = 2**31 - 1
 # Option, least, most, and whether it takes a unit of bytes.
 LIMITS = [
     ("maxOffsetsPerTrigger", "max_offsets_per_trigger", 1, INT64, False),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", 1, INT64, False),
     ("maxBytesPerTrigger", "max_bytes_per_trigger", 1, INT64, True),
+    ("maxRecordsPerPartition", "max_records_per_partition", 1, INT64, False),
+    ("fetchOffset.numRetries", "fetch_offset_tries", 1, INT32, False),
+    ("fetchOffset.retryIntervalMs", "fetch_offset_pause_ms", 0, INT32, False),
     ("minPartitions", "min_partitions", 1, INT32, False),
     ("bytesPerTask", "bytes_per_task", 0, INT64, True),
     ("minTasks", "min_tasks", 1, INT32, False),
@@ -90,8 +111,22 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "failOnDataLoss"}
-    positions = {"subscribe", "startingOffsets", "endingOffsets"}
-    assert {row.name for row in OPTIONS} == tested | positions
+    positions = {
+        f"{side}{name}"
+        for side in ("starting", "ending")
+        for name in ("Offsets", "OffsetsByTimestamp", "Timestamp", "OffsetsDefault")
+    }
+    others = {
+        "subscribe",
+        "subscribePattern",
+        "subscribePatternMatch",
+        "assign",
+        "startingOffsetsByTimestampStrategy",
+        "maxTriggerDelay",
+        "groupIdPrefix",
+        "mirrorOffsets",
+    }
+    assert {row.name for row in OPTIONS} == tested | positions | others
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])
@@ -108,8 +143,8 @@ def test_names_are_not_case_sensitive(change: Any) -> None:
     }
     plain = parse_options(given)
     assert parse_options({change(name): value for name, value in given.items()}) == plain
-    assert plain.subscribe == ("MyTopic",)
-    assert plain.starting_offsets == EARLIEST
+    assert plain.subscription == Subscribe(("MyTopic",))
+    assert plain.start.place == Everywhere(EARLIEST)
     assert plain.client.client_id == "Me"
 
 
@@ -118,7 +153,7 @@ def test_names_are_not_case_sensitive(change: Any) -> None:
     [("a", ("a",)), (" a , b,a,,", ("a", "b")), ("A,a", ("A", "a")), ("x_y.z-1", ("x_y.z-1",))],
 )
 def test_topics(given: str, expected: tuple[str, ...]) -> None:
-    assert parse_options(REQUIRED | {"subscribe": given}).subscribe == expected
+    assert parse_options(REQUIRED | {"subscribe": given}).subscription == Subscribe(expected)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +167,16 @@ def test_what_cannot_be_a_topic(given: str) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("earLiEst", EARLIEST),
-        (" laTest ", LATEST),
-        ('{"t":{"0":23,"1":-1}}', {T0: 23, T1: -1}),
-        ('{"t":{"0":-2},"T":{"0":0}}', {T0: -2, TopicPartition("T", 0): 0}),
+        ("earLiEst", Everywhere(EARLIEST)),
+        (" laTest ", Everywhere(LATEST)),
+        ('{"t":{"0":23,"1":-1}}', Offsets({T0: 23, T1: -1})),
+        ('{"t":{"0":-2},"T":{"0":0}}', Offsets({T0: -2, TopicPartition("T", 0): 0})),
     ],
 )
-def test_positions(given: str, expected: object) -> None:
+def test_positions(given: str, expected: Any) -> None:
     options = parse_options(REQUIRED | {"startingOffsets": given, "endingOffsets": given})
-    assert options.starting_offsets == options.ending_offsets == expected
+    assert options.start == PositionSpec("startingOffsets", expected)
+    assert options.end == PositionSpec("endingOffsets", expected)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +225,6 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "minTasks",
         "endingOffsets",
         "includeHeaders",
-        "subscribe",
         "kafka.auto.offset.reset",
         "kafka.fetch.max.bytes",
         "kafka.nonsense.thing",
@@ -198,6 +233,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "kafka.sasl.jaas.config",
     ):
         assert f"option '{name}' " in message
+    assert "exactly one of the options subscribe, subscribePattern, assign" in message
 
 
 @pytest.mark.parametrize(
@@ -219,20 +255,133 @@ def test_an_option_like_no_other_is_refused_without_a_guess() -> None:
     assert violations({"zzzz": "1"}) == ["option 'zzzz' does not exist"]
 
 
-@pytest.mark.parametrize("name", _NOT_YET)
-def test_options_of_the_jvm_connector_without_a_row_are_named_as_such(name: str) -> None:
-    for given in (name, name.upper()):
-        [message] = violations({given: "1"})
-        assert message.endswith(
-            "is an option of Spark's Kafka source that keyrange does not support"
-        )
-    assert name.lower() not in {row.name.lower() for row in OPTIONS}
+TIMES = {"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingTimestamp": "9"}
+
+
+def test_the_start_by_precedence() -> None:
+    """One time before times before offsets, as in the JVM connector."""
+    given = {"startingOffsets": '{"t":{"0":3}}', **TIMES}
+    latest = {"startingOffsetsByTimestampStrategy": "LATEST"}
+    assert parse_options(REQUIRED | given).start == PositionSpec(
+        "startingTimestamp", Timestamp(9, None)
+    )
+    del given["startingTimestamp"]
+    assert parse_options(REQUIRED | given | latest).start == PositionSpec(
+        "startingOffsetsByTimestamp", Timestamps({T0: 7}, LATEST)
+    )
+    del given["startingOffsetsByTimestamp"]
+    assert parse_options(REQUIRED | given).start.place == Offsets({T0: 3})
+
+
+def test_the_end_by_precedence() -> None:
+    """Without a record behind it a time is the end of the partition: never an error."""
+    given = {
+        "endingOffsets": '{"t":{"0":3}}',
+        "endingOffsetsByTimestamp": '{"t":{"0":7}}',
+        "endingTimestamp": "9",
+    }
+    assert parse_options(REQUIRED | given, "batch").end.place == Timestamp(9, LATEST)
+    del given["endingTimestamp"]
+    assert parse_options(REQUIRED | given, "batch").end.place == Timestamps({T0: 7}, LATEST)
+
+
+def test_a_default_for_partitions_that_are_not_named() -> None:
+    given = {"startingOffsetsDefault": "Earliest", "endingOffsetsDefault": "latest"}
+    offsets = {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"1":3}}'}
+    options = parse_options(REQUIRED | given | offsets, "batch")
+    assert options.start.place == Offsets({T0: 3}, EARLIEST)
+    assert options.end.place == Offsets({T1: 3}, LATEST)
+    times = {"startingOffsetsByTimestamp": TIMES["startingOffsetsByTimestamp"]}
+    assert parse_options(REQUIRED | given | times).start.place == Timestamps(
+        {T0: 7}, None, EARLIEST
+    )
+    assert violations({"endingOffsetsDefault": "earliest"}) == [
+        "option 'endingOffsetsDefault' must be latest, not 'earliest'"
+    ]
+    assert violations(offsets | {"startingOffsetsDefault": "latest"}, "batch") == [
+        "option 'startingOffsetsDefault' can't be latest for batch queries"
+    ]
+
+
+def test_the_start_of_a_group() -> None:
+    group = {"kafka.group.id": "g"}
+    assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.place == (
+        GroupOffsets("Other")
+    )
+    given = {"startingOffsets": "GROUP", "startingOffsetsDefault": "latest"} | group
+    assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
+    [message] = violations({"startingOffsets": "group"})
+    assert "needs a name" in message
+
+
+def test_one_way_to_subscribe() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    assigned = parse_options(servers | {"assign": '{"t":[1,0,1],"s":[]}'}).subscription
+    assert assigned == Assign((T0, T1))
+    assert isinstance(assigned, Assign)
+    assert assigned.topics == ("t",)
+    matched = parse_options(servers | {"subscribePattern": "a.c"}).subscription
+    assert matched == SubscribePattern("a.c")
+    assert isinstance(matched, SubscribePattern)
+    assert [matched.matches(name) for name in ("abc", "xabc", "abcx")] == [True, False, False]
+    search = {"subscribePattern": "b", "subscribePatternMatch": "search"}
+    searched = parse_options(servers | search).subscription
+    assert isinstance(searched, SubscribePattern)
+    assert [searched.matches(name) for name in ("abc", "ac")] == [True, False]
+    with pytest.raises(InvalidError, match="exactly one of the options subscribe, subscribePatt"):
+        parse_options(servers)
+    both = REQUIRED | {"assign": '{"t":[0]}'}
+    with pytest.raises(InvalidError, match="given are subscribe and assign"):
+        parse_options(both)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("subscribe", "", "no topics to subscribe to"),
+        ("assign", "", "must be JSON"),
+        ("assign", "{}", "no topic partitions to assign"),
+        ("assign", '{"t":0}', "no list of partitions"),
+        ("assign", '{"t":[-1]}', "-1 is not a partition"),
+        ("assign", '{"t":[true]}', "True is not a partition"),
+        ("assign", '{"t":["0"]}', "'0' is not a partition"),
+        ("subscribePattern", " ", "the pattern to subscribe is empty"),
+        ("subscribePattern", "a(", "must be a regular expression"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "is -1"),
+        ("startingOffsetsByTimestamp", "soon", "must be JSON"),
+        ("startingTimestamp", "x", "must be a whole number"),
+        ("startingOffsetsByTimestampStrategy", "FOO", "must be error or latest"),
+        ("maxTriggerDelay", "x", "must be a time"),
+        ("mirrorOffsets", "true", "needs the group's name"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said(name: str, value: str, text: str) -> None:
+    with pytest.raises(InvalidError, match="INVALID_OPTIONS") as caught:
+        parse_options(REQUIRED | {name: value})
+    assert f"option '{name}' " in caught.value.message
+    assert text in caught.value.message
+
+
+def test_the_least_must_not_be_higher_than_the_most() -> None:
+    [message] = violations({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"})
+    assert message.endswith("must not be higher than maxOffsetsPerTrigger: 20 and 15")
+
+
+def test_offsets_are_mirrored_where_a_group_is_named() -> None:
+    def mirrored(given: dict[str, str]) -> tuple[bool, str]:
+        options = parse_options(REQUIRED | given)
+        return options.mirror_offsets, options.group_id_prefix
+
+    assert mirrored({"kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p"}) == (True, "p")
+    assert mirrored({"groupIdPrefix": "p", "kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
 
 
 MODES = [
     ("endingOffsets", "latest", "stream", "is not valid in streaming queries"),
-    ("maxOffsetsPerTrigger", "5", "batch", "is not valid in batch reads"),
-    ("maxBytesPerTrigger", "5m", "batch", "is not valid in batch reads"),
+    ("endingTimestamp", "5", "stream", "is not valid in streaming queries"),
+    ("endingOffsetsByTimestamp", '{"t":{"0":5}}', "stream", "is not valid in streaming queries"),
     ("startingOffsets", "latest", "batch", "can't be latest for batch queries"),
     ("startingOffsets", '{"t":{"0":-1}}', "batch", "for t-0 can't be latest for batch queries"),
     ("endingOffsets", "earliest", "batch", "can't be earliest for batch queries"),
@@ -247,8 +396,18 @@ def test_what_one_mode_refuses_the_other_takes(
     assert violations({name: value}, mode) == [f"option '{name}' {text}"]
     parse_options(REQUIRED | {name: value})
     other: Mode = "batch" if mode == "stream" else "stream"
-    if name != "endingOffsets" or mode == "stream":
+    if not name.startswith("ending") or mode == "stream":
         parse_options(REQUIRED | {name: value}, other)
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_a_batch_read_warns_of_the_limits_of_streams(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parse_options(REQUIRED | {name: "5"}, "stream")
+    assert not caplog.messages
+    parse_options(REQUIRED | {name: "5"}, "batch")
+    assert caplog.messages == [f"option '{name}' is ignored in batch reads"]
 
 
 def test_a_batch_read_must_not_end_before_it_starts() -> None:
@@ -256,9 +415,11 @@ def test_a_batch_read_must_not_end_before_it_starts() -> None:
         return {"startingOffsets": start, "endingOffsets": end}
 
     [message] = violations(both('{"t":{"0":5,"1":6}}', '{"t":{"0":5,"1":5}}'), "batch")
-    assert message.endswith("must not lie before startingOffsets: t-1 from 6 to 5")
+    assert "must not lie before startingOffsets: t-1 from 6 to 5" in message
+    assert "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET" in message
     [message] = violations(both('{"t":{"0":5}}', '{"t":{"1":5}}'), "batch")
-    assert message.endswith("must name the same partitions as startingOffsets")
+    assert "must name the same partitions as startingOffsets" in message
+    assert "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET" in message
     parse_options(REQUIRED | both('{"t":{"0":5}}', '{"t":{"0":5}}'), "batch")
     parse_options(REQUIRED | both('{"t":{"0":5}}', '{"t":{"0":-1}}'), "batch")
     parse_options(REQUIRED | both('{"t":{"0":-2}}', '{"t":{"0":0}}'), "batch")

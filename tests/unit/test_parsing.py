@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.parsing import Violations, boolean, int_between, one_of, size_between, text
+from keyrange.parsing import (
+    Violations,
+    boolean,
+    duration_ms,
+    int_between,
+    one_of,
+    size_between,
+    text,
+)
 
 GIB = 2**30
 TAKEN = [
@@ -25,6 +33,13 @@ TAKEN = [
     (size_between(0, GIB), " 3MB ", 3 << 20),
     (size_between(0, GIB), "1g", GIB),
     (size_between(0, GIB), "1Gb", GIB),
+    (duration_ms, "250", 250),
+    (duration_ms, "1500us", 1),
+    (duration_ms, " 10S ", 10_000),
+    (duration_ms, "15m", 900_000),
+    (duration_ms, "2min", 120_000),
+    (duration_ms, "1h", 3_600_000),
+    (duration_ms, "1d", 86_400_000),
     (one_of("a", "b"), " a ", "a"),
     (one_of("A", upper=True), "a", "A"),
     (text, " as it is ", " as it is "),
@@ -38,6 +53,10 @@ def test_values_are_taken(parse: Callable[[str], object], given: str, expected: 
 
 
 REFUSED = [
+    (duration_ms, "x"),
+    (duration_ms, "-5s"),
+    (duration_ms, "1.5s"),
+    (duration_ms, "5 weeks"),
     (boolean, "yes"),
     (boolean, ""),
     (boolean, "1"),

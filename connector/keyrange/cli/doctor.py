@@ -124,6 +124,7 @@ def _try(check: str, look: Callable[[], str]) -> Finding:
 
 def _cluster(options: dict[str, str], topic: str) -> list[Finding]:
     from keyrange.core.offsets import EARLIEST, LATEST
+    from keyrange.core.subscription import Subscribe
     from keyrange.kafka.cluster import Cluster
     from keyrange.options import parse_options
 
@@ -140,7 +141,8 @@ def _cluster(options: dict[str, str], topic: str) -> list[Finding]:
         )
         for broker in sorted(view.brokers.values(), key=lambda each: each.node_id):
             findings.append(_try(f"broker {broker.node_id}", partial(_broker, cluster, broker)))
-        for name in parsed.subscribe if topic else ():
+        named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
+        for name in named if topic else ():
             view = cluster.describe([name])
             partitions = view.partitions()
             first = cluster.list_offsets(view, dict.fromkeys(partitions, EARLIEST))

@@ -1,4 +1,4 @@
-"""How much of what is pending a batch takes: limits by offsets and by bytes, shared by size.
+"""How much of what is pending a batch takes, and when: limits by offsets and by bytes.
 
 The arithmetic by offsets is the JVM connector's (`rateLimit` of KafkaMicroBatchStream): each
 partition gets its share of the limit, a share below one is rounded up so that small partitions do
@@ -41,3 +41,21 @@ def _admit(
         offsets = math.ceil(share) if share < 1 else math.floor(share)
         admitted[partition] = min(span.until_offset, span.from_offset + offsets, OFFSET_MAX)
     return admitted
+
+
+def holds_back(
+    start: Positions,
+    end: Positions,
+    offsets_min: int,
+    delay_max_ms: int,
+    fired_ms: int | None,
+    now_ms: int,
+) -> bool:
+    """Whether a batch waits until at least `offsets_min` offsets are pending.
+
+    It waits no longer than `delay_max_ms` after the last batch (`fired_ms`); the first one of a run
+    does not wait (`delayBatch` of KafkaMicroBatchStream).
+    """
+    if fired_ms is None or now_ms - fired_ms >= delay_max_ms:
+        return False
+    return sum(span.size for span in pending(start, end).values()) < offsets_min

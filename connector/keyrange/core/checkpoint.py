@@ -2,7 +2,8 @@
 
 The JSON is the JVM connector's, `{"topic": {"0": 23}}` with the next offset to read, plus one key
 that no topic can have. Under `@keyrange` stand the version of this format, the topics' ids (a
-recreated topic has another), the leader epochs, and the initial positions: Spark does not store
+recreated topic has another), the leader epochs, the name of the mirrored group where it was made
+up, and the initial positions: Spark does not store
 what `initialOffset` answered, so the first end that follows carries the start of every partition
 that began in it, and a replay of that batch reads the same range.
 
@@ -13,7 +14,7 @@ sorted, and nothing in it changes unless a position moves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,7 +33,9 @@ class Checkpoint:
     """Positions and their companions.
 
     `initial` holds the start of the partitions that no earlier offset has a position for.
-    `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet.
+    `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet. `group_id`
+    is the group that positions are mirrored to, where its name was made up for this query.
+    `foreign`: read from an offset without keyrange's key, which the JVM connector wrote.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -40,6 +43,8 @@ class Checkpoint:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     initial: Mapping[TopicPartition, int] = field(default_factory=dict)
     fresh: bool = False
+    group_id: str = ""
+    foreign: bool = False
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""
@@ -52,6 +57,8 @@ class Checkpoint:
         extra: dict[str, Any] = {"version": VERSION}
         if self.fresh:
             extra["fresh"] = True
+        if self.group_id:
+            extra["groupId"] = self.group_id
         if self.initial:
             extra["initial"] = _nest(self.initial)
         if self.leader_epochs:
@@ -81,12 +88,17 @@ def read_checkpoint(document: Any) -> Checkpoint:
     topic_ids = extra.get("topicIds", {})
     if not isinstance(topic_ids, dict) or not all(isinstance(i, str) for i in topic_ids.values()):
         raise _invalid("'topicIds' is not an object of strings")
+    group_id = extra.get("groupId", "")
+    if not isinstance(group_id, str):
+        raise _invalid("'groupId' is not a string")
     return Checkpoint(
         positions=read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0),
         topic_ids=topic_ids,
         leader_epochs=read_positions(extra.get("leaderEpochs", {}), least=-1),
         initial=read_positions(extra.get("initial", {}), least=0),
         fresh=extra.get("fresh") is True,
+        group_id=group_id,
+        foreign=RESERVED not in document,
     )
 
 
@@ -97,12 +109,8 @@ def is_topic_name(text: str) -> bool:
 
 def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition, int]:
     """`{"topic": {"0": 23}}` as positions; numbers below `least` are refused."""
-    if not isinstance(document, dict):
-        raise _invalid("it is not a JSON object")
     positions: dict[TopicPartition, int] = {}
-    for topic, partitions in document.items():
-        if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _invalid(f"{topic!r} cannot be the name of a topic")
+    for topic, partitions in _by_topic(document):
         if not isinstance(partitions, dict):
             raise _invalid(f"topic {topic} has no object of partitions")
         for number, offset in partitions.items():
@@ -116,6 +124,30 @@ def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition,
                 raise _invalid(f"the offset of {topic}-{number} is {offset}")
             positions[TopicPartition(topic, int(number))] = offset
     return positions
+
+
+def read_partitions(document: Any) -> list[TopicPartition]:
+    """`{"topic": [0, 1]}` as partitions, in order, each once."""
+    found: set[TopicPartition] = set()
+    for topic, numbers in _by_topic(document):
+        if not isinstance(numbers, list):
+            raise _invalid(f"topic {topic} has no list of partitions")
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise _invalid(f"{number!r} is not a partition of topic {topic}")
+            if not 0 <= number <= _PARTITION_MAX:
+                raise _invalid(f"{number} is not a partition of topic {topic}")
+            found.add(TopicPartition(topic, number))
+    return sorted(found)
+
+
+def _by_topic(document: Any) -> Iterable[tuple[str, Any]]:
+    if not isinstance(document, dict):
+        raise _invalid("it is not a JSON object")
+    for topic, value in document.items():
+        if not isinstance(topic, str) or not is_topic_name(topic):
+            raise _invalid(f"{topic!r} cannot be the name of a topic")
+        yield topic, value
 
 
 def _nest(flat: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -1,8 +1,8 @@
 """What one batch reads, cut into splits and dealt out to tasks.
 
 A split is a run of offsets of one partition that one task reads in order. Large partitions may be
-cut into several splits (`minPartitions`); small ones share a task, because every further Python
-task costs a batch 20 to 50 ms (ARCHITECTURE.md).
+cut into several splits (`minPartitions`, `maxRecordsPerPartition`); small ones share a task,
+because every further Python task costs a batch 20 to 50 ms (ARCHITECTURE.md).
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from keyrange.core.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A run of offsets of one partition, and about how many bytes of log it is."""
+    """A run of offsets of one partition, and about how many bytes of log it is.
+
+    In a batch read `from_offset` may be EARLIEST and `until_offset` LATEST: the task that reads it
+    asks where that is, so that a DataFrame that is run again sees what was written meanwhile.
+    """
 
     topic: str
     partition: int
@@ -33,38 +37,65 @@ class Split:
 def plan_splits(
     ranges: Mapping[TopicPartition, OffsetRange],
     bytes_per_offset: Mapping[TopicPartition, float],
-    min_partitions: int | None,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
 ) -> list[Split]:
-    """Cut ranges so that there are about `min_partitions` splits, as the JVM connector does.
+    """Cut ranges into splits of at most `max_records_per_partition` offsets, and so that there are
+    about `min_partitions`.
 
-    Its arithmetic (KafkaOffsetRangeCalculator): ranges whose share rounds to one stay whole, the
-    others get their share of what is left; pieces by whole division, the last takes the remainder.
+    The JVM connector's arithmetic (KafkaOffsetRangeCalculator): first the cut by records. Where
+    that gives too few splits, those whose share rounds to one stay whole and the others get their
+    share of what is left. Pieces by whole division, so that the last ones take the remainder.
     """
-    ranges = {partition: span for partition, span in ranges.items() if span.size}
-    pieces = dict.fromkeys(ranges, 1)
-    if min_partitions is not None and min_partitions > len(ranges):
-        total = sum(span.size for span in ranges.values())
-        large = {
-            partition: span.size
-            for partition, span in ranges.items()
-            if _round_half_up(span.size / total * min_partitions) > 1
-        }
-        left = max(min_partitions - (len(ranges) - len(large)), 1)
-        large_total = sum(large.values())
-        for partition, size in large.items():
-            pieces[partition] = max(_round_half_up(size / large_total * left), 1)
-    return [
-        Split(*partition, piece.from_offset, piece.until_offset, round(piece.size * weight))
+    pieces = [
+        (partition, piece)
         for partition, span in sorted(ranges.items())
-        for weight in (bytes_per_offset[partition],)
-        for piece in cut(span, pieces[partition])
+        for piece in cut(span, _count(span, max_records_per_partition))
+    ]
+    if min_partitions is not None and min_partitions > len(pieces):
+        pieces = _cut_further(pieces, min_partitions)
+    return [
+        Split(
+            *partition,
+            piece.from_offset,
+            piece.until_offset,
+            round(piece.size * bytes_per_offset[partition]),
+        )
+        for partition, piece in pieces
+    ]
+
+
+_Piece = tuple[TopicPartition, OffsetRange]
+
+
+def _count(span: OffsetRange, max_records: int | None) -> int:
+    return 1 if max_records is None else -(-span.size // max_records)
+
+
+def _cut_further(pieces: Sequence[_Piece], min_partitions: int) -> list[_Piece]:
+    total = sum(span.size for _, span in pieces)
+    large = {
+        at
+        for at, (_, span) in enumerate(pieces)
+        if _round_half_up(span.size / total * min_partitions) > 1
+    }
+    left = max(min_partitions - (len(pieces) - len(large)), 1)
+    large_total = sum(pieces[at][1].size for at in large)
+    return [
+        (partition, piece)
+        for at, (partition, span) in enumerate(pieces)
+        for piece in cut(
+            span, _round_half_up(span.size / large_total * left) if at in large else 1
+        )
     ]
 
 
 def cut(span: OffsetRange, pieces: int) -> list[OffsetRange]:
     """Cut a range into at most `pieces` non-empty ranges that follow one another."""
     pieces = max(min(pieces, span.size), 1)
-    bounds = [span.from_offset + span.size * index // pieces for index in range(pieces + 1)]
+    short, long_ones = divmod(span.size, pieces)
+    sizes = [short] * (pieces - long_ones) + [short + 1] * long_ones
+    bounds = list(accumulate(sizes, initial=span.from_offset))
     return [OffsetRange(a, b) for a, b in pairwise(bounds) if a < b]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from keyrange.core.checkpoint import Checkpoint
 from keyrange.core.offsets import Positions, TopicPartition
@@ -28,32 +29,20 @@ def compare(
     latest: Positions,
     firsts: Positions,
     recreated: Collection[str],
+    truncated: Positions = MappingProxyType({}),
+    group_id: str = "",
 ) -> Findings:
     """Compare an offset with the cluster.
 
     `latest`: where the partitions that exist end. `firsts`: where the new ones, and those of
-    `recreated` topics, begin.
+    `recreated` topics, begin. `truncated`: where the logs part that lost records after the offset
+    was written. `group_id` is the user's own, for the name of the loss alone.
     """
-    losses: list[KeyrangeError] = []
+    losses = [_recreated(topic, start) for topic in sorted(recreated)]
+    if deleted := sorted(set(start.positions) - set(latest)):
+        losses.append(_deleted(deleted, group_id))
     begin: dict[TopicPartition, int] = {}
     restarted: set[TopicPartition] = set()
-    for topic in sorted(recreated):
-        losses.append(
-            error(
-                "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                f"some data may have been lost: topic {topic} was deleted and created anew",
-                was=start.topic_ids.get(topic, ""),
-            )
-        )
-    deleted = sorted(set(start.positions) - set(latest))
-    if deleted:
-        names = ", ".join(map(str, deleted))
-        losses.append(
-            error(
-                "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
-                f"some data may have been lost: partitions {names} are gone",
-            )
-        )
     for partition in sorted(latest):
         known = start.positions.get(partition)
         if partition.topic in recreated:
@@ -62,23 +51,64 @@ def compare(
         elif known is None:
             begin[partition] = firsts.get(partition, 0)
             if begin[partition] != 0:
-                losses.append(
-                    error(
-                        "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-                        f"some data may have been lost: the new partition {partition} starts from "
-                        f"{begin[partition]}",
-                    )
-                )
+                losses.append(_not_from_zero(partition, begin[partition]))
+        elif partition in truncated:
+            losses.append(_truncated(partition, known, truncated[partition], start))
+            begin[partition] = truncated[partition]
+            restarted.add(partition)
         elif latest[partition] < known:
-            losses.append(
-                error(
-                    "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
-                    f"some data may have been lost: the end of partition {partition} was changed "
-                    f"from {known} to {latest[partition]}",
-                )
-            )
+            losses.append(_went_back(partition, known, latest[partition]))
             begin[partition] = latest[partition]
             restarted.add(partition)
         else:
             begin[partition] = known
     return Findings(begin, frozenset(restarted), tuple(losses))
+
+
+def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+        f"some data may have been lost: topic {topic} was deleted and created anew",
+        was=start.topic_ids.get(topic, ""),
+    )
+
+
+def _deleted(partitions: Collection[TopicPartition], group_id: str) -> KeyrangeError:
+    names = ", ".join(map(str, partitions))
+    if group_id:
+        return error(
+            "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
+            f"some data may have been lost: partitions {names} are gone, and "
+            f"kafka.group.id is set to {group_id}",
+        )
+    return error(
+        "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
+        f"some data may have been lost: partitions {names} are gone",
+    )
+
+
+def _not_from_zero(partition: TopicPartition, first: int) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        f"some data may have been lost: the new partition {partition} starts from {first}",
+    )
+
+
+def _truncated(
+    partition: TopicPartition, known: int, end: int, start: Checkpoint
+) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+        f"some data may have been lost: the log of partition {partition} was cut back below the "
+        f"position {known}, as after an unclean leader election; what was read and what the log "
+        f"holds are the same up to offset {end}",
+        leader_epoch=start.leader_epochs.get(partition, -1),
+    )
+
+
+def _went_back(partition: TopicPartition, known: int, latest: int) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+        f"some data may have been lost: the end of partition {partition} was changed from {known} "
+        f"to {latest}",
+    )

@@ -81,7 +81,8 @@ class Cluster:
         self._connections: dict[tuple[str, int, bool], Connection] = {}
         self._brokers: dict[int, Broker] = {}
         self._known_missing: set[str] = set()
-        self._contacted = False
+        # Whether the cluster has ever answered: the first contact is judged sooner.
+        self.contacted = False
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -179,7 +180,7 @@ class Cluster:
             failures = self._list_offsets_once(view, left, level, found, deadline)
             left = {partition: left[partition] for partition in failures}
             if not left:
-                self._contacted = True
+                self.contacted = True
                 return found
             if deadline.passed:
                 raise _no_offsets(failures)
@@ -239,7 +240,7 @@ class Cluster:
     def _patience_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is not None:
             return timeout_ms
-        if self._contacted:
+        if self.contacted:
             return float(self.settings.default_api_timeout_ms)
         return float(min(FIRST_CONTACT_MS, self.settings.default_api_timeout_ms))
 

@@ -25,6 +25,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster, Deadline
 from keyrange.kafka.connection import Connection, ConnectionLost, ReceiveBuffer
+from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import ClusterView
 from keyrange.wire import fetch_response
@@ -54,11 +55,15 @@ class ReadSettings:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where the reading of one split stands."""
+    """Where the reading of one split stands.
+
+    `from_earliest`: the split begins wherever its log begins.
+    """
 
     split: Split
     position: int
     decoder: Decoder
+    from_earliest: bool = False
     bytes_read: int = 0
     doubts: int = 0
     replica: int = -1
@@ -119,14 +124,16 @@ class SplitReader:
         """The records of the splits: each split's in offset order, small splits side by side."""
         decode = self._settings.decode
         workspace = Workspace(decode)
+        bounds = bind_splits(self._cluster, self._view, splits)
         waiting = deque(
             _Cursor(
-                split,
-                split.from_offset,
-                Decoder(split.topic, split.partition, decode, workspace),
+                bound,
+                bound.from_offset,
+                Decoder(bound.topic, bound.partition, decode, workspace),
+                from_earliest=split.from_offset == EARLIEST,
             )
-            for split in splits
-            if split.from_offset < split.until_offset
+            for split, bound in zip(splits, bounds, strict=True)
+            if bound.from_offset < bound.until_offset
         )
         in_flight: deque[_InFlight] = deque()
         try:
@@ -320,7 +327,9 @@ class SplitReader:
             # A new leader may be a little behind for a moment.
             self._again(cursor, "OFFSET_OUT_OF_RANGE")
             return
-        self._lost(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
+        began = cursor.position > cursor.split.from_offset
+        if began or not cursor.from_earliest or earliest < cursor.position:
+            self._lost(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
         if earliest > cursor.position:
             cursor.position = min(earliest, cursor.split.until_offset)
         else:

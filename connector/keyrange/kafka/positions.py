@@ -1,49 +1,147 @@
-"""Positions from what options say (earliest, latest, one each), and how large records are."""
+"""Positions in a cluster from what options say."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from keyrange.core.offsets import EARLIEST, OffsetRange, Positions, TopicPartition
-from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol
+from keyrange.core.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.core.positions import (
+    Everywhere,
+    GroupOffsets,
+    Offsets,
+    PositionSpec,
+    Timestamp,
+    Timestamps,
+)
+from keyrange.core.splits import Split
+from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
-from keyrange.kafka.view import Broker, ClusterView
-from keyrange.wire import fetch_response
-from keyrange.wire.decode import scan_chunk
-
-_log = logging.getLogger(__name__)
+from keyrange.kafka.groups import group_offsets
+from keyrange.kafka.view import ClusterView
 
 
-def resolve(
-    cluster: Cluster, view: ClusterView, spec: int | Mapping[TopicPartition, int], name: str
-) -> dict[TopicPartition, int]:
-    """Offsets for every partition of the view; `name` is the option that `spec` comes from.
+def place(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
+    """Where each partition of the view starts or ends: an offset, or still EARLIEST or LATEST.
 
-    Raises KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED where positions are not for exactly the
-    partitions that exist.
+    Timestamps and group offsets are looked up. Raises
+    KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED or KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED
+    where positions are not for exactly the partitions that exist, NO_OFFSET_FOR_TIMESTAMP and
+    NO_GROUP_OFFSETS where the options leave no other way.
     """
     partitions = view.partitions()
-    wanted = dict.fromkeys(partitions, spec) if isinstance(spec, int) else dict(spec)
-    if wanted.keys() != set(partitions):
-        raise error(
-            "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
-            f"option '{name}' must name exactly the partitions that exist",
-            missing=_text(set(partitions) - wanted.keys()),
-            unknown=_text(wanted.keys() - set(partitions)),
-        )
-    named = {partition: which for partition, which in wanted.items() if which < 0}
-    found = cluster.list_offsets(view, named) if named else {}
+    match spec.place:
+        case Everywhere(which):
+            return dict.fromkeys(partitions, which)
+        case Offsets(each, rest):
+            _check_named(partitions, each, rest, spec.option, _OFFSETS_MISMATCH)
+            return {p: each[p] if p in each else _known(rest) for p in partitions}
+        case Timestamp(timestamp_ms, unmatched):
+            return _at_times(cluster, view, dict.fromkeys(partitions, timestamp_ms), unmatched)
+        case Timestamps(each, unmatched, rest):
+            _check_named(partitions, each, rest, spec.option, _TIMESTAMPS_MISMATCH)
+            found = _at_times(cluster, view, each, unmatched)
+            return {p: found[p] if p in each else _known(rest) for p in partitions}
+        case GroupOffsets(group_id, rest):
+            return _at_commits(cluster, group_id, partitions, rest)
+
+
+def bind(
+    cluster: Cluster, view: ClusterView, places: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The offsets of places: EARLIEST and LATEST are asked for."""
+    open_places = {partition: at for partition, at in places.items() if at < 0}
+    found = cluster.list_offsets(view, open_places) if open_places else {}
     return {
-        partition: found[partition][0] if which < 0 else which
-        for partition, which in wanted.items()
+        partition: found[partition][0] if partition in found else at
+        for partition, at in places.items()
     }
+
+
+def resolve(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
+    """`place` and `bind` in one."""
+    return bind(cluster, view, place(cluster, view, spec))
+
+
+def bind_splits(cluster: Cluster, view: ClusterView, splits: Sequence[Split]) -> list[Split]:
+    """Splits with offsets in place of EARLIEST and LATEST."""
+    first = {s.topic_partition: EARLIEST for s in splits if s.from_offset == EARLIEST}
+    last = {s.topic_partition: LATEST for s in splits if s.until_offset == LATEST}
+    if not first and not last:
+        return list(splits)
+    starts, ends = bind(cluster, view, first), bind(cluster, view, last)
+    return [
+        replace(
+            split,
+            from_offset=starts[split.topic_partition]
+            if split.from_offset == EARLIEST
+            else split.from_offset,
+            until_offset=ends[split.topic_partition]
+            if split.until_offset == LATEST
+            else split.until_offset,
+        )
+        for split in splits
+    ]
+
+
+_OFFSETS_MISMATCH: Final = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+_TIMESTAMPS_MISMATCH: Final = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+
+
+def _check_named(
+    partitions: Iterable[TopicPartition],
+    each: Mapping[TopicPartition, int],
+    rest: int | None,
+    option: str,
+    condition: str,
+) -> None:
+    """With a place for the rest, all that is named must exist; without one, all must be named."""
+    missing = set(partitions) - each.keys() if rest is None else set()
+    unknown = each.keys() - set(partitions)
+    if missing or unknown:
+        which = "exactly the partitions that exist" if rest is None else "partitions that exist"
+        raise error(
+            condition,
+            f"option '{option}' must name {which}",
+            missing=_text(missing),
+            unknown=_text(unknown),
+        )
+
+
+def _known(rest: int | None) -> int:
+    assert rest is not None  # noqa: S101  without it every partition is named
+    return rest
+
+
+def _at_times(
+    cluster: Cluster,
+    view: ClusterView,
+    times: Mapping[TopicPartition, int],
+    unmatched: int | None,
+) -> dict[TopicPartition, int]:
+    found = cluster.list_offsets(view, times) if times else {}
+    behind = sorted(partition for partition, (at, _) in found.items() if at < 0)
+    if behind and unmatched is None:
+        shown = ", ".join(f"{partition} and timestamp {times[partition]}" for partition in behind)
+        raise error(
+            "NO_OFFSET_FOR_TIMESTAMP",
+            f"No offset matched from request of topic-partition {shown}",
+        )
+    return {partition: at if at >= 0 else _known(unmatched) for partition, (at, _) in found.items()}
+
+
+def _at_commits(
+    cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition], rest: int | None
+) -> dict[TopicPartition, int]:
+    committed = group_offsets(cluster, group_id, partitions)
+    without = [partition for partition in partitions if partition not in committed]
+    if without and rest is None:
+        raise error(
+            "NO_GROUP_OFFSETS",
+            f"group {group_id} has no committed offset for {_text(without)}",
+        )
+    return {p: committed[p] if p in committed else _known(rest) for p in partitions}
 
 
 def earliest(
@@ -57,93 +155,3 @@ def earliest(
 
 def _text(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(str(partition) for partition in sorted(partitions)) or "none"
-
-
-class RecordSizes:
-    """About how many bytes of log an offset takes, per partition: sampled where it is read, and
-    kept.
-
-    One fetch of some 64 KiB per partition says it; with many partitions only some are sampled and
-    the others are taken to be like them. A sample that fails is no failure: a batch is then planned
-    by an assumed size.
-    """
-
-    _SAMPLE_BYTES: Final = 64 * 1024
-    _SAMPLES_MAX: Final = 32
-    _ASSUMED: Final = 256.0
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._known: dict[TopicPartition, float] = {}
-
-    def of(
-        self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
-    ) -> dict[TopicPartition, float]:
-        """Bytes per offset of every partition in `ranges`."""
-        unknown = [partition for partition in ranges if partition not in self._known]
-        if unknown and len(self._known) < self._SAMPLES_MAX:
-            largest = sorted(unknown, key=lambda partition: -ranges[partition].size)
-            self._sample(view, {p: ranges[p] for p in largest[: self._SAMPLES_MAX]})
-        usual = float(np.mean(list(self._known.values()))) if self._known else self._ASSUMED
-        return {partition: self._known.get(partition, usual) for partition in ranges}
-
-    def forget(self) -> None:
-        """Sample anew at the next call: records may have changed."""
-        self._known.clear()
-
-    def _sample(self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-        by_leader: dict[Broker, list[TopicPartition]] = {}
-        for partition in ranges:
-            leader = view.leader(partition)
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(partition)
-        for leader, partitions in by_leader.items():
-            try:
-                self._sample_leader(view, leader, partitions, ranges)
-            except (ConnectionLost, KeyrangeError) as failure:
-                _log.info("no sample of record sizes: %s", failure)
-
-    def _sample_leader(
-        self,
-        view: ClusterView,
-        leader: Broker,
-        partitions: list[TopicPartition],
-        ranges: Mapping[TopicPartition, OffsetRange],
-    ) -> None:
-        connection = self._cluster.connection(leader.host, leader.port)
-        version = connection.fetch_version()
-        wanted: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        for partition in partitions:
-            key = (partition.topic, view.topic_id(partition.topic))
-            wanted.setdefault(key, []).append((partition.partition, ranges[partition].from_offset))
-        if not all(topic_id for _, topic_id in wanted):
-            version = min(version, fetch_response.VERSION_MAX - 1)
-        names = {topic_id: name for name, topic_id in wanted}
-        total_bytes = self._SAMPLE_BYTES * len(partitions)
-        connection.send(
-            protocol.fetch(
-                wanted,
-                self._SAMPLE_BYTES,
-                total_bytes,
-                # Without a rack: leaders answer clients of another rack with a hint, not records.
-                replace(self._cluster.settings, client_rack=""),
-                max_wait_ms=0,
-            ),
-            version,
-        )
-        frame = connection.receive(ReceiveBuffer(), 2**31 - 1)
-        header = fetch_response.header_bytes(version)
-        answer = fetch_response.parse_fetch_response(frame.data[header:], version)
-        for each in answer.partitions:
-            topic = names.get(each.topic, each.topic)
-            partition = TopicPartition(topic, each.partition)
-            if each.error_code or each.records_at == each.records_end or partition not in ranges:
-                continue
-            data = frame[header + each.records_at : header + each.records_end]
-            from_offset = ranges[partition].from_offset
-            chunk = scan_chunk(data, topic, each.partition, from_offset)
-            last = chunk.batches[-1]
-            bytes_seen = int(last["records_end"]) - int(chunk.batches[0]["at"])
-            self._known[partition] = max(
-                bytes_seen / max(chunk.next_offset - int(chunk.batches[0]["base_offset"]), 1), 1e-3
-            )

@@ -1,56 +1,31 @@
 """The option table of `format("keyrange")`: names, defaults, limits and texts, once.
 
-Validation, `conf/keyrange.toml`, `keyrange options` and the reference in the docs are made from
-this table. Names are the JVM connector's where it has the option, and are not case-sensitive. All
-violations are reported together, before the first connection.
+Names are the JVM connector's where it has the option. Validation, `conf/keyrange.toml`,
+`keyrange options` and the reference in the docs are made from this table.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from keyrange.client_options import ClientSettings, parse_client_options
-from keyrange.core.checkpoint import is_topic_name, read_positions
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.errors import InvalidError, invalid_options
-from keyrange.parsing import Violations, boolean, int_between, size_between
+from keyrange.options import values
+from keyrange.parsing import boolean, duration_ms, int_between, one_of, size_between, text
 
 Mode = Literal["batch", "stream"]
 
-# One position for all partitions (EARLIEST, LATEST), or a position each.
-PositionSpec = int | Mapping[TopicPartition, int]
-
-_INT64_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """All options of one source, validated. Plain data; it holds secrets only as `Secret`."""
-
-    subscribe: tuple[str, ...]
-    starting_offsets: PositionSpec | None
-    ending_offsets: PositionSpec
-    max_offsets_per_trigger: int | None
-    max_bytes_per_trigger: int | None
-    min_partitions: int | None
-    bytes_per_task: int
-    min_tasks: int
-    include_headers: bool
-    fail_on_data_loss: bool
-    max_batch_rows: int
-    max_batch_bytes: int
-    max_record_batch_bytes: int
-    poll_timeout_ms: int
-    client: ClientSettings
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row. `default` is the text that stands for "not given"; None means that there is none."""
+    """One row. `default` is the text that stands for "not given"; None means that there is none.
+
+    `modes` are the reads that it acts on; given to another it is refused, or, with `ignored`, there
+    is a warning, where the JVM connector has one too.
+    """
 
     name: str
     field: str
@@ -59,99 +34,215 @@ class Option:
     parse: Callable[[str], Any]
     values: str
     doc: str
+    ignored: bool = False
 
 
-def _topics(value: str) -> tuple[str, ...]:
-    topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in value.split(",")))))
-    if not topics:
-        raise ValueError("must name at least one topic")
-    for topic in topics:
-        if not is_topic_name(topic):
-            raise ValueError(f"must hold names of topics, and '{topic}' cannot be one")
-    return topics
+_BOTH: Final[tuple[Mode, ...]] = ("batch", "stream")
+_BATCH: Final[tuple[Mode, ...]] = ("batch",)
+_STREAM: Final[tuple[Mode, ...]] = ("stream",)
 
-
-def _positions(value: str) -> PositionSpec:
-    folded = value.strip().lower()
-    if folded in ("earliest", "latest"):
-        return EARLIEST if folded == "earliest" else LATEST
-    try:
-        return read_positions(json.loads(value))
-    except (json.JSONDecodeError, RecursionError):
-        raise ValueError(
-            'must be earliest, latest, or JSON such as {"topicA": {"0": 23, "1": -1}}'
-        ) from None
-    except InvalidError as failure:
-        raise ValueError(f"must hold offsets: {failure.message}") from None
-
-
-_BOTH: tuple[Mode, ...] = ("batch", "stream")
-_OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
-
-OPTIONS: Final = (
+_WHAT = (
     Option(
         "subscribe",
         "subscribe",
         None,
         _BOTH,
-        _topics,
+        values.topics,
         "topic,topic,...",
-        "The topics to read. Required.",
+        "The topics to read. One of subscribe, subscribePattern and assign is required.",
     ),
+    Option(
+        "subscribePattern",
+        "subscribe_pattern",
+        None,
+        _BOTH,
+        values.pattern,
+        "a regular expression",
+        "Reads every topic whose name matches, also those that are created later. Internal topics "
+        "are left out.",
+    ),
+    Option(
+        "subscribePatternMatch",
+        "subscribe_pattern_match",
+        "full",
+        _BOTH,
+        one_of("full", "search"),
+        "full, search",
+        "full: the pattern describes the whole name, as in Kafka's consumer. search: it is found "
+        "somewhere in the name, as Spark's Kafka source has it.",
+    ),
+    Option(
+        "assign",
+        "assign",
+        None,
+        _BOTH,
+        values.partitions,
+        'JSON {"topic": [0, 1]}',
+        "The partitions to read; all of them have to exist.",
+    ),
+)
+
+_WHERE = (
     Option(
         "startingOffsets",
         "starting_offsets",
         None,
         _BOTH,
-        _positions,
-        _OFFSETS_TEXT,
+        values.starting_positions,
+        values.OFFSETS_TEXT + "; group, or group:NAME",
         "Where a new query starts; a query that resumes starts where its checkpoint says. Default: "
-        "latest for a stream, earliest for a batch read. JSON must name every partition.",
+        "latest for a stream, earliest for a batch read. JSON names every partition, or "
+        "startingOffsetsDefault says where the others start. group: what the Kafka group of that "
+        "name, or of kafka.group.id, has committed. Partitions found later start at their earliest "
+        "offset.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "starting_timestamps",
+        None,
+        _BOTH,
+        values.timestamps,
+        values.TIMESTAMPS_TEXT,
+        "Starts each partition at its first record at or after a time. Goes before "
+        "startingOffsets.",
+    ),
+    Option(
+        "startingTimestamp",
+        "starting_timestamp_ms",
+        None,
+        _BOTH,
+        int_between(0, INT64_MAX),
+        "ms since 1970",
+        "As startingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "starting_unmatched",
+        "error",
+        _BOTH,
+        values.unmatched,
+        "error, latest",
+        "What becomes of a partition without a record at or after the starting time.",
+    ),
+    Option(
+        "startingOffsetsDefault",
+        "starting_rest",
+        None,
+        _BOTH,
+        values.default_position("earliest", "latest"),
+        "earliest, latest",
+        "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
+        "offsets do not name. Without it every partition has to be named.",
     ),
     Option(
         "endingOffsets",
         "ending_offsets",
         "latest",
-        ("batch",),
-        _positions,
-        _OFFSETS_TEXT,
+        _BATCH,
+        values.positions,
+        values.OFFSETS_TEXT,
         "Where a batch read ends, exclusive.",
     ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "ending_timestamps",
+        None,
+        _BATCH,
+        values.timestamps,
+        values.TIMESTAMPS_TEXT,
+        "Ends each partition before its first record at or after a time, or at its end where there "
+        "is none. Goes before endingOffsets.",
+    ),
+    Option(
+        "endingTimestamp",
+        "ending_timestamp_ms",
+        None,
+        _BATCH,
+        int_between(0, INT64_MAX),
+        "ms since 1970",
+        "As endingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+    ),
+    Option(
+        "endingOffsetsDefault",
+        "ending_rest",
+        None,
+        _BATCH,
+        values.default_position("latest"),
+        "latest",
+        "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
+        "it every partition has to be named.",
+    ),
+)
+
+_HOW_MUCH = (
     Option(
         "maxOffsetsPerTrigger",
         "max_offsets_per_trigger",
         None,
-        ("stream",),
-        int_between(1, _INT64_MAX),
+        _STREAM,
+        int_between(1, INT64_MAX),
         "a number of offsets",
         "About how many offsets a micro-batch takes, shared by what is pending per partition.",
+        ignored=True,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "min_offsets_per_trigger",
+        None,
+        _STREAM,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
+        "The first one of a run does not wait, and a run with availableNow takes what is there.",
+        ignored=True,
+    ),
+    Option(
+        "maxTriggerDelay",
+        "max_trigger_delay_ms",
+        "15m",
+        _STREAM,
+        duration_ms,
+        "a time, such as 15m; a bare number is ms",
+        "How long minOffsetsPerTrigger may hold a micro-batch back.",
+        ignored=True,
     ),
     Option(
         "maxBytesPerTrigger",
         "max_bytes_per_trigger",
         None,
-        ("stream",),
-        size_between(1, _INT64_MAX),
+        _STREAM,
+        size_between(1, INT64_MAX),
         "bytes, such as 64m",
         "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
         "records is sampled where each partition stands. With maxOffsetsPerTrigger the lower of "
         "the two holds.",
+        ignored=True,
     ),
     Option(
         "minPartitions",
         "min_partitions",
         None,
         _BOTH,
-        int_between(1, 2**31 - 1),
+        int_between(1, INT32_MAX),
         "a number of tasks",
         "At least about this many tasks: large partitions are cut into ranges of offsets.",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "max_records_per_partition",
+        None,
+        _BOTH,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
+        "its own task.",
     ),
     Option(
         "bytesPerTask",
         "bytes_per_task",
         "8m",
         _BOTH,
-        size_between(0, _INT64_MAX),
+        size_between(0, INT64_MAX),
         "bytes, such as 8m",
         "Partitions with less pending than this share a task, because a task costs more than "
         "reading a little. 0: every partition has its own task.",
@@ -161,11 +252,14 @@ OPTIONS: Final = (
         "min_tasks",
         "1",
         _BOTH,
-        int_between(1, 2**31 - 1),
+        int_between(1, INT32_MAX),
         "a number of tasks",
         "The least tasks to use while there are that many partitions with new data, for jobs "
         "whose own work per record is slow.",
     ),
+)
+
+_ROWS_OUT = (
     Option(
         "includeHeaders",
         "include_headers",
@@ -183,7 +277,8 @@ OPTIONS: Final = (
         boolean,
         "true, false",
         "Whether the query fails where records it should read are gone (retention, a deleted or "
-        "recreated topic). false: it warns and reads on from what is left.",
+        "recreated topic, a log that was cut back). false: it warns and reads on from what is "
+        "left.",
     ),
     Option(
         "maxBatchRows",
@@ -214,106 +309,60 @@ OPTIONS: Final = (
         "The largest record batch that is read, compressed or decompressed; a larger one is "
         "refused by name. It bounds the memory of a task, see ARCHITECTURE.md.",
     ),
+)
+
+_CLUSTER = (
+    Option(
+        "groupIdPrefix",
+        "group_id_prefix",
+        None,
+        _BOTH,
+        text,
+        "the beginning of a group's name",
+        "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
+        "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
+        "mirrors nothing.",
+    ),
+    Option(
+        "mirrorOffsets",
+        "mirror_offsets",
+        None,
+        _STREAM,
+        boolean,
+        "true, false",
+        "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
+        "show the query's lag. They are never read back. Default: true where kafka.group.id or "
+        "groupIdPrefix is given.",
+    ),
+    Option(
+        "fetchOffset.numRetries",
+        "fetch_offset_tries",
+        None,
+        _BOTH,
+        int_between(1, INT32_MAX),
+        "a number of tries",
+        "How often the driver asks for metadata and offsets before a batch fails, with new "
+        "connections each time. Default: 3, and 1 at the first contact, so that a wrong address is "
+        "named soon.",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        "fetch_offset_pause_ms",
+        "1000",
+        _BOTH,
+        int_between(0, INT32_MAX),
+        "milliseconds",
+        "The pause between two such tries.",
+    ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "poll_timeout_ms",
         "120000",
         _BOTH,
-        int_between(1, 2**31 - 1),
+        int_between(1, INT32_MAX),
         "milliseconds",
         "How long a task waits for the next records of its range, broker restarts included.",
     ),
 )
 
-# Options of the JVM connector that have no row yet: said so, not taken for a spelling mistake.
-_NOT_YET = (
-    "assign",
-    "subscribePattern",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxRecordsPerPartition",
-    "groupIdPrefix",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
-
-_BY_NAME: Final = {row.name.lower(): row for row in OPTIONS}
-_NOT_YET_BY_NAME: Final = {name.lower(): name for name in _NOT_YET}
-
-
-def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> SourceOptions:
-    """All options of `format("keyrange")`; raises one InvalidError that names everything wrong.
-
-    Spark makes a source before it says whether a batch or a stream will be read: `mode` None checks
-    what holds for both.
-    """
-    violations = Violations()
-    values: dict[str, Any] = {}
-    client: dict[str, str] = {}
-    for given, value in options.items():
-        name = given.lower()
-        if name.startswith("kafka."):
-            client[name.removeprefix("kafka.")] = value
-        elif name in _BY_NAME:
-            row = _BY_NAME[name]
-            if mode is not None and mode not in row.modes:
-                violations.add(row.name, f"is not valid in {_reading(mode)}")
-            with violations.collecting(row.name):
-                values[row.field] = row.parse(value)
-        else:
-            violations.add(given, _unknown(name))
-    for row in OPTIONS:
-        if row.field not in values:
-            values[row.field] = row.parse(row.default) if row.default is not None else None
-    if "subscribe" not in {name.lower() for name in options}:
-        violations.add("subscribe", "must be specified")
-    values["client"] = parse_client_options(client, violations)
-    if mode == "batch":
-        _check_batch(values, violations)
-    if violations.messages:
-        raise invalid_options(violations.messages)
-    return SourceOptions(**values)
-
-
-def _reading(mode: Mode) -> str:
-    return "batch reads" if mode == "batch" else "streaming queries"
-
-
-def _unknown(name: str) -> str:
-    if name in _NOT_YET_BY_NAME:
-        return "is an option of Spark's Kafka source that keyrange does not support"
-    near = difflib.get_close_matches(name, _BY_NAME, 1)
-    hint = f"; did you mean '{_BY_NAME[near[0]].name}'?" if near else ""
-    return f"does not exist{hint}"
-
-
-def _check_batch(values: Mapping[str, Any], violations: Violations) -> None:
-    _no_position(values["starting_offsets"], LATEST, "startingOffsets", violations)
-    _no_position(values["ending_offsets"], EARLIEST, "endingOffsets", violations)
-    start, end = values["starting_offsets"], values["ending_offsets"]
-    if isinstance(start, Mapping) and isinstance(end, Mapping):
-        if start.keys() != end.keys():
-            violations.add("endingOffsets", "must name the same partitions as startingOffsets")
-        for partition in sorted(start.keys() & end.keys()):
-            if 0 <= end[partition] < start[partition]:
-                violations.add(
-                    "endingOffsets",
-                    f"must not lie before startingOffsets: {partition} from {start[partition]} "
-                    f"to {end[partition]}",
-                )
-
-
-def _no_position(
-    spec: PositionSpec | None, refused: int, name: str, violations: Violations
-) -> None:
-    word = "latest" if refused == LATEST else "earliest"
-    if spec == refused:
-        violations.add(name, f"can't be {word} for batch queries")
-    elif isinstance(spec, Mapping):
-        for partition in sorted(partition for partition, at in spec.items() if at == refused):
-            violations.add(name, f"for {partition} can't be {word} for batch queries")
+OPTIONS: Final = (*_WHAT, *_WHERE, *_HOW_MUCH, *_ROWS_OUT, *_CLUSTER)

@@ -1,20 +1,33 @@
-"""The batch reader: from one set of positions to another, planned when Spark plans the query."""
+"""The batch reader: from one set of positions to another.
+
+Spark plans a DataFrame's tasks once and runs them as often as the DataFrame is used. As in Spark's
+own Kafka source, earliest and latest stay what they are in the plan and are asked for by the tasks,
+so that a DataFrame that is used again sees what was written meanwhile. Only partitions that are cut
+into several splits have their cuts fixed when they are planned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyrange.core.offsets import EARLIEST, pending
-from keyrange.core.splits import plan_splits
+from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.splits import Split, plan_splits
 from keyrange.errors import error
 from keyrange.options import SourceOptions
-from keyrange.spark.read import make_tasks, read_task
+from keyrange.spark.read import ReadTask, make_tasks, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
+
+_Places = Mapping[TopicPartition, int]
 
 
 class KeyRangeBatchReader(DataSourceReader):
@@ -25,29 +38,80 @@ class KeyRangeBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from keyrange.kafka.cluster import Cluster
-        from keyrange.kafka.positions import RecordSizes, resolve
+        from keyrange.kafka.subscribed import retrying
 
         options = self._options
         cluster = Cluster(options.client)
         try:
-            view = cluster.describe(options.subscribe)
-            start_spec = EARLIEST if options.starting_offsets is None else options.starting_offsets
-            start = resolve(cluster, view, start_spec, "startingOffsets")
-            end = resolve(cluster, view, options.ending_offsets, "endingOffsets")
-            for partition in sorted(start):
-                if start[partition] > end[partition]:
-                    raise error(
-                        "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-                        f"The resolved start offset {start[partition]} is greater than the "
-                        f"resolved end offset {end[partition]} for topic {partition.topic} "
-                        f"partition {partition.partition}",
-                    )
-            ranges = pending(start, end)
-            sizes = RecordSizes(cluster).of(view, ranges)
+            return retrying(
+                cluster,
+                options.fetch_offset_tries,
+                options.fetch_offset_pause_ms,
+                lambda: self._plan(cluster),
+            )
         finally:
             cluster.close()
-        splits = plan_splits(ranges, sizes, options.min_partitions)
-        return make_tasks(splits, view, view.topic_ids(), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
+
+    def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
+        from keyrange.kafka.positions import bind, place
+        from keyrange.kafka.record_sizes import RecordSizes
+        from keyrange.kafka.subscribed import describe
+
+        options = self._options
+        view = describe(cluster, options.subscription)
+        start, end = place(cluster, view, options.start), place(cluster, view, options.end)
+        first, last = bind(cluster, view, start), bind(cluster, view, end)
+        _check_order(first, last)
+        ranges = {partition: OffsetRange(first[partition], last[partition]) for partition in first}
+        pending = {partition: span for partition, span in ranges.items() if span.size}
+        sizes = dict.fromkeys(ranges, 0.0) | RecordSizes(cluster).of(view, pending)
+        splits = plan_splits(
+            pending, sizes, options.min_partitions, options.max_records_per_partition
+        )
+        splits = late_bound(splits, ranges, start, end)
+        return make_tasks(splits, view, view.topic_ids(), options)
+
+
+def late_bound(
+    splits: Sequence[Split],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    start: _Places,
+    end: _Places,
+) -> list[Split]:
+    """Splits whose outer bounds are the places that were asked for: EARLIEST and LATEST stay.
+
+    A partition that is empty when it is planned has a split too where its end stays open.
+    """
+    planned = {
+        partition: list(each) for partition, each in groupby(splits, key=_topic_partition)
+    }
+    bound: list[Split] = []
+    for partition in sorted(ranges):
+        pieces = planned.get(partition, [])
+        if not pieces and end[partition] < 0:
+            span = ranges[partition]
+            pieces = [Split(*partition, span.from_offset, span.until_offset, 0)]
+        if pieces and start[partition] < 0:
+            pieces[0] = replace(pieces[0], from_offset=start[partition])
+        if pieces and end[partition] < 0:
+            pieces[-1] = replace(pieces[-1], until_offset=end[partition])
+        bound.extend(pieces)
+    return bound
+
+
+def _topic_partition(split: Split) -> TopicPartition:
+    return split.topic_partition
+
+
+def _check_order(first: _Places, last: _Places) -> None:
+    for partition in sorted(first):
+        if first[partition] > last[partition]:
+            raise error(
+                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                f"The resolved start offset {first[partition]} is greater than the resolved end "
+                f"offset {last[partition]} for topic {partition.topic} partition "
+                f"{partition.partition}",
+            )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.admission import admit_bytes, admit_offsets
+from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
 from keyrange.core.offsets import OFFSET_MAX, TopicPartition
 
 
@@ -111,3 +111,11 @@ def test_batch_after_batch_reaches_the_end(pending: list[tuple[int, int]], limit
             break
         start = admit_offsets(start, end, limit)
     assert start == end
+
+
+def test_a_batch_is_held_back_for_the_least_offsets_and_no_longer_than_the_delay() -> None:
+    start, end = at(5, 0), at(9, 3)
+    assert holds_back(start, end, 8, 1_000, fired_ms=0, now_ms=999)
+    assert not holds_back(start, end, 7, 1_000, fired_ms=0, now_ms=999)
+    assert not holds_back(start, end, 8, 1_000, fired_ms=0, now_ms=1_000)
+    assert not holds_back(start, end, 8, 1_000, fired_ms=None, now_ms=0)

@@ -90,6 +90,29 @@ def test_asking_for_more_pieces_than_offsets_gives_one_for_each() -> None:
     assert cut(OffsetRange(3, 3), 5) == []
 
 
+def cut_by_records(
+    size: int, max_records: int, min_partitions: int | None = None
+) -> list[tuple[int, int]]:
+    spans = ranges((1, 1 + size))
+    splits = plan_splits(spans, dict.fromkeys(spans, 1.0), min_partitions, max_records)
+    return [(split.from_offset, split.until_offset) for split in splits]
+
+
+def test_at_most_so_many_records_in_a_split() -> None:
+    """SPARK-49259; the remainder goes to the last pieces."""
+    assert cut_by_records(4, 4) == [(1, 5)]
+    assert cut_by_records(5, 4) == [(1, 3), (3, 6)]
+    assert cut_by_records(10, 3) == [(1, 3), (3, 5), (5, 8), (8, 11)]
+    spans = ranges((0, 39), (0, 49), (0, 59))
+    splits = plan_splits(spans, dict.fromkeys(spans, 1.0), None, 20)
+    assert Counter(split.partition for split in splits) == {0: 2, 1: 3, 2: 3}
+
+
+def test_both_bounds_hold() -> None:
+    assert len(cut_by_records(40, 20, min_partitions=1)) == 2
+    assert cut_by_records(40, 20, min_partitions=4) == [(1, 11), (11, 21), (21, 31), (31, 41)]
+
+
 spans = st.dictionaries(
     st.sampled_from(TP),
     st.builds(
@@ -101,12 +124,14 @@ spans = st.dictionaries(
 )
 
 
-@given(spans, st.none() | st.integers(1, 200))
+@given(spans, st.none() | st.integers(1, 200), st.none() | st.integers(2**52, 2**60))
 def test_splits_cover_the_ranges_exactly(
-    spans: dict[TopicPartition, OffsetRange], min_partitions: int | None
+    spans: dict[TopicPartition, OffsetRange],
+    min_partitions: int | None,
+    max_records: int | None,
 ) -> None:
     weights = dict.fromkeys(spans, 2.5)
-    splits = plan_splits(spans, weights, min_partitions)
+    splits = plan_splits(spans, weights, min_partitions, max_records)
     for partition, span in spans.items():
         mine = [split for split in splits if split.topic_partition == partition]
         at = span.from_offset
@@ -116,8 +141,12 @@ def test_splits_cover_the_ranges_exactly(
             at = split.until_offset
         assert at == span.until_offset or (not mine and span.size == 0)
         pieces = [split.until_offset - split.from_offset for split in mine]
-        assert not pieces or max(pieces) - min(pieces) <= 1
-    assert len(splits) <= 2 * (min_partitions or 1) + len(spans)
+        assert max_records is None or not pieces or max(pieces) <= max_records
+        if max_records is None or min_partitions is None:
+            assert not pieces or max(pieces) - min(pieces) <= 1
+            assert pieces == sorted(pieces), "the last ones take the remainder"
+    by_records = sum(-(-span.size // (max_records or 2**62)) for span in spans.values())
+    assert len(splits) <= 2 * (min_partitions or 1) + len(spans) + by_records
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=6), st.integers(1, 60))

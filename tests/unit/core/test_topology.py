@@ -43,6 +43,23 @@ def test_deleted_partitions_are_one_loss_with_their_names() -> None:
     assert "partitions a-1, b-0 are gone" in findings.losses[0].message
 
 
+def test_a_group_of_the_users_own_is_named_with_deleted_partitions() -> None:
+    findings = compare(Checkpoint({A0: 5, B0: 1}), {A0: 5}, {}, (), group_id="mine")
+    assert conditions(findings) == ["PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"]
+    assert "kafka.group.id is set to mine" in findings.losses[0].message
+
+
+def test_a_log_that_was_cut_back_is_read_from_where_it_parts() -> None:
+    """Also where it is longer again than the position."""
+    start = Checkpoint({A0: 10, A1: 4}, leader_epochs={A0: 3, A1: 3})
+    findings = compare(start, {A0: 30, A1: 4}, {}, (), truncated={A0: 7})
+    assert findings.start == {A0: 7, A1: 4}
+    assert findings.restarted == {A0}
+    assert conditions(findings) == ["LOG_TRUNCATED"]
+    assert "below the position 10" in findings.losses[0].message
+    assert "same up to offset 7 (leader_epoch=3)" in findings.losses[0].message
+
+
 def test_an_end_that_went_back_is_a_loss_and_the_new_start() -> None:
     findings = compare(Checkpoint({A0: 10}), {A0: 7}, {}, ())
     assert findings.start == {A0: 7}

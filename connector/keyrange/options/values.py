@@ -1,0 +1,97 @@
+"""Parsers of the source's own option values: topics, partitions, positions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keyrange.core.checkpoint import is_topic_name, read_partitions, read_positions
+from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.core.positions import Everywhere, GroupOffsets, Offsets
+from keyrange.errors import InvalidError
+
+OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+TIMESTAMPS_TEXT = 'JSON {"topic": {"0": 1750000000000}}, ms since 1970'
+
+_KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def topics(value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(filter(None, (part.strip() for part in value.split(",")))))
+    if not names:
+        raise ValueError("must name at least one topic: no topics to subscribe to")
+    for name in names:
+        if not is_topic_name(name):
+            raise ValueError(f"must hold names of topics, and '{name}' cannot be one")
+    return names
+
+
+def partitions(value: str) -> tuple[TopicPartition, ...]:
+    """`{"topic": [0, 1]}`."""
+    found = _document(value, read_partitions, 'such as {"topicA": [0, 1], "topicB": [2]}')
+    if not found:
+        raise ValueError("must name at least one partition: no topic partitions to assign")
+    return tuple(found)
+
+
+def pattern(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must hold a regular expression: the pattern to subscribe is empty")
+    try:
+        re.compile(value)
+    except re.error as failure:
+        raise ValueError(
+            f"must be a regular expression that Python reads as well as Java: {failure}"
+        ) from None
+    return value
+
+
+def positions(value: str) -> Everywhere | Offsets:
+    folded = value.strip().lower()
+    if folded in _KEYWORDS:
+        return Everywhere(_KEYWORDS[folded])
+    return Offsets(_document(value, read_positions, f"or one of: {OFFSETS_TEXT}"))
+
+
+def starting_positions(value: str) -> Everywhere | Offsets | GroupOffsets:
+    """As `positions`; also `group`, or `group:NAME`."""
+    folded = value.strip()
+    if folded.lower() == "group" or folded.lower().startswith("group:"):
+        return GroupOffsets(folded[6:])
+    return positions(value)
+
+
+def timestamps(value: str) -> Mapping[TopicPartition, int]:
+    read = lambda document: read_positions(document, least=0)  # noqa: E731
+    return _document(value, read, f"of timestamps: {TIMESTAMPS_TEXT}")
+
+
+def _document(value: str, read: Callable[[Any], Any], form: str) -> Any:
+    try:
+        return read(json.loads(value))
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError(f"must be JSON, {form}") from None
+    except InvalidError as failure:
+        raise ValueError(f"must be JSON, {form}; {failure.message}") from None
+
+
+def default_position(*allowed: str) -> Callable[[str], int]:
+    """A keyword as the position of the partitions that an option does not name."""
+
+    def parse(value: str) -> int:
+        folded = value.strip().lower()
+        if folded not in allowed:
+            raise ValueError(f"must be {' or '.join(allowed)}, not '{value[:40]}'")
+        return _KEYWORDS[folded]
+
+    return parse
+
+
+def unmatched(value: str) -> int | None:
+    """What a timestamp behind the last record means: None an error, LATEST the end."""
+    folded = value.strip().lower()
+    if folded not in ("error", "latest"):
+        raise ValueError(f"must be error or latest, not '{value[:40]}'")
+    return LATEST if folded == "latest" else None

@@ -1,0 +1,394 @@
+"""What the planning process of a stream knows between calls, and how it decides what is read.
+
+`latest` is called about 100 times a second while there is nothing to read: between two questions to
+the cluster there is a pause in proportion to what a question costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
+from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
+from keyrange.core.offsets import LATEST, OffsetRange, Positions, TopicPartition, pending
+from keyrange.core.positions import Offsets
+from keyrange.core.splits import plan_splits
+from keyrange.core.topology import Findings, compare
+from keyrange.errors import InvalidError, KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.positions import earliest, resolve
+from keyrange.kafka.record_sizes import RecordSizes
+from keyrange.kafka.subscribed import describe, retrying
+from keyrange.kafka.view import ClusterView
+from keyrange.options import SourceOptions
+from keyrange.spark.read import ReadTask, make_tasks
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A question to the cluster may take this part of one core's time while nothing comes.
+_IDLE_SHARE: Final = 0.03
+_IDLE_PAUSE_MAX_S: Final = 5.0
+_METADATA_AGE_S: Final = 1.0
+# Sizes of records are sampled anew so often; a topic's records rarely change faster.
+_SIZES_AGE_S: Final = 60.0
+# A latest offset below a known one is asked for again: a new leader may be behind (KAFKA-7703).
+_STALE_TRIES: Final = 3
+_STALE_PAUSE_S: Final = 0.1
+
+
+class PlanningSession:
+    """One run of a query: the cluster, where its logs end, and what was said of them."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster, sizes: RecordSizes) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._sizes = sizes
+        self._sizes_at = time.monotonic()
+        self._view: ClusterView | None = None
+        self._view_until = 0.0
+        self._seen: set[TopicPartition] = set()
+        self._ask_again_at = 0.0
+        self._fired_ms: int | None = None
+        self._latest: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        # Partitions whose log was compared with an offset: its epoch, and the log's at that time.
+        self._compared: dict[TopicPartition, tuple[int, int]] = {}
+        self._initial: Checkpoint | None = None
+        self._initial_failure: InvalidError | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._mirror: GroupMirror | None = None
+        self._warned: set[str] = set()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def initial(self) -> Checkpoint:
+        """Where a new query starts.
+
+        Spark asks for it also before it replays a first batch, whose start stands in its end: what
+        is wrong with the options is raised when a new first batch is planned from here.
+        """
+        if self._initial is None:
+            try:
+                self._initial = self._asking(self._resolve_start)
+            except InvalidError as failure:
+                self._initial_failure = failure
+                self._initial = Checkpoint({}, fresh=True)
+        return self._initial
+
+    def _resolve_start(self) -> Checkpoint:
+        view = self._current_view({})
+        positions = resolve(self._cluster, view, self._options.start)
+        if self._target is not None:
+            # Resolved a moment after the target was fixed: a start behind it is no loss.
+            for partition, at in positions.items():
+                self._target[partition] = max(at, self._target.get(partition, 0))
+        return Checkpoint(positions, view.topic_ids(), fresh=True)
+
+    def fix_target(self) -> None:
+        """Trigger.AvailableNow reads up to what is there now."""
+
+        def ask() -> dict[TopicPartition, int]:
+            # Where the query stands is not known yet, so whether a missing topic is a wrong name or
+            # a deleted one is found out with the first offset.
+            view = describe(self._cluster, self._options.subscription, known=None)
+            return self._ask_latest(view, {})
+
+        self._target = self._asking(ask)
+
+    def known_latest(self) -> dict[str, Any] | None:
+        """Where the logs end; the reserved key carries this process's metrics to Spark's progress,
+        which has no other place for them."""
+        if not self._latest:
+            return None
+        document = Checkpoint(self._latest).to_json()
+        metrics = {"mirror": self._mirror.metrics()} if self._mirror is not None else {}
+        return {**document, RESERVED: {"metrics": metrics}}
+
+    def mirror(self, committed: Checkpoint) -> None:
+        """Copy the positions of a finished batch to the Kafka group; a refusal is no failure."""
+        group_id = self._options.client.group_id or committed.group_id
+        if not self._options.mirror_offsets or committed.fresh or not group_id:
+            return
+        if self._mirror is None:
+            self._mirror = GroupMirror(self._cluster, group_id)
+        now_ms = int(time.monotonic() * 1000)
+        self._mirror.mirror(committed.positions, committed.leader_epochs, now_ms)
+
+    def latest(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
+        """The end of the next batch, or `start_json` itself where there is nothing to read."""
+        start = read_checkpoint(start_json)
+        if start.fresh and self._initial_failure is not None:
+            raise self._initial_failure
+        self.mirror(start)
+        self._pause()
+        asked_at, cpu_at = time.monotonic(), time.process_time()
+        end = self._asking(lambda: self._next(start, limited))
+        if end is None:
+            cost_s = time.process_time() - cpu_at
+            self._ask_again_at = asked_at + min(cost_s / _IDLE_SHARE, _IDLE_PAUSE_MAX_S)
+            return start_json
+        return end.to_json()
+
+    def _next(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
+        view = self._current_view(start.positions)
+        latest = self._ask_latest(view, start.positions)
+        if self._target is not None:
+            latest = {p: min(self._target[p], at) for p, at in latest.items() if p in self._target}
+        findings = self._compare(start, view, latest)
+        if not latest and start.positions:
+            # Without any partition the positions are kept, for when the topics come back.
+            return None
+        if limited and self._waits(start, findings, latest):
+            return None
+        end = self._end(findings.start, latest, view, limited)
+        if end == dict(start.positions) and not start.fresh and not findings.restarted:
+            return None
+        durable = {} if start.fresh else start.positions
+        return Checkpoint(
+            positions=end,
+            topic_ids=view.topic_ids(),
+            leader_epochs={
+                p: epoch for p, epoch in self._epochs.items() if p in end and epoch >= 0
+            },
+            initial={
+                p: at
+                for p, at in findings.start.items()
+                if durable.get(p) != at or p in findings.restarted
+            },
+            group_id=self._made_up_group(start),
+        )
+
+    def _made_up_group(self, start: Checkpoint) -> str:
+        """A group of this query alone, under the prefix; its name stays in the checkpoint."""
+        prefix = self._options.group_id_prefix
+        if not prefix or start.group_id.startswith(f"{prefix}-"):
+            return start.group_id if prefix else ""
+        return f"{prefix}-{uuid.uuid4().hex}"
+
+    def _waits(self, start: Checkpoint, findings: Findings, latest: Positions) -> bool:
+        options, now_ms = self._options, int(time.monotonic() * 1000)
+        least = options.min_offsets_per_trigger
+        # A run with availableNow would end and leave what it waits with.
+        if least is None or self._target is not None or start.fresh or findings.restarted:
+            return False
+        delay_ms = options.max_trigger_delay_ms
+        if holds_back(findings.start, latest, least, delay_ms, self._fired_ms, now_ms):
+            return True
+        self._fired_ms = now_ms
+        return False
+
+    def plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
+        """The tasks of a batch; also for a batch that an earlier run planned."""
+        if start.fresh and end.foreign:
+            self._check_foreign(start, end)
+        return self._asking(lambda: self._plan(start, end))
+
+    def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
+        view = self._current_view(end.positions)
+        if not self._latest:
+            self._check_replay(end, view)
+        known = set(view.partitions())
+        begin = {p: end.start_of(p, start) for p in end.positions}
+        unknown = earliest(
+            self._cluster, view, [p for p, at in begin.items() if at is None and p in known]
+        )
+        begins: Positions = {
+            p: at if at is not None else unknown.get(p, end.positions[p]) for p, at in begin.items()
+        }
+        options = self._options
+        ranges = self._still_there(pending(begins, end.positions), end, view)
+        splits = plan_splits(
+            ranges,
+            self._record_sizes(view, ranges),
+            options.min_partitions,
+            options.max_records_per_partition,
+        )
+        return make_tasks(splits, view, {**view.topic_ids(), **end.topic_ids}, options)
+
+    def _check_foreign(self, start: Checkpoint, end: Checkpoint) -> None:
+        """The start of the JVM connector's first batch is in a file that Spark does not show to
+        Python: only the user can say it."""
+        place = self._options.start.place
+        said = place.each if isinstance(place, Offsets) else {}
+        if any(said.get(partition, -1) < 0 for partition in end.positions):
+            raise error(
+                "UNCOMMITTED_FOREIGN_BATCH",
+                "batch 0 of this checkpoint was planned by Spark's own Kafka source and is not "
+                "committed; where it starts is kept in a file of the checkpoint, sources/0/0, that "
+                "Spark does not hand to a Python source",
+            )
+
+    def _check_replay(self, end: Checkpoint, view: ClusterView) -> None:
+        """A batch of an earlier run: whether its records are still those that it was planned on."""
+        self._ask_latest(view, {})
+        recreated = _recreated(end, view)
+        for partition, at in sorted(self._truncated(end, view, recreated).items()):
+            self._lose(
+                error(
+                    "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+                    f"some data may have been lost: the log of partition {partition} was cut back "
+                    f"to {at} after a batch up to {end.positions[partition]} was planned",
+                )
+            )
+
+    def _still_there(
+        self, ranges: dict[TopicPartition, OffsetRange], end: Checkpoint, view: ClusterView
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Without the ranges of partitions that are gone, or that belong to an earlier topic."""
+        known = set(view.partitions())
+        left = {}
+        for partition, span in ranges.items():
+            planned, now = end.topic_ids.get(partition.topic), view.topic_id(partition.topic)
+            if partition in known and (not planned or not now or planned == now):
+                left[partition] = span
+                continue
+            self._lose(
+                error(
+                    "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+                    f"some data may have been lost: cannot read offsets {span} of topic partition "
+                    f"{partition}: it was deleted"
+                    + (", and the topic created anew" if partition in known else ""),
+                )
+            )
+        return left
+
+    def _lose(self, failure: KeyrangeError) -> None:
+        """Raise a loss, or with failOnDataLoss=false warn of it, once."""
+        if self._options.fail_on_data_loss:
+            raise failure
+        if failure.message not in self._warned:
+            self._warned.add(failure.message)
+            _log.warning("%s Going on with what is left.", failure)
+
+    def _end(
+        self, start: Positions, latest: Positions, view: ClusterView, limited: bool
+    ) -> dict[TopicPartition, int]:
+        end = dict(latest)
+        options = self._options
+        if limited and options.max_bytes_per_trigger is not None:
+            ranges = pending(start, end)
+            sizes = self._record_sizes(view, ranges)
+            sizes = {p: sizes.get(p, 0.0) for p in end}
+            end = admit_bytes(start, end, options.max_bytes_per_trigger, sizes)
+        if limited and options.max_offsets_per_trigger is not None:
+            end = admit_offsets(start, end, options.max_offsets_per_trigger)
+        return end
+
+    def _compare(self, start: Checkpoint, view: ClusterView, latest: Positions) -> Findings:
+        """What became of the partitions since `start`; raises data loss where it must not pass."""
+        recreated = _recreated(start, view)
+        new = [p for p in latest if p not in start.positions or p.topic in recreated]
+        firsts = earliest(self._cluster, view, new)
+        truncated = self._truncated(start, view, recreated)
+        group_id = self._options.client.group_id
+        findings = compare(start, latest, firsts, recreated, truncated, group_id)
+        for failure in findings.losses:
+            self._lose(failure)
+        return findings
+
+    def _truncated(
+        self, known: Checkpoint, view: ClusterView, recreated: set[str]
+    ) -> dict[TopicPartition, int]:
+        """Where the log parts from the one that an offset was written on, if below its position.
+
+        Asked once for each change of leadership (OffsetForLeaderEpoch, KIP-320).
+        """
+        suspects = {
+            p: epoch
+            for p, epoch in known.leader_epochs.items()
+            if known.positions.get(p, 0) > 0
+            and p.topic not in recreated
+            and self._epochs.get(p, epoch) != epoch
+            and self._compared.get(p) != (epoch, self._epochs[p])
+        }
+        if not suspects:
+            return {}
+        truncated = {}
+        for partition, (_, until) in epoch_ends(self._cluster, view, suspects).items():
+            if 0 <= until < known.positions[partition]:
+                truncated[partition] = until
+            else:
+                self._compared[partition] = (suspects[partition], self._epochs[partition])
+        return truncated
+
+    def _ask_latest(self, view: ClusterView, start: Positions) -> dict[TopicPartition, int]:
+        known_ends = {**start, **self._latest}
+        for attempt in range(_STALE_TRIES):
+            if attempt:
+                time.sleep(_STALE_PAUSE_S)
+            found = self._cluster.list_offsets(view, dict.fromkeys(view.partitions(), LATEST))
+            latest = {partition: at for partition, (at, _) in found.items()}
+            if all(latest[p] >= known for p, known in known_ends.items() if p in latest):
+                break
+        self._latest = latest
+        self._epochs = {partition: epoch for partition, (_, epoch) in found.items()}
+        return latest
+
+    def _asking(self, ask: Callable[[], T]) -> T:
+        """Ask the cluster as often as the options say; what vanished meanwhile is looked at anew.
+
+        A topic that is deleted between two requests fails the second one: with new metadata it is
+        known to be deleted, which is a loss and not a wrong name.
+        """
+
+        def once() -> T:
+            try:
+                return ask()
+            except KeyrangeError as failure:
+                if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION" or self._view is None:
+                    raise
+                self._view = None
+                return ask()
+
+        options = self._options
+        tries, pause_ms = options.fetch_offset_tries, options.fetch_offset_pause_ms
+        return retrying(self._cluster, tries, pause_ms, once)
+
+    def _pause(self) -> None:
+        wait_s = self._ask_again_at - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+
+    def _current_view(self, known: Positions) -> ClusterView:
+        """Metadata, new ones where they are old. A missing partition that had a position was
+        deleted: it is left out here, and reported as the loss that it is; any other is a wrong
+        name."""
+        if self._view is not None and time.monotonic() < self._view_until:
+            return self._view
+        cpu_at = time.process_time()
+        self._seen.update(known)
+        view = describe(self._cluster, self._options.subscription, self._seen)
+        self._seen.update(view.partitions())
+        cost_s = time.process_time() - cpu_at
+        age_s = max(_METADATA_AGE_S, cost_s / _IDLE_SHARE)
+        self._view_until = time.monotonic() + min(
+            age_s, self._options.client.metadata_max_age_ms / 1000
+        )
+        self._view = view
+        return view
+
+    def _record_sizes(
+        self, view: ClusterView, ranges: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, float]:
+        now = time.monotonic()
+        if now - self._sizes_at > _SIZES_AGE_S:
+            self._sizes.forget()
+            self._sizes_at = now
+        return self._sizes.of(view, ranges)
+
+
+def _recreated(known: Checkpoint, view: ClusterView) -> set[str]:
+    return {
+        topic
+        for topic, topic_id in known.topic_ids.items()
+        if view.topic_id(topic) and topic_id != view.topic_id(topic)
+    }
