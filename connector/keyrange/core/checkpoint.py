@@ -33,6 +33,7 @@ class Checkpoint:
 
     `initial` holds the start of the partitions that no earlier offset has a position for.
     `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet.
+    `foreign` says that it was read from an offset of the JVM connector; it is never written.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -40,6 +41,7 @@ class Checkpoint:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     initial: Mapping[TopicPartition, int] = field(default_factory=dict)
     fresh: bool = False
+    foreign: bool = False
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""
@@ -87,6 +89,7 @@ def read_checkpoint(document: Any) -> Checkpoint:
         leader_epochs=read_positions(extra.get("leaderEpochs", {}), least=-1),
         initial=read_positions(extra.get("initial", {}), least=0),
         fresh=extra.get("fresh") is True,
+        foreign=RESERVED not in document,
     )
 
 
