@@ -35,6 +35,7 @@ class Directory:
         # Hadoop's names for S3, and its short form of file URIs.
         uri = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
         self.location = location
+        self._made: set[str] = set()
         if "://" in uri:
             self._filesystem, root = fs.FileSystem.from_uri(uri)
             self._root = str(root).rstrip("/")
@@ -92,7 +93,10 @@ class Directory:
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file, and make the directories that it needs."""
         whole = f"{self._root}/{path}"
-        self._filesystem.create_dir(whole.rpartition("/")[0], recursive=True)
+        parent = whole.rpartition("/")[0]
+        if parent not in self._made:
+            self._filesystem.create_dir(parent, recursive=True)
+            self._made.add(parent)
         with self._filesystem.open_output_stream(whole, compression=None) as stream:
             for chunk in chunks:
                 stream.write(chunk)
