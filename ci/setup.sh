@@ -12,13 +12,20 @@ _setup_fail() {
   exit 1
 }
 
-# Run a step with a line before and after it; its own output is shown only when it fails.
+# Run a step with a line before and after it, and one every 10 seconds in between; its own output is
+# shown only when it fails. _setup_so_far, where a caller sets it, says from the log how far it is.
 _setup_step() {
-  local title="$1" started=$SECONDS log
+  local title="$1" started=$SECONDS log code=0 ticker
   shift
   log="$(mktemp)"
   printf '==> %s ...\n' "$title" >&2
-  if ! "$@" >"$log" 2>&1; then
+  # The step itself stays in the foreground, where Ctrl-C reaches it.
+  _setup_tick "$title" "$log" $$ &
+  ticker=$!
+  "$@" >"$log" 2>&1 || code=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  if ((code != 0)); then
     cat "$log" >&2
     rm -f "$log"
     _setup_fail "could not finish: $title"
@@ -27,18 +34,42 @@ _setup_step() {
   printf '==> %s: done in %d s\n' "$title" $((SECONDS - started)) >&2
 }
 
+# Ends with the script that it ticks for, however that ends.
+_setup_tick() {
+  local title="$1" log="$2" parent="$3" started=$SECONDS next=10
+  while sleep 1 && kill -0 "$parent" 2>/dev/null; do
+    if ((SECONDS - started >= next)); then
+      printf '==> %s: %d s%s\n' "$title" "$next" "$(${_setup_so_far:-true} "$log")" >&2
+      next=$((next + 10))
+    fi
+  done
+}
+
+# How far pip is: it finds and downloads everything first, and unpacks it then.
+_setup_pip_so_far() {
+  local log="$1" all count verb=found
+  all="$(grep -c '==' "$_setup_root/ci/requirements.txt")"
+  count="$(grep -c '^Collecting ' "$log" || true)"
+  if grep -q '^Installing collected packages' "$log"; then
+    verb=installed
+    count="$(find "$_setup_venv"/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l)"
+  fi
+  printf ', %d of %d packages %s' "$count" "$all" "$verb"
+}
+
 _setup_find_python() {
-  local candidate
+  local candidate check='import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))'
   for candidate in ${CI_PYTHON:-} python3.13 python3.12 python3.11 python3; do
     # Run, not only found: shims of version managers are on PATH for versions that are not there.
-    if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    # Debian has the module venv without ensurepip, which it cannot do without.
+    if "$candidate" -c "$check" 2>/dev/null; then
       printf '%s\n' "$candidate"
       return
     fi
   done
-  _setup_fail "no Python 3.11 or newer with the venv module was found (tried python3.13, \
-python3.12, python3.11 and python3). Install one, on Debian for example python3 and python3-venv, \
-or name one in CI_PYTHON."
+  _setup_fail "no Python 3.11 or newer with the modules venv and ensurepip was found (tried \
+python3.13, python3.12, python3.11 and python3). Install one, on Debian for example python3 and \
+python3-venv, or name one in CI_PYTHON."
 }
 
 _setup_check_java() {
@@ -73,8 +104,10 @@ _setup_requirements() {
   python="$(_setup_find_python)"
   # Afresh: what an older requirements file brought must not stay.
   _setup_step "making .venv with $("$python" --version)" "$python" -m venv --clear "$_setup_venv"
+  _setup_so_far=_setup_pip_so_far
   _setup_step "installing ci/requirements.txt" "$_setup_venv/bin/python" -m pip install \
     --disable-pip-version-check --require-hashes -r "$_setup_root/ci/requirements.txt"
+  _setup_so_far=
   printf '%s\n' "$wanted" >"$stamp"
 }
 

@@ -24,7 +24,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,6 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keyrange import KeyRangeDataSource
+from keyrange.cli.arguments import named_values
+from keyrange.errors import KeyrangeError
 
 log = logging.getLogger("ingest")
 
@@ -91,15 +92,10 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "subscribe": arguments.topic,
         "startingOffsets": arguments.starting_offsets,
     }
-    for option in arguments.option:
-        name, separator, value = option.partition("=")
-        if not separator or not name:
-            raise SystemExit(f"--option takes NAME=VALUE, not '{option}'")
-        try:
-            options[name] = Path(value[1:]).read_text().strip() if value.startswith("@") else value
-        except OSError as failure:
-            raise SystemExit(f"--option {name}: the file cannot be read: {failure}") from None
-    return options
+    try:
+        return options | named_values(arguments.option)
+    except KeyrangeError as failure:
+        raise SystemExit(str(failure)) from None
 
 
 def start(

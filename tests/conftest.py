@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session with Delta, as conf/spark-defaults.conf sets it up."""
     from keyrange.embedded import jars
+    from keyrange.errors import KeyrangeError
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     home = tmp_path_factory.mktemp("spark")
-    delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
+    jar_paths = jars.resolve(jars.delta())
+    # Tests beside the JVM connector say by themselves when they cannot have it.
+    with suppress(KeyrangeError):
+        jar_paths += jars.resolve(jars.spark_kafka())
     session = (
         SparkSession.builder.master("local[2]")
         .appName("keyrange tests")
-        .config("spark.jars", delta_jars)
+        .config("spark.jars", ",".join(map(str, jar_paths)))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config(
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"

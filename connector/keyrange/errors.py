@@ -118,6 +118,26 @@ CATALOGUE: dict[str, Condition] = {
             "name the checkpointLocation of a query that has planned at least one batch",
         ),
         Condition(
+            "BATCH_NOT_COMMITTED",
+            Kind.INVALID,
+            False,
+            "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
+            "export the positions alone, without --to",
+        ),
+        Condition(
+            "POSITION_NOT_ON_FILE",
+            Kind.INVALID,
+            False,
+            "let the query finish a batch and export again, or name the positions in "
+            "startingOffsets yourself; -2 is earliest",
+        ),
+        Condition(
+            "CHECKPOINT_NOT_WRITTEN",
+            Kind.UNAVAILABLE,
+            True,
+            "remove what was written there, and export again to a place that can be written",
+        ),
+        Condition(
             "UNSUPPORTED_BROKER",
             Kind.INVALID,
             False,

@@ -1,39 +1,50 @@
-"""`keyrange checkpoint`: look into a Spark checkpoint directory, local or remote. It only reads."""
+"""`keyrange checkpoint`: look into a Spark checkpoint directory, local or remote, or export it.
+
+Rule of this file: a checkpoint that is named is only read; what is written goes to a new place.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from keyrange.cli.checkpoint_export import (
+    choose_source,
+    copy_checkpoint,
+    kafka_sources,
+    starting_offsets,
+)
+from keyrange.cli.checkpoint_files import Directory, load_progress, open_directory
 from keyrange.cli.render import OutputFormat, OutputOption, make_output
-from keyrange.core.spark_log import PlannedBatch, Progress, ranges_of, read_planned_batch
-from keyrange.core.spark_log import read_progress as read_spark_progress
-from keyrange.errors import error
+from keyrange.core.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
 
-app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory.")
+app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory, export it.")
+
+PathArgument = Annotated[
+    str, typer.Argument(help="The checkpoint location: a directory or a URI such as s3://...")
+]
 
 
-@app.callback()
-def _noun() -> None:
-    pass
+class ExportFormat(StrEnum):
+    KAFKA = "kafka"
+
+
+# How people are told who wrote a source's last offset.
+_WRITERS = {"keyrange": "keyrange", "kafka": "Spark's Kafka connector", None: "another source"}
 
 
 @app.command()
 def show(
-    path: Annotated[
-        str, typer.Argument(help="The checkpoint location: a directory or a URI such as s3://...")
-    ],
+    path: PathArgument,
     batches: Annotated[int, typer.Option(min=1, help="How many of the last batches to list.")] = 5,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Batches, offsets per partition, and what was planned but not committed."""
-    progress = load_progress(path)
-    if not progress.planned:
-        raise error("INVALID_CHECKPOINT_PATH", "the checkpoint holds no batch", path=path)
+    progress = load_progress(open_directory(path))
     document = describe(progress, batches)
     if output is OutputFormat.JSON:
         print(json.dumps(document))
@@ -48,6 +59,18 @@ def show(
             "last batch committed": document["last_committed"],
             "planned, not committed": ", ".join(map(str, unfinished)) or "none",
         },
+    )
+    out.table(
+        "Sources",
+        ["source", "offsets written by", "initial positions on file"],
+        [
+            [
+                row["source"],
+                _WRITERS[row["written_by"]],
+                jvm_offset(progress.initial[row["source"]]) if row["initial"] is not None else None,
+            ]
+            for row in document["sources"]
+        ],
     )
     out.table(
         "Positions: the next offset to read",
@@ -77,54 +100,65 @@ def show(
     )
 
 
-def load_progress(path: str) -> Progress:
-    """Read a checkpoint directory through Arrow's filesystems."""
-
-    try:
-        filesystem, root = _filesystem(path)
-        query_id = _query_id(filesystem, root)
-        offsets = _numbered(filesystem, f"{root}/offsets")
-        commits = _numbered(filesystem, f"{root}/commits")
-        planned = [
-            read_planned_batch(number, _read(filesystem, f"{root}/offsets/{number}"))
-            for number in offsets
-        ]
-    except (OSError, ValueError) as failure:
-        raise error(
-            "INVALID_CHECKPOINT_PATH", f"the checkpoint cannot be read: {failure}", path=path
-        ) from None
-    return read_spark_progress(query_id, planned, commits)
-
-
-def _filesystem(path: str) -> tuple[Any, str]:
-    """Arrow's filesystem for a path or a URI as Spark writes them."""
-    from pathlib import Path
-
-    from pyarrow import fs
-
-    # Hadoop's names for S3, and its short form of file URIs.
-    uri = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", path))
-    if "://" in uri:
-        filesystem, root = fs.FileSystem.from_uri(uri)
-        return filesystem, str(root)
-    return fs.LocalFileSystem(), str(Path(path).expanduser().resolve())
-
-
-def _query_id(filesystem: Any, root: str) -> str:
-    document = json.loads(_read(filesystem, f"{root}/metadata"))
-    return str(document.get("id", "")) if isinstance(document, dict) else ""
+@app.command()
+def export(
+    path: PathArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="NEW_CHECKPOINT",
+            help="Copy the whole checkpoint to here, for a query that goes on where this one "
+            "ended, with its id and batch numbers. Stop the query first.",
+        ),
+    ] = "",
+    source: Annotated[
+        int | None,
+        typer.Option(min=0, help="Which source's positions, where the query reads several."),
+    ] = None,
+    connector: Annotated[
+        ExportFormat, typer.Option("--format", help="The source that is to read on.")
+    ] = ExportFormat.KAFKA,
+    output: OutputOption = OutputFormat.JSON,
+) -> None:
+    """Print the positions as startingOffsets of format("kafka"), or copy the checkpoint for it."""
+    del connector  # there is one
+    if to and source is not None:
+        raise typer.BadParameter("--source is for positions; --to takes all sources along")
+    origin = open_directory(path)
+    progress = load_progress(origin)
+    if to:
+        _export_copy(origin, progress, to, output)
+    else:
+        _export_positions(progress, choose_source(progress, source), output)
 
 
-def _numbered(filesystem: Any, directory: str) -> list[int]:
-    from pyarrow import fs
+def _export_positions(progress: Progress, source: int, output: OutputFormat) -> None:
+    positions = starting_offsets(progress, source)
+    out = make_output(output)
+    for batch in progress.unfinished:
+        out.note(
+            f"batch {batch.batch_id} is planned and not committed: a query that starts here reads "
+            "its records again, and a sink may have seen them already"
+        )
+    if output is OutputFormat.JSON:
+        print(jvm_offset(positions))
+    else:
+        rows = [[place.topic, place.partition, at] for place, at in sorted(positions.items())]
+        out.table("The next offset to read", ["topic", "partition", "offset"], rows)
 
-    found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    return sorted(int(each.base_name) for each in found if each.base_name.isdigit())
 
-
-def _read(filesystem: Any, path: str) -> str:
-    with filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read()).decode("utf-8")
+def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputFormat) -> None:
+    sources = copy_checkpoint(origin, progress, open_directory(to))
+    values = {
+        "checkpoint": to,
+        "query_id": progress.query_id,
+        "sources": sources,
+        "last_committed": progress.committed,
+    }
+    if output is OutputFormat.TEXT:
+        values = {name.replace("_", " "): value for name, value in values.items()}
+        values["sources"] = ", ".join(map(str, sources))
+    make_output(output).record('Checkpoint for format("kafka")', values)
 
 
 def describe(progress: Progress, batches: int) -> dict[str, Any]:
@@ -137,12 +171,31 @@ def describe(progress: Progress, batches: int) -> dict[str, Any]:
         "last_planned": last.batch_id,
         "last_committed": progress.committed,
         "planned_not_committed": [batch.batch_id for batch in progress.unfinished],
+        "sources": _sources(progress),
         "positions": _positions(last, by_id.get(last.batch_id - 1), committed),
         "batches": [
             _batch(batch, by_id.get(batch.batch_id - 1), progress)
             for batch in progress.planned[-batches:]
         ],
     }
+
+
+def _sources(progress: Progress) -> list[dict[str, Any]]:
+    """Which connector wrote each source's last offset, and the JVM connector's own first ones."""
+    kafka = kafka_sources(progress)
+    rows: list[dict[str, Any]] = []
+    for number in range(len(progress.planned[-1].ends)):
+        end = kafka.get(number)
+        writer = None if end is None else "kafka" if end.foreign else "keyrange"
+        initial = progress.initial.get(number)
+        rows.append(
+            {
+                "source": number,
+                "written_by": writer,
+                "initial": None if initial is None else json.loads(jvm_offset(initial)),
+            }
+        )
+    return rows
 
 
 def _positions(

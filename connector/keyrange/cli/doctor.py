@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keyrange.cli.arguments import named_values
 from keyrange.cli.render import OutputFormat, OutputOption, make_output
 from keyrange.errors import KeyrangeError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from keyrange.kafka.view import Broker
 
 OK, MISSING, FAILED = "ok", "not there", "failed"
+_DETAIL_CHARACTERS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,21 @@ def doctor(
     ] = "",
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the source, such as kafka.*"),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An option of the source, such as kafka.*; VALUE may be @FILE, for secrets.",
+        ),
     ] = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Check Python, Java, Spark, the jars, and, where given, a cluster and its topics."""
+    if topic and not bootstrap_servers:
+        raise typer.BadParameter("--topic needs --bootstrap-servers")
+    options = named_values(option or [])
     findings = list(_environment())
     if bootstrap_servers:
-        options = dict(each.partition("=")[::2] for each in option or [])
         options["kafka.bootstrap.servers"] = bootstrap_servers
-        findings += _cluster(options, topic)
-    elif topic:
-        raise typer.BadParameter("--topic needs --bootstrap-servers")
+        findings += _all("cluster", partial(_cluster, options, topic))
     if output is OutputFormat.JSON:
         import json
 
@@ -74,8 +79,8 @@ def _environment() -> Iterator[Finding]:
             yield Finding(package, FAILED if needed else MISSING, "not installed in this Python")
     yield _try("Java", _java)
     yield _try("kernels", _kernels)
-    yield _discovery()
-    yield from _jars()
+    yield from _all('format("keyrange")', _discovery)
+    yield from _all("jars", _jars)
 
 
 def _java() -> str:
@@ -93,16 +98,17 @@ def _kernels() -> str:
     return f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}"
 
 
-def _discovery() -> Finding:
+def _discovery() -> Iterator[Finding]:
     """Spark looks through top-level packages whose name begins with pyspark_."""
     names = {module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")}
     if "pyspark_keyrange" in names:
-        return Finding('format("keyrange")', OK, "Spark finds it without a register call")
-    return Finding(
-        'format("keyrange")',
-        MISSING,
-        "not visible to Spark's lookup: call spark.dataSource.register(KeyRangeDataSource)",
-    )
+        yield Finding('format("keyrange")', OK, "Spark finds it without a register call")
+    else:
+        yield Finding(
+            'format("keyrange")',
+            MISSING,
+            "not visible to Spark's lookup: call spark.dataSource.register(KeyRangeDataSource)",
+        )
 
 
 def _jars() -> Iterator[Finding]:
@@ -118,12 +124,27 @@ def _jars() -> Iterator[Finding]:
 def _try(check: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(check, OK, look())
-    except KeyrangeError as failure:
-        return Finding(check, FAILED, str(failure))
+    except Exception as failure:
+        return _failed(check, failure)
 
 
-def _cluster(options: dict[str, str], topic: str) -> list[Finding]:
-    from keyrange.core.offsets import EARLIEST, LATEST
+def _all(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """What a look finds up to where it fails, and the failure."""
+    try:
+        yield from look()
+    except Exception as failure:
+        yield _failed(check, failure)
+
+
+def _failed(check: str, failure: Exception) -> Finding:
+    """Whatever it was, one paragraph: this command is for places where things are broken."""
+    text = " ".join(str(failure).split())
+    if not isinstance(failure, KeyrangeError):
+        text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
+    return Finding(check, FAILED, text)
+
+
+def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
     from keyrange.core.subscription import Subscribe
     from keyrange.kafka.cluster import Cluster
     from keyrange.options import parse_options
@@ -131,32 +152,30 @@ def _cluster(options: dict[str, str], topic: str) -> list[Finding]:
     # A name is required of the source; the cluster itself is looked at without one.
     parsed = parse_options({**options, "subscribe": topic or "none"})
     cluster = Cluster(parsed.client)
-    findings: list[Finding] = []
     try:
         began = time.monotonic()
         view = cluster.describe([])
         took_ms = (time.monotonic() - began) * 1000
-        findings.append(
-            Finding("cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms")
-        )
+        yield Finding("cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms")
         for broker in sorted(view.brokers.values(), key=lambda each: each.node_id):
-            findings.append(_try(f"broker {broker.node_id}", partial(_broker, cluster, broker)))
+            yield _try(f"broker {broker.node_id}", partial(_broker, cluster, broker))
         named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
         for name in named if topic else ():
-            view = cluster.describe([name])
-            partitions = view.partitions()
-            first = cluster.list_offsets(view, dict.fromkeys(partitions, EARLIEST))
-            last = cluster.list_offsets(view, dict.fromkeys(partitions, LATEST))
-            for partition in partitions:
-                low, high = first[partition][0], last[partition][0]
-                findings.append(
-                    Finding(str(partition), OK, f"offsets [{low}, {high}), {high - low} in all")
-                )
-    except KeyrangeError as failure:
-        findings.append(Finding("cluster" if not findings else "topics", FAILED, str(failure)))
+            yield from _all(f"topic {name}", partial(_topic, cluster, name))
     finally:
         cluster.close()
-    return findings
+
+
+def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
+    from keyrange.core.offsets import EARLIEST, LATEST
+
+    view = cluster.describe([name])
+    partitions = view.partitions()
+    first = cluster.list_offsets(view, dict.fromkeys(partitions, EARLIEST))
+    last = cluster.list_offsets(view, dict.fromkeys(partitions, LATEST))
+    for partition in partitions:
+        low, high = first[partition][0], last[partition][0]
+        yield Finding(str(partition), OK, f"offsets [{low}, {high}), {high - low} in all")
 
 
 def _broker(cluster: Cluster, broker: Broker) -> str:

@@ -1,18 +1,29 @@
-"""`keyrange options`: the option table as a reference: for people, as JSON, TOML or Markdown.
+"""`keyrange options`: the option tables as a reference: for people, as JSON, TOML or Markdown.
 
-`conf/keyrange.toml` and the table in the docs are this command's output; a test holds them to it.
+`conf/keyrange.toml` and `OPTIONS.md` are this command's output; a test holds them to it.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS
+
+# Lines longer than this are hard to read, on however wide a terminal.
+_WIDTH_MAX: Final = 110
+_STATES: Final = {
+    "used": "These are used.",
+    "ignored": "These are accepted and change nothing, because of the reason given.",
+    "refused": "These are refused by name.",
+}
 
 
 class ReferenceFormat(StrEnum):
@@ -35,19 +46,7 @@ def options(
     elif output is ReferenceFormat.MARKDOWN:
         print(markdown(), end="")
     else:
-        from keyrange.cli.render import OutputFormat, make_output
-
-        out = make_output(OutputFormat.TEXT)
-        out.table(
-            "Options of the source",
-            ["option", "default", "in", "values", "what it does"],
-            [[r["name"], r["default"], r["in"], r["values"], r["doc"]] for r in _options()],
-        )
-        out.table(
-            "kafka.* properties",
-            ["property", "what becomes of it"],
-            [[row["name"], row["state"]] for row in _properties()],
-        )
+        print(text(shutil.get_terminal_size((_WIDTH_MAX, 24)).columns), end="")
 
 
 def _options() -> list[dict[str, Any]]:
@@ -64,16 +63,37 @@ def _options() -> list[dict[str, Any]]:
 
 
 def _properties() -> list[dict[str, str]]:
+    """Each property, whether it is used, ignored or refused, and why where it is not used."""
     return [
-        {"name": f"kafka.{row.name}", "state": _state(row.ignored, row.refused)}
+        {
+            "name": f"kafka.{row.name}",
+            "state": "refused" if row.refused else "ignored" if row.ignored else "used",
+            "reason": row.refused or row.ignored,
+        }
         for row in sorted(PROPERTIES.values(), key=lambda row: row.name)
     ]
 
 
-def _state(ignored: str, refused: str) -> str:
-    if refused:
-        return f"refused: {refused}"
-    return f"ignored: {ignored}" if ignored else "used"
+def text(width: int) -> str:
+    """The reference for people: a paragraph an option, since no table of them fits a terminal."""
+    width = min(max(width, 40), _WIDTH_MAX)
+    lines = ["Options of the source", ""]
+    for row in _options():
+        default = "" if row["default"] is None else f", default {row['default']}"
+        lines += _wrapped(f"{row['name']}  ({row['in']}{default})", width, "", "      ")
+        lines += _wrapped(row["doc"], width, "    ")
+        lines += [*_wrapped(f"Values: {row['values']}", width, "    "), ""]
+    lines += ["Properties of Kafka's consumer", ""]
+    for state, meaning in _STATES.items():
+        lines += [*_wrapped(meaning, width), ""]
+        for name, reason in _in_state(state):
+            lines += _wrapped(f"{name}: {reason}" if reason else name, width, "    ", "        ")
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _in_state(state: str) -> Iterator[tuple[str, str]]:
+    return ((row["name"], row["reason"]) for row in _properties() if row["state"] == state)
 
 
 def toml() -> str:
@@ -84,24 +104,56 @@ def toml() -> str:
         "",
     ]
     for row in _options():
-        lines += [f"# {line}" for line in _wrapped(f"{row['doc']} Values: {row['values']}.")]
+        lines += _wrapped(f"{row['doc']} Values: {row['values']}.", 100, "# ")
         lines += [f"# {row['name']} = {json.dumps(row['default'] or '')}", ""]
     return "\n".join(lines)
 
 
-def _wrapped(text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, 98)
+def _wrapped(paragraph: str, width: int, first: str = "", others: str | None = None) -> list[str]:
+    """Lines of at most `width`, except where a single word is longer: names are never cut."""
+    return textwrap.wrap(
+        paragraph,
+        width,
+        initial_indent=first,
+        subsequent_indent=first if others is None else others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def markdown() -> str:
-    """The two tables of the docs."""
-    lines = ["| option | default | in | values | what it does |", "|---|---|---|---|---|"]
+    """`OPTIONS.md`: both tables."""
+    lines = [
+        "# Options",
+        "",
+        "Made from the option tables by `keyrange options --output markdown > OPTIONS.md`; a test "
+        "holds it to them. Names are not case-sensitive. An option or a property that is not here "
+        "is refused with the nearest name, before the first connection.",
+        "",
+        "## Options of the source",
+        "",
+        "| option | default | in | values | what it does |",
+        "|---|---|---|---|---|",
+    ]
     for row in _options():
-        default = f"`{row['default']}`" if row["default"] is not None else ""
-        values = row["values"].replace("|", "\\|")
-        lines.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {row['doc']} |")
-    lines += ["", "| `kafka.*` property | what becomes of it |", "|---|---|"]
-    lines += [f"| `{row['name']}` | {row['state']} |" for row in _properties()]
+        default = "" if row["default"] is None else f"`{row['default']}`"
+        values, doc = _cell(row["values"]), _cell(row["doc"])
+        lines.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {doc} |")
+    lines += [
+        "",
+        "## Properties of Kafka's consumer",
+        "",
+        "`kafka.` and the name that Java's consumer has for it. " + " ".join(_STATES.values()),
+        "",
+        "| property | what becomes of it | why |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| `{row['name']}` | {row['state']} | {_cell(row['reason'])} |" for row in _properties()
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _cell(words: str) -> str:
+    """Text of a table's cell, in which nothing is markup."""
+    return "".join(f"\\{each}" if each in "|*<\\" else each for each in words)

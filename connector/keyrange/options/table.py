@@ -140,7 +140,7 @@ _WHERE = (
         "latest",
         _BATCH,
         values.positions,
-        values.OFFSETS_TEXT,
+        values.ENDS_TEXT,
         "Where a batch read ends, exclusive.",
     ),
     Option(

@@ -13,6 +13,7 @@ from keyrange.core.positions import Everywhere, GroupOffsets, Offsets
 from keyrange.errors import InvalidError
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
 TIMESTAMPS_TEXT = 'JSON {"topic": {"0": 1750000000000}}, ms since 1970'
 
 _KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}

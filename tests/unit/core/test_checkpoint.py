@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,18 @@ def test_an_offset_of_the_jvm_connector_is_read() -> None:
         TopicPartition("topicB", 0): 0,
     }
     read = read_checkpoint(json.loads(golden("checkpoint-jvm.json")))
-    assert read == Checkpoint(positions)
+    assert read == Checkpoint(positions, foreign=True)
     plain = read.to_json()
     del plain["@keyrange"]
     assert as_text(plain) == golden("checkpoint-jvm.json")
+
+
+def test_who_wrote_an_offset_is_known_when_it_is_read_and_stored_nowhere() -> None:
+    position = {TopicPartition("t", 0): 1}
+    foreign = read_checkpoint({"t": {"0": 1}})
+    assert foreign.foreign
+    assert foreign.to_json() == Checkpoint(position).to_json()
+    assert not read_checkpoint(foreign.to_json()).foreign
 
 
 @given(checkpoints)
@@ -199,7 +208,7 @@ def test_any_json_is_read_or_refused_by_name(document: Any) -> None:
     if read is None:
         assert condition in ("INVALID_OFFSETS", "UNSUPPORTED_CHECKPOINT")
     else:
-        assert read_checkpoint(read.to_json()) == read
+        assert read_checkpoint(read.to_json()) == replace(read, foreign=False)
 
 
 def test_positions_of_options_may_be_earliest_and_latest_but_nothing_below() -> None:
