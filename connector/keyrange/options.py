@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from keyrange.client_options import ClientSettings, parse_client_options
 from keyrange.core.checkpoint import is_topic_name, read_positions
+from keyrange.core.columns import chosen_columns, parse_columns
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.errors import InvalidError, invalid_options
 from keyrange.parsing import Violations, boolean, int_between, size_between
@@ -40,12 +41,18 @@ class SourceOptions:
     bytes_per_task: int
     min_tasks: int
     include_headers: bool
+    columns: tuple[str, ...] | None
     fail_on_data_loss: bool
     max_batch_rows: int
     max_batch_bytes: int
     max_record_batch_bytes: int
     poll_timeout_ms: int
     client: ClientSettings
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...]:
+        """The columns of the DataFrame, in the source's order."""
+        return chosen_columns(self.columns, self.include_headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,16 @@ OPTIONS: Final = (
         "Adds the column headers.",
     ),
     Option(
+        "columns",
+        "columns",
+        None,
+        _BOTH,
+        parse_columns,
+        "key,value,topic,partition,offset,timestamp,timestampType,headers",
+        "The columns to have, without the others: what is left out is not copied either. Spark "
+        "does not tell a Python source which columns a query uses. Default: all but headers.",
+    ),
+    Option(
         "failOnDataLoss",
         "fail_on_data_loss",
         "true",
@@ -273,6 +290,10 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     if "subscribe" not in {name.lower() for name in options}:
         violations.add("subscribe", "must be specified")
     values["client"] = parse_client_options(client, violations)
+    if values["include_headers"] and values["columns"] and "headers" not in values["columns"]:
+        violations.add(
+            "includeHeaders", "must not be true where option 'columns' leaves headers out"
+        )
     if mode == "batch":
         _check_batch(values, violations)
     if violations.messages:
