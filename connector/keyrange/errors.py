@@ -57,7 +57,7 @@ CATALOGUE: dict[str, Condition] = {
             "INVALID_SCHEMA",
             Kind.INVALID,
             False,
-            "leave .schema(...) out: the source has a fixed schema",
+            "leave .schema(...) out: option 'columns' says which columns there are",
         ),
         Condition(
             "INVALID_OFFSETS",

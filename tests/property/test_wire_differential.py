@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
+from keyrange.core.columns import COLUMNS
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from strategies import CONTROL, Log, Row, array, logs, records, rows_of
 
@@ -17,7 +18,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 def decode(data: bytes, from_offset: int = 0) -> list[Row]:
     chunk = scan_chunk(array(data), "t", 0, from_offset)
-    settings = DecodeSettings(include_headers=True)
+    settings = DecodeSettings(columns=COLUMNS)
     return rows_of(Decoder("t", 0, settings).decode(chunk, from_offset, 2**63 - 1))
 
 

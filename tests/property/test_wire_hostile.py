@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keyrange.core.columns import chosen_columns
 from keyrange.errors import CorruptError, InvalidError, KeyrangeError
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from strategies import Row, array, rows_of
@@ -21,7 +22,7 @@ def read(data: bytes, low: int, high: int, rows: int, headers: bool) -> referenc
     reading, place = reference.Reading(), True
     try:
         chunk = scan_chunk(array(data), "topic", 3, low)
-        sizes = DecodeSettings(headers, rows, 64, BATCHES_MAX)
+        sizes = DecodeSettings(chosen_columns(None, headers), rows, 64, BATCHES_MAX)
         for batch in Decoder("topic", 3, sizes).decode(chunk, low, high):
             reading.rows += rows_of([batch])
     except (CorruptError, InvalidError) as failure:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from keyrange.core.columns import COLUMNS
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.core.positions import (
     Everywhere,
@@ -50,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "bytes_per_task": 8 << 20,
     "min_tasks": 1,
     "include_headers": False,
+    "columns": None,
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -125,6 +127,7 @@ def test_every_option_is_tested_here() -> None:
         "maxTriggerDelay",
         "groupIdPrefix",
         "mirrorOffsets",
+        "columns",
     }
     assert {row.name for row in OPTIONS} == tested | positions | others
 
@@ -162,6 +165,57 @@ def test_topics(given: str, expected: tuple[str, ...]) -> None:
 def test_what_cannot_be_a_topic(given: str) -> None:
     [message] = violations({"subscribe": given})
     assert message.startswith("option 'subscribe' must ")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("value", ("value",)),
+        (" TIMESTAMPTYPE , value,KEY", ("key", "value", "timestampType")),
+        ("headers,offset", ("offset", "headers")),
+        (",".join(COLUMNS), COLUMNS),
+    ],
+)
+@pytest.mark.parametrize("mode", [None, "batch", "stream"])
+def test_columns_come_in_the_sources_order(
+    given: str, expected: tuple[str, ...], mode: Mode | None
+) -> None:
+    options = parse_options(REQUIRED | {"columns": given}, mode)
+    assert options.columns == options.chosen_columns == expected
+
+
+def test_without_a_list_of_columns_headers_are_the_option_s_matter() -> None:
+    assert parse_options(REQUIRED).chosen_columns == COLUMNS[:-1]
+    assert parse_options(REQUIRED | {"includeHeaders": "true"}).chosen_columns == COLUMNS
+    both = parse_options(REQUIRED | {"includeHeaders": "true", "columns": "headers,key"})
+    assert both.chosen_columns == ("key", "headers")
+
+
+ALL = ", ".join(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("", f"must name at least one column of {ALL}"),
+        (" , ", f"must name at least one column of {ALL}"),
+        ("key,,value", f"must name columns of {ALL}, not ''"),
+        ("key,vlaue", f"must name columns of {ALL}, not 'vlaue'; did you mean 'value'?"),
+        ("Header", f"must name columns of {ALL}, not 'Header'; did you mean 'headers'?"),
+        ("zzz", f"must name columns of {ALL}, not 'zzz'"),
+        ("*", f"must name columns of {ALL}, not '*'"),
+        ("key,KEY", "must name every column once, but 'key' is there twice"),
+    ],
+)
+def test_what_cannot_be_columns(given: str, text: str) -> None:
+    assert violations({"columns": given}) == [f"option 'columns' {text}"]
+
+
+def test_headers_must_not_be_asked_for_and_left_out() -> None:
+    assert violations({"columns": "key,value", "includeHeaders": "true"}) == [
+        "option 'includeHeaders' must not be true where option 'columns' leaves headers out"
+    ]
+    parse_options(REQUIRED | {"columns": "key,value", "includeHeaders": "false"})
 
 
 @pytest.mark.parametrize(

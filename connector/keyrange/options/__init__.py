@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keyrange.client_options import ClientSettings, parse_client_options
+from keyrange.core.columns import chosen_columns
 from keyrange.core.offsets import EARLIEST, LATEST
 from keyrange.core.positions import (
     Everywhere,
@@ -52,6 +53,7 @@ class SourceOptions:
     bytes_per_task: int
     min_tasks: int
     include_headers: bool
+    columns: tuple[str, ...] | None
     fail_on_data_loss: bool
     max_batch_rows: int
     max_batch_bytes: int
@@ -62,6 +64,11 @@ class SourceOptions:
     fetch_offset_pause_ms: int
     poll_timeout_ms: int
     client: ClientSettings
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...]:
+        """The columns of the DataFrame, in the source's order."""
+        return chosen_columns(self.columns, self.include_headers)
 
 
 _BY_NAME: Final = {row.name.lower(): row for row in OPTIONS}
@@ -90,7 +97,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
         if row.field not in values:
             values[row.field] = row.parse(row.default) if row.default is not None else None
     values["client"] = parse_client_options(client, violations)
-    _check_limits(values, violations)
+    _check_together(values, violations)
     _choose_subscription(values, given, violations)
     _choose_positions(values, mode, violations)
     _choose_mirror(values, violations)
@@ -124,12 +131,16 @@ def _unknown(name: str) -> str:
     return f"does not exist{hint}"
 
 
-def _check_limits(values: Mapping[str, Any], violations: Violations) -> None:
+def _check_together(values: Mapping[str, Any], violations: Violations) -> None:
     least, most = values["min_offsets_per_trigger"], values["max_offsets_per_trigger"]
     if least is not None and most is not None and least > most:
         violations.add(
             "minOffsetsPerTrigger",
             f"must not be higher than maxOffsetsPerTrigger: {least} and {most}",
+        )
+    if values["include_headers"] and values["columns"] and "headers" not in values["columns"]:
+        violations.add(
+            "includeHeaders", "must not be true where option 'columns' leaves headers out"
         )
 
 

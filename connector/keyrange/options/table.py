@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from keyrange.core.columns import parse_columns
 from keyrange.options import values
 from keyrange.parsing import boolean, duration_ms, int_between, one_of, size_between, text
 
@@ -268,6 +269,16 @@ _ROWS_OUT = (
         boolean,
         "true, false",
         "Adds the column headers.",
+    ),
+    Option(
+        "columns",
+        "columns",
+        None,
+        _BOTH,
+        parse_columns,
+        "key,value,topic,partition,offset,timestamp,timestampType,headers",
+        "The columns to have, without the others: what is left out is not copied either. Spark "
+        "does not tell a Python source which columns a query uses. Default: all but headers.",
     ),
     Option(
         "failOnDataLoss",

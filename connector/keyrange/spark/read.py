@@ -58,7 +58,7 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
 
     settings = ReadSettings(
         decode=DecodeSettings(
-            include_headers=options.include_headers,
+            columns=options.chosen_columns,
             batch_rows=options.max_batch_rows,
             batch_bytes=options.max_batch_bytes,
             record_batch_bytes_max=options.max_record_batch_bytes,

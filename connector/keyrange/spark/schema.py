@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -15,27 +18,27 @@ from pyspark.sql.types import (
 
 from keyrange.errors import error
 
-
-def source_schema(include_headers: bool) -> StructType:
-    schema = (
-        StructType()
-        .add("key", BinaryType())
-        .add("value", BinaryType())
-        .add("topic", StringType())
-        .add("partition", IntegerType())
-        .add("offset", LongType())
-        .add("timestamp", TimestampType())
-        .add("timestampType", IntegerType())
-    )
-    if include_headers:
-        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        schema.add("headers", ArrayType(header))
-    return schema
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
 
 
-def check_schema(given: StructType, include_headers: bool) -> None:
+def source_schema(columns: Sequence[str]) -> StructType:
+    """The schema of a DataFrame with these columns, in the order given."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+def check_schema(given: StructType, columns: Sequence[str]) -> None:
     """Refuse a schema of the user's own: Spark takes it unchecked and fails in the first task."""
-    own = source_schema(include_headers)
+    own = source_schema(columns)
     if given != own:
         raise error(
             "INVALID_SCHEMA",

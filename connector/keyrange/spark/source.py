@@ -29,7 +29,7 @@ class KeyRangeDataSource(DataSource):
     def schema(self) -> StructType:
         # The first call of every load(): what is wrong with the options is said here, because an
         # error in a reader's constructor reaches the user without its text.
-        return source_schema(parse_options(self._given()).include_headers)
+        return source_schema(parse_options(self._given()).chosen_columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from keyrange.spark.batch import KeyRangeBatchReader
@@ -43,7 +43,7 @@ class KeyRangeDataSource(DataSource):
 
     def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
         options = parse_options(self._given(), mode)
-        check_schema(schema, options.include_headers)
+        check_schema(schema, options.chosen_columns)
         return options
 
     def _given(self) -> Mapping[str, str]:

@@ -132,7 +132,7 @@ def _marker(chunk: Bytes, batch: Any) -> int | None:
     whole = np.array([batch], BATCH)
     whole["keep"] = 1
     first, after = int(batch["base_offset"]), int(batch["last_offset"]) + 1
-    status = kernels.index_records(chunk, whole, 1, cursor, record, first, after, 1 << 62)
+    status = kernels.index_records(chunk, whole, 1, cursor, record, first, after, 1 << 62, 0)
     if status != kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
         return None
     at = int(record[0]["key_at"])

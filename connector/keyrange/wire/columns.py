@@ -1,13 +1,15 @@
 """Indexed records to Arrow: the columns of Spark's Kafka sources, exactly as Spark's schema asks.
 
-Columns, in this order, all nullable: key binary, value binary, topic string, partition int32,
-offset int64, timestamp timestamp[us, UTC], timestampType int32, and, where asked for, headers
-list<struct<key: string, value: binary>> (null, not empty, where a record has none). Spark compares
-types, order and nullability strictly (pyspark/sql/worker/plan_data_source_read.py).
+All columns are nullable: key binary, value binary, topic string, partition int32, offset int64,
+timestamp timestamp[us, UTC], timestampType int32, headers list<struct<key: string, value: binary>>
+(null, not empty, where a record has none). A batch has those that are asked for, in the order
+asked for, and no other is made. Spark compares types, order and nullability strictly
+(pyspark/sql/worker/plan_data_source_read.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,20 +27,23 @@ HEADERS = pa.list_(
 )
 
 
-def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The Arrow schema of every batch that is handed to Spark."""
-    fields = [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", TIMESTAMP),
-        ("timestampType", pa.int32()),
-    ]
-    if include_headers:
-        fields.append(("headers", HEADERS))
-    return pa.schema(fields)
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+# Columns of numbers, and the field of the index that each is taken from.
+_NUMBERS = {"offset": "offset", "timestamp": "timestamp_us", "timestampType": "timestamp_type"}
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of every batch of these columns that is handed to Spark."""
+    return pa.schema([(name, _TYPES[name]) for name in columns])
 
 
 @dataclass(slots=True)
@@ -78,13 +83,15 @@ def _utf8(strings: pa.Array) -> pa.Array:
 
 
 class ColumnWriter:
-    """Makes Arrow batches of one topic-partition's records."""
+    """Makes Arrow batches of `columns` of one topic-partition's records."""
 
-    def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
-        self.schema = arrow_schema(include_headers)
-        self._topic = _Constant(topic, pa.string())
-        self._partition = _Constant(partition, pa.int32())
-        self._include_headers = include_headers
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self.schema = arrow_schema(columns)
+        self._constants = {
+            "topic": _Constant(topic, pa.string()),
+            "partition": _Constant(partition, pa.int32()),
+        }
+        self._numbers = [name for name in _NUMBERS if name in columns]
 
     def write(self, region: Bytes, records: Records, cursor: Any) -> pa.RecordBatch | None:
         """One Arrow batch of the records that an index pass left in `records` and counted in
@@ -94,19 +101,22 @@ class ColumnWriter:
         headers are broken; `cursor["failed_offset"]` is then the record's.
         """
         rows = int(cursor["rows"])
-        columns = [
-            self._bytes(region, records, rows, True, int(cursor["key_bytes"])),
-            self._bytes(region, records, rows, False, int(cursor["value_bytes"])),
-            self._topic.of(rows),
-            self._partition.of(rows),
-            *self._numbers(records, rows),
-        ]
-        if self._include_headers:
-            headers = self._headers(region, records, rows, cursor)
-            if headers is None:
-                return None
-            columns.append(headers)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        made = self._write_numbers(records, rows)
+        for name in self.schema.names:
+            if name == "key":
+                made[name] = self._bytes(region, records, rows, True, int(cursor["key_bytes"]))
+            elif name == "value":
+                made[name] = self._bytes(region, records, rows, False, int(cursor["value_bytes"]))
+            elif name in self._constants:
+                made[name] = self._constants[name].of(rows)
+            elif name == "headers":
+                headers = self._headers(region, records, rows, cursor)
+                if headers is None:
+                    return None
+                made[name] = headers
+        return pa.RecordBatch.from_arrays(
+            [made[name] for name in self.schema.names], schema=self.schema
+        )
 
     @staticmethod
     def _bytes(region: Bytes, records: Records, rows: int, key: bool, total: int) -> pa.Array:
@@ -118,17 +128,21 @@ class ColumnWriter:
             pa.binary(), rows, [valid_buffer if nulls else None, ends_buffer, data_buffer], nulls
         )
 
-    @staticmethod
-    def _numbers(records: Records, rows: int) -> list[pa.Array]:
-        offsets_buffer, offsets = _allocate(rows, np.int64)
-        timestamps_buffer, timestamps = _allocate(rows, np.int64)
-        types_buffer, timestamp_types = _allocate(rows, np.int32)
-        kernels.gather_numbers(records, rows, offsets, timestamps, timestamp_types)
-        return [
-            pa.Array.from_buffers(pa.int64(), rows, [None, offsets_buffer], 0),
-            pa.Array.from_buffers(TIMESTAMP, rows, [None, timestamps_buffer], 0),
-            pa.Array.from_buffers(pa.int32(), rows, [None, types_buffer], 0),
-        ]
+    def _write_numbers(self, records: Records, rows: int) -> dict[str, pa.Array]:
+        """Offset, timestamp and timestamp type: in one pass where all are wanted."""
+        buffers, columns = {}, {}
+        for name in self._numbers:
+            field_type = records.dtype[_NUMBERS[name]]
+            buffers[name], columns[name] = _allocate(rows, field_type)
+        if len(columns) == len(_NUMBERS):
+            kernels.gather_numbers(records, rows, *columns.values())
+        else:
+            for name, column in columns.items():
+                column[:] = records[_NUMBERS[name]][:rows]
+        return {
+            name: pa.Array.from_buffers(_TYPES[name], rows, [None, buffer], 0)
+            for name, buffer in buffers.items()
+        }
 
     @staticmethod
     def _headers(region: Bytes, records: Records, rows: int, cursor: Any) -> pa.Array | None:

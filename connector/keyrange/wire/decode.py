@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyrange.core.columns import WITHOUT_HEADERS
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import batches, kernels
 from keyrange.wire.batches import AbortedTransaction
@@ -29,10 +30,11 @@ from keyrange.wire.compression import Bytes, Scratch
 class DecodeSettings:
     """Sizes of what is handed over. Rows and bytes are both limits of one Arrow batch.
 
-    `record_batch_bytes_max` is the most that one compressed record batch may become.
+    Bytes are those of the keys, values and headers that are among `columns`: what is left out is
+    not copied. `record_batch_bytes_max` is the most that one compressed record batch may become.
     """
 
-    include_headers: bool = False
+    columns: tuple[str, ...] = WITHOUT_HEADERS
     batch_rows: int = 32_768
     batch_bytes: int = 4 * 1024 * 1024
     record_batch_bytes_max: int = 128 * 1024 * 1024
@@ -86,8 +88,9 @@ class Decoder:
         workspace: Workspace | None = None,
     ) -> None:
         workspace = workspace or Workspace(settings)
-        self.schema = (writer := ColumnWriter(topic, partition, settings.include_headers)).schema
-        self._writer = writer
+        self._writer = ColumnWriter(topic, partition, settings.columns)
+        self.schema = self._writer.schema
+        self._counted = _counted(settings.columns)
         self._settings = settings
         self._topic = topic
         self._partition = partition
@@ -154,6 +157,7 @@ class Decoder:
                 from_offset,
                 until_offset,
                 self._settings.batch_bytes,
+                self._counted,
             )
             if status != kernels.OK:
                 raise self._fault(status, int(state["failed_offset"]))
@@ -178,3 +182,13 @@ class Decoder:
             "a record contradicts its batch or its own length",
             **self._where(offset),
         )
+
+
+def _counted(columns: Sequence[str]) -> int:
+    """What an Arrow batch of these columns holds, for the index pass."""
+    held = {
+        "key": kernels.COUNT_KEYS,
+        "value": kernels.COUNT_VALUES,
+        "headers": kernels.COUNT_HEADERS,
+    }
+    return sum(bit for name, bit in held.items() if name in columns)

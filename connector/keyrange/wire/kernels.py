@@ -100,6 +100,11 @@ BAD_ORDER = 5
 BAD_RECORD = 6
 BAD_TIMESTAMP = 7
 
+# What an index pass counts towards the bytes of an Arrow batch.
+COUNT_KEYS = 1
+COUNT_VALUES = 2
+COUNT_HEADERS = 4
+
 HEADER_BYTES = 61
 # A record is at least: length, attributes, timestamp delta, offset delta, key length, value length,
 # header count, one byte each.
@@ -394,18 +399,23 @@ _TIMESTAMP_MS_MAX = 9223372036854775
         types.int64,
         types.int64,
         types.int64,
+        types.int64,
     )
 )
 def index_records(
-    region, batches, batch_end, cursor, records, from_offset, until_offset, bytes_max
+    region, batches, batch_end, cursor, records, from_offset, until_offset, bytes_max, counted
 ):
     """Fill `records` with where the records of `batches[cursor.batch:batch_end]` lie in `region`.
 
-    Stops when `records` is full, when keys, values and headers since the caller reset the cursor
-    reach `bytes_max` (after the record that reaches it), or when the batches are done; the next
-    call goes on from the cursor. Only records in [from_offset, until_offset) are kept.
+    Stops when `records` is full, when the keys, values and headers that `counted` names (`COUNT_*`)
+    reach `bytes_max` since the caller reset the cursor (after the record that reaches it), or when
+    the batches are done; the next call goes on from the cursor. Only records in [from_offset,
+    until_offset) are kept.
     """
     state = cursor[0]
+    key_share = np.int64(counted & COUNT_KEYS != 0)
+    value_share = np.int64(counted & COUNT_VALUES != 0)
+    header_share = np.int64(counted & COUNT_HEADERS != 0)
     while state.batch < batch_end:
         batch = batches[state.batch]
         if state.at < 0:
@@ -418,7 +428,11 @@ def index_records(
         )
         log_append = batch.attributes & TIMESTAMP_TYPE_LOG_APPEND
         while not skip and state.done < batch.count:
-            held_bytes = state.key_bytes + state.value_bytes + state.header_bytes
+            held_bytes = (
+                key_share * state.key_bytes
+                + value_share * state.value_bytes
+                + header_share * state.header_bytes
+            )
             if state.rows == len(records) or held_bytes >= bytes_max:
                 return OK
             state.failed_offset = batch.base_offset + state.last_delta + 1

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyrange.core.columns import COLUMNS, WITHOUT_HEADERS
 from keyrange.errors import KeyrangeError
 from keyrange.wire import batches, columns, compression, decode, kernels
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
+READS = (COLUMNS, COLUMNS, WITHOUT_HEADERS, ("key",), ("partition",), ("value", "headers"))
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -104,7 +106,7 @@ def one_case(random: Random) -> None:
         data = b"".join(map(mutations.encode_batch, mutations.log(random)))
     low, high = random.choice((0, 0, 4)), random.choice((2**63 - 1, 2**63 - 1, 7))
     sizes = decode.DecodeSettings(
-        random.random() < 0.8, random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
+        random.choice(READS), random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
     )
     aborted = [batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
     try:

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from keyrange.core.columns import COLUMNS, chosen_columns
 from keyrange.errors import CorruptError, KeyrangeError
 from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
@@ -44,7 +45,7 @@ def decode(
     batch = Batch(40, last_delta=last, **fields)
     data = raw_batch(batch, number, compress(payload), count)
     chunk = scan_chunk(array(data), "topic", 3, 40)
-    settings = DecodeSettings(include_headers=headers)
+    settings = DecodeSettings(chosen_columns(None, headers))
     return rows_of(Decoder("topic", 3, settings).decode(chunk, 40, 2**63 - 1))
 
 
@@ -226,7 +227,7 @@ def test_one_record_larger_than_the_batch_is_still_one_batch() -> None:
 
 def test_a_batch_handed_over_does_not_change_with_the_receive_buffer() -> None:
     data = array(encode_batch(Batch(0, (Record(key=b"key", headers=(("h", b"v"),)),))))
-    decoder = Decoder("t", 0, DecodeSettings(include_headers=True))
+    decoder = Decoder("t", 0, DecodeSettings(columns=COLUMNS))
     out = list(decoder.decode(scan_chunk(data, "t", 0, 0), 0, 1))
     before = rows_of(out)
     data.fill(0xEE)
@@ -247,7 +248,7 @@ def test_headers_count_towards_the_size_of_a_batch() -> None:
     """Many empty headers are small on the wire and large in memory."""
     records = tuple(Record(n, headers=(("", b""),) * 500) for n in range(10))
     chunk = scan_chunk(array(encode_batch(Batch(0, records))), "t", 0, 0)
-    decoder = Decoder("t", 0, DecodeSettings(include_headers=True, batch_bytes=40_000))
+    decoder = Decoder("t", 0, DecodeSettings(columns=COLUMNS, batch_bytes=40_000))
     assert [batch.num_rows for batch in decoder.decode(chunk, 0, 10)] == [3, 3, 3, 1]
 
 

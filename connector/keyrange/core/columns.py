@@ -1,0 +1,49 @@
+"""The columns of the source, by name: what there is, in which order, and what a read has of it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+# Spark's Kafka source has the same, in the same order; headers only where asked for.
+COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+WITHOUT_HEADERS: Final = COLUMNS[:-1]
+
+_BY_NAME: Final = {name.lower(): name for name in COLUMNS}
+
+
+def parse_columns(value: str) -> tuple[str, ...]:
+    """A comma list of columns, in any order and case, in the source's order and spelling.
+
+    Raises ValueError with a message that begins with "must".
+    """
+    given = [name.strip() for name in value.split(",")]
+    if not any(given):
+        raise ValueError(f"must name at least one column of {', '.join(COLUMNS)}")
+    chosen: set[str] = set()
+    for name in given:
+        column = _BY_NAME.get(name.lower())
+        if column is None:
+            near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
+            hint = f"; did you mean '{_BY_NAME[near[0]]}'?" if near else ""
+            raise ValueError(f"must name columns of {', '.join(COLUMNS)}, not '{name[:40]}'{hint}")
+        if column in chosen:
+            raise ValueError(f"must name every column once, but '{column}' is there twice")
+        chosen.add(column)
+    return tuple(name for name in COLUMNS if name in chosen)
+
+
+def chosen_columns(columns: tuple[str, ...] | None, include_headers: bool) -> tuple[str, ...]:
+    """What a read has: the columns of the list where there is one, else all that are asked for."""
+    if columns is not None:
+        return columns
+    return COLUMNS if include_headers else WITHOUT_HEADERS
