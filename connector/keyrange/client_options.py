@@ -2,8 +2,7 @@
 
 Every property of Java's consumer has a row here: mapped to a field of `ClientSettings`, ignored
 with the reason, or refused with the reason. A name without a row is a spelling mistake and is
-refused.
-Librdkafka's names for credentials and PEM files are taken too. Values of secrets are kept in
+refused. The rows of sasl.* and ssl.* are in `security_properties`. Values of secrets are kept in
 `Secret`, which never shows them.
 """
 
@@ -11,35 +10,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.parsing import Violations, int_between, one_of, text
+from keyrange.jaas import parse_jaas
+from keyrange.parsing import Property, Violations, int_between, one_of
+from keyrange.secret import NO_SECRET, Secret
+from keyrange.security_properties import SECURITY_PROPERTIES
 
-
-class Secret:
-    """A string that does not show itself in repr, str, logs or errors."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __repr__(self) -> str:
-        return "'***'"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
+__all__ = [
+    "PROPERTIES",
+    "ClientSettings",
+    "Secret",
+    "parse_client_options",
+    "read_login",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +38,28 @@ class ClientSettings:
     group_id: str = ""
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "GSSAPI"
-    sasl_username: str = ""
-    sasl_password: Secret = field(default_factory=lambda: Secret(""))
-    ssl_ca_location: str = ""
-    ssl_ca_pem: str = ""
-    ssl_certificate_location: str = ""
+    sasl_jaas: Secret = NO_SECRET
+    sasl_username: Secret = NO_SECRET
+    sasl_password: Secret = NO_SECRET
+    kerberos_service_name: str = ""
+    oauth_token_endpoint_url: str = ""
+    oauth_client_id: Secret = NO_SECRET
+    oauth_client_secret: Secret = NO_SECRET
+    oauth_scope: str = ""
+    oauth_header_urlencode: bool = False
+    login_timeout_ms: int = 10_000
+    login_refresh_window_factor: float = 0.8
+    ssl_truststore_location: str = ""
+    ssl_truststore_type: str = ""
+    ssl_truststore_password: Secret = NO_SECRET
+    ssl_truststore_certificates: Secret = NO_SECRET
+    ssl_keystore_location: str = ""
+    ssl_keystore_type: str = ""
+    ssl_keystore_password: Secret = NO_SECRET
+    ssl_keystore_certificate_chain: Secret = NO_SECRET
+    ssl_keystore_key: Secret = NO_SECRET
     ssl_key_location: str = ""
-    ssl_key_password: Secret = field(default_factory=lambda: Secret(""))
+    ssl_key_password: Secret = NO_SECRET
     ssl_check_hostname: bool = True
     isolation_level: str = "read_uncommitted"
     fetch_min_bytes: int = 1
@@ -75,18 +76,6 @@ class ClientSettings:
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
     metadata_max_age_ms: int = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    """One row: a `kafka.*` name without the prefix, and either its field or why it has none."""
-
-    name: str
-    field: str = ""
-    parse: Callable[[str], Any] = text
-    ignored: str = ""
-    refused: str = ""
-    secret: bool = False
 
 
 _ADDRESS = re.compile(
@@ -106,52 +95,19 @@ def _bootstrap_servers(value: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def _hostname_check(value: str) -> bool:
-    if value not in ("https", ""):
-        raise ValueError("must be 'https', or empty to switch the check of the host name off")
-    return value == "https"
-
-
-def _secret(value: str) -> Secret:
-    return Secret(value)
-
-
 _POSITIVE = int_between(1, 2**31 - 1)
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
 _OFFSETS_ARE_SPARKS = "Spark's checkpoint holds the offsets; use startingOffsets"
 _NO_GROUP = "the source joins no consumer group"
 _BYTES_STAY = "keys and values are handed over as bytes; decode them in the query"
-_STORE = (
-    "Java key stores are not read; write PEM files, for example with "
-    "keytool -exportcert -rfc for a trust store or openssl pkcs12 -in STORE -out FILE.pem"
-)
+_SHARE_GROUP = "the source is no share consumer"
 
 _MAPPED = (
     Property("bootstrap.servers", "bootstrap_servers", _bootstrap_servers),
     Property("client.id", "client_id"),
     Property("client.rack", "client_rack"),
     Property("group.id", "group_id"),
-    Property(
-        "security.protocol",
-        "security_protocol",
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
-    ),
-    Property(
-        "sasl.mechanism",
-        "sasl_mechanism",
-        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", upper=True),
-    ),
-    Property("sasl.username", "sasl_username"),
-    Property("sasl.password", "sasl_password", _secret, secret=True),
-    Property("ssl.ca.location", "ssl_ca_location"),
-    Property("ssl.truststore.location", "ssl_ca_location"),
-    Property("ssl.truststore.certificates", "ssl_ca_pem"),
-    Property("ssl.certificate.location", "ssl_certificate_location"),
-    Property("ssl.keystore.location", "ssl_certificate_location"),
-    Property("ssl.key.location", "ssl_key_location"),
-    Property("ssl.key.password", "ssl_key_password", _secret, secret=True),
-    Property("ssl.endpoint.identification.algorithm", "ssl_check_hostname", _hostname_check),
     Property("isolation.level", "isolation_level", one_of("read_uncommitted", "read_committed")),
     Property("fetch.min.bytes", "fetch_min_bytes", _NOT_NEGATIVE),
     Property("fetch.max.wait.ms", "fetch_max_wait_ms", _NOT_NEGATIVE),
@@ -166,8 +122,6 @@ _MAPPED = (
     Property("send.buffer.bytes", "send_buffer_bytes", int_between(-1, 2**31 - 1)),
     Property("metadata.max.age.ms", "metadata_max_age_ms", _NOT_NEGATIVE),
 )
-
-_JAAS: Final = "sasl.jaas.config"
 
 _IGNORED = (
     Property("max.poll.records", ignored="chunks are decoded whole; see maxBatchRows"),
@@ -195,11 +149,12 @@ _IGNORED = (
     Property("auto.include.jmx.reporter", ignored="Spark's metrics are used"),
     Property("metadata.recovery.strategy", ignored="the bootstrap servers are asked again"),
     Property("metadata.recovery.rebootstrap.trigger.ms", ignored="see metadata.recovery.strategy"),
-    Property("ssl.protocol", ignored="TLS 1.2 or newer is negotiated"),
-    Property("ssl.enabled.protocols", ignored="TLS 1.2 or newer is negotiated"),
-    Property("ssl.truststore.type", parse=one_of("PEM", upper=True), ignored="PEM is read"),
-    Property("ssl.keystore.type", parse=one_of("PEM", upper=True), ignored="PEM is read"),
-    Property("ssl.secure.random.implementation", ignored="OpenSSL's is used"),
+    Property("share.acknowledgement.mode", ignored=_SHARE_GROUP),
+    Property("share.acquire.mode", ignored=_SHARE_GROUP),
+    Property(
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        ignored="brokers without it are too old to be read",
+    ),
 )
 
 _REFUSED = (
@@ -208,51 +163,17 @@ _REFUSED = (
     Property("key.deserializer", refused=_BYTES_STAY),
     Property("value.deserializer", refused=_BYTES_STAY),
     Property("interceptor.classes", refused="they are Java classes; transform in the query"),
-    Property("ssl.truststore.password", refused=_STORE, secret=True),
-    Property("ssl.keystore.password", refused=_STORE, secret=True),
-    Property("ssl.keystore.key", refused="name a file with ssl.key.location", secret=True),
-    Property("ssl.keystore.certificate.chain", refused="name a file with ssl.certificate.location"),
-    Property("ssl.provider", refused="OpenSSL is used"),
-    Property("ssl.cipher.suites", refused="OpenSSL's defaults are used"),
-    Property("ssl.keymanager.algorithm", refused="OpenSSL is used"),
-    Property("ssl.trustmanager.algorithm", refused="OpenSSL is used"),
-    Property("ssl.engine.factory.class", refused="OpenSSL is used"),
-    Property("security.providers", refused="OpenSSL is used"),
 )
 
 PROPERTIES: Final[dict[str, Property]] = {
     row.name: row
     for row in (
         *_MAPPED,
-        Property(_JAAS, "sasl_password", secret=True),
         *_IGNORED,
         *_REFUSED,
+        *SECURITY_PROPERTIES,
     )
 }
-
-_JAAS_MODULE = re.compile(r"^\s*[\w.]*\.(Plain|Scram)LoginModule\s+required\s+(.*?);?\s*$", re.S)
-_JAAS_ENTRY = re.compile(
-    r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))(?=[\s;]|$)"""
-)
-
-
-def _credentials(jaas: str) -> tuple[str, Secret]:
-    """User name and password of a PlainLoginModule or ScramLoginModule entry."""
-    module = _JAAS_MODULE.match(jaas)
-    if module is None:
-        raise ValueError(
-            "must be a PlainLoginModule or ScramLoginModule entry such as "
-            '...PlainLoginModule required username="..." password="...";'
-        )
-    entries = {
-        name: re.sub(r"\\(.)", r"\1", double or single or bare)
-        for name, double, single, bare in _JAAS_ENTRY.findall(module.group(2))
-    }
-    if not {"username", "password"} <= entries.keys() or _JAAS_ENTRY.sub("", module[2]).strip(
-        "; \n"
-    ):
-        raise ValueError('must hold username and password, each name="value"')
-    return entries["username"], Secret(entries["password"])
 
 
 def parse_client_options(options: Mapping[str, str], violations: Violations) -> ClientSettings:
@@ -266,9 +187,6 @@ def parse_client_options(options: Mapping[str, str], violations: Violations) -> 
             violations.add(f"kafka.{name}", f"is not a property of Kafka's consumer{hint}")
         elif row.refused:
             violations.add(f"kafka.{name}", f"is not supported: {row.refused}")
-        elif name == _JAAS:
-            with violations.collecting(f"kafka.{name}"):
-                values["sasl_username"], values["sasl_password"] = _credentials(value)
         else:
             with violations.collecting(f"kafka.{name}"):
                 parsed = row.parse(value)
@@ -284,18 +202,86 @@ def _check_together(
 ) -> None:
     if "bootstrap.servers" not in options:
         violations.add("kafka.bootstrap.servers", "must be specified")
-    if settings.security_protocol.startswith("SASL"):
-        if "sasl.mechanism" not in options:
+    for store, inline in (("truststore", "certificates"), ("keystore", "key")):
+        both = {f"ssl.{store}.location", f"ssl.{store}.{inline}"}
+        if both <= options.keys():
             violations.add(
-                "kafka.sasl.mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 with SASL"
+                f"kafka.ssl.{store}.{inline}", f"is given beside kafka.ssl.{store}.location"
             )
-        if not settings.sasl_username or not settings.sasl_password:
-            violations.add(
-                "kafka.sasl.jaas.config",
-                "with SASL, a user name and a password are needed: here or as kafka.sasl.username "
-                "and kafka.sasl.password",
+    chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
+    if bool(chain) != bool(key):
+        violations.add(
+            "kafka.ssl.keystore.key", "and kafka.ssl.keystore.certificate.chain go together"
+        )
+    # A broken sasl property has its violation, and what it lacks would only be noise.
+    broken = any(message.startswith("option 'kafka.sasl.") for message in violations.messages)
+    if not broken and not settings.sasl_jaas.is_reference:
+        with violations.collecting("kafka.sasl.jaas.config"):
+            read_login(settings)
+
+
+def read_login(settings: ClientSettings) -> dict[str, Secret]:
+    """All that logs in, by the names of JAAS: the entry's options, and the properties over them.
+
+    Looks up a JAAS configuration that is a reference. Raises SECRET_NOT_FOUND for that; ValueError
+    that begins with "must" and holds no value, where something is missing or does not fit.
+    """
+    module, login = None, dict[str, Secret]()
+    if settings.sasl_jaas:
+        module, login = parse_jaas(settings.sasl_jaas.reveal())
+    if not settings.security_protocol.startswith("SASL"):
+        return login
+    mechanism = settings.sasl_mechanism
+    if module and mechanism not in module.mechanisms:
+        raise ValueError(
+            f"must hold a login module for {mechanism}, which kafka.sasl.mechanism is (by default "
+            f"GSSAPI); {module.short_name} is for {' and '.join(module.mechanisms)}"
+        )
+    service = settings.kerberos_service_name
+    if service and "serviceName" in login and login["serviceName"].reveal() != service:
+        raise ValueError("must have the serviceName that kafka.sasl.kerberos.service.name has")
+    properties = {
+        "username": settings.sasl_username,
+        "password": settings.sasl_password,
+        "clientId": settings.oauth_client_id,
+        "clientSecret": settings.oauth_client_secret,
+        "scope": _literal(settings.oauth_scope),
+        "serviceName": _literal(service),
+    }
+    login |= {name: value for name, value in properties.items() if value}
+    _check_login(settings, login)
+    return login
+
+
+def _literal(value: str) -> Secret:
+    return Secret(f"literal:{value}") if value else NO_SECRET
+
+
+def _check_login(settings: ClientSettings, login: Mapping[str, Secret]) -> None:
+    """What each mechanism cannot do without."""
+    mechanism = settings.sasl_mechanism
+    given = {name for name, value in login.items() if value}
+    if mechanism == "GSSAPI" and "serviceName" not in given:
+        raise ValueError(
+            "must hold serviceName for mechanism GSSAPI (Java's default), or "
+            "kafka.sasl.kerberos.service.name be given"
+        )
+    if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
+        {"username", "password"} <= given
+    ):
+        raise ValueError(
+            f"must hold username and password for {mechanism}, or kafka.sasl.username and "
+            "kafka.sasl.password be given"
+        )
+    if mechanism == "AWS_MSK_IAM" and settings.security_protocol != "SASL_SSL":
+        raise ValueError("must be used with kafka.security.protocol SASL_SSL for AWS_MSK_IAM")
+    if mechanism == "OAUTHBEARER":
+        url = settings.oauth_token_endpoint_url
+        unsecured = any(name.startswith("unsecuredLogin") for name in given)
+        if bool(url) == unsecured:
+            raise ValueError(
+                "must go with kafka.sasl.oauthbearer.token.endpoint.url, or hold "
+                "unsecuredLoginStringClaim_sub for an unsecured token, and not both"
             )
-    for name in ("ssl.truststore.location", "ssl.keystore.location"):
-        location = options.get(name, "")
-        if location.lower().endswith((".jks", ".p12", ".pfx")):
-            violations.add(f"kafka.{name}", f"is not a PEM file: {_STORE}")
+        if url and not url.startswith("file:") and not {"clientId", "clientSecret"} <= given:
+            raise ValueError("must hold clientId and clientSecret for the token endpoint")

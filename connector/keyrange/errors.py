@@ -180,7 +180,38 @@ CATALOGUE: dict[str, Condition] = {
             "SASL_AUTHENTICATION_FAILED",
             Kind.DENIED,
             False,
-            "check kafka.sasl.mechanism, user name and password",
+            "check kafka.sasl.mechanism and the credentials",
+        ),
+        Condition(
+            "SECRET_NOT_FOUND",
+            Kind.INVALID,
+            False,
+            "set the variable, or put the file, where driver and executors run; write literal: in "
+            "front of a secret that itself begins with env: or file:",
+        ),
+        Condition(
+            "PACKAGE_NOT_FOUND",
+            Kind.INVALID,
+            False,
+            "install the named package into the Python of driver and executors",
+        ),
+        Condition(
+            "STORE_NOT_READ",
+            Kind.INVALID,
+            False,
+            "check the named kafka.ssl.* properties: location, type and password",
+        ),
+        Condition(
+            "TOKEN_REFUSED",
+            Kind.DENIED,
+            False,
+            "check kafka.sasl.oauthbearer.token.endpoint.url, clientId, clientSecret and scope",
+        ),
+        Condition(
+            "TOKEN_ENDPOINT_UNREACHABLE",
+            Kind.UNAVAILABLE,
+            True,
+            "check kafka.sasl.oauthbearer.token.endpoint.url and the network",
         ),
         Condition(
             "AUTHORIZATION_FAILED",

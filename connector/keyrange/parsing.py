@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
 _WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
@@ -109,3 +111,15 @@ def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:
         return folded
 
     return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One row: a `kafka.*` name without the prefix, and either its field or why it has none."""
+
+    name: str
+    field: str = ""
+    parse: Callable[[str], Any] = text
+    ignored: str = ""
+    refused: str = ""
+    secret: bool = False

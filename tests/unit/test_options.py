@@ -283,7 +283,6 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "kafka.fetch.max.bytes",
         "kafka.nonsense.thing",
         "kafka.bootstrap.servers",
-        "kafka.sasl.mechanism",
         "kafka.sasl.jaas.config",
     ):
         assert f"option '{name}' " in message
@@ -480,7 +479,8 @@ def test_a_batch_read_must_not_end_before_it_starts() -> None:
 
 
 def with_secrets() -> SourceOptions:
-    jaas = f'x.PlainLoginModule required username="u" password="{PASSWORD[:7]}";'
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    jaas = f'{module} required username="u" password="{PASSWORD[:7]}";'
     return parse_options(
         REQUIRED
         | {
@@ -506,9 +506,10 @@ def test_secrets_never_show() -> None:
     [
         {"kafka.sasl.password": PASSWORD, "kafka.security.protocol": PASSWORD[:3]},
         {"kafka.sasl.pasword": PASSWORD},
-        {"kafka.ssl.keystore.password": PASSWORD},
-        {"kafka.ssl.truststore.password": PASSWORD},
+        {"kafka.ssl.keystore.password": PASSWORD, "kafka.ssl.keystore.type": "BKS"},
         {"kafka.ssl.keystore.key": PASSWORD},
+        {"kafka.ssl.keystore.key": PASSWORD, "kafka.ssl.keystore.location": "/s"},
+        {"kafka.sasl.oauthbearer.token.endpoint.url": f"https://me:{PASSWORD}@h/"},
         {"kafka.sasl.jaas.config": f"PlainLoginModule required password={PASSWORD}"},
         {"password": PASSWORD},
         {"sasl.password": PASSWORD},

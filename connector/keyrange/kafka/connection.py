@@ -22,7 +22,7 @@ import numpy as np
 
 from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol
+from keyrange.kafka import protocol, sasl, stores, tokens
 from keyrange.wire import fetch_response
 
 _log = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
         if settings.security_protocol.endswith("SSL"):
             try:
-                context = tls_context(settings)
+                context = stores.tls_context(settings)
                 self._sock = context.wrap_socket(sock, server_hostname=self.host.rstrip("."))
             except ssl.SSLCertVerificationError as failure:
                 raise self._tls_failed(
@@ -296,32 +296,41 @@ class Connection:
                 f"the listener offers {', '.join(answer.mechanisms) or 'no mechanism'}, "
                 f"not {mechanism}"
             )
-        client = protocol.new_sasl_client(self._settings, self.host)
-        lifetime_ms = 0
-        while not client.is_done():
-            request = protocol.sasl_authenticate(client.auth_bytes())
-            answer = self.call(protocol.SASL_AUTHENTICATE, request)
-            if answer.error_code:
-                raise self._sasl_failed(
-                    answer.error_message or protocol.error_name(answer.error_code)
-                )
-            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-            try:
-                client.receive(answer.auth_bytes)
-            except (ValueError, KeyError) as failure:
-                raise self._sasl_failed(str(failure)) from None
+        try:
+            client, user = sasl.new_client(self._settings, self.host)
+            lifetime_ms = self._exchange(client, user)
+        except (KeyrangeError, ConnectionLost):
+            raise
+        except Exception as failure:
+            # Each mechanism has errors of its own: of Kerberos, of AWS, of a broker's bad answer.
+            raise self._sasl_failed(f"{type(failure).__name__}: {failure}") from None
         if lifetime_ms > 0:
             # KIP-368: the broker cuts the connection at the end of the lifetime; a connection that
             # comes near it is replaced between two requests.
             self._authenticate_again_at = time.monotonic() + lifetime_ms / 1000 * _REAUTHENTICATE_AT
 
-    def _sasl_failed(self, message: str) -> KeyrangeError:
+    def _exchange(self, client: Any, user: str) -> int:
+        """The messages of a mechanism; returns the session's lifetime in ms, 0 without one."""
+        lifetime_ms = 0
+        while not client.is_done():
+            request = protocol.sasl_authenticate(client.auth_bytes())
+            answer = self.call(protocol.SASL_AUTHENTICATE, request)
+            if answer.error_code:
+                tokens.forget()
+                raise self._sasl_failed(
+                    answer.error_message or protocol.error_name(answer.error_code), user
+                )
+            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+            client.receive(answer.auth_bytes)
+        return lifetime_ms
+
+    def _sasl_failed(self, message: str, user: str = "") -> KeyrangeError:
         return error(
             "SASL_AUTHENTICATION_FAILED",
             f"authentication failed: {message}",
             broker=self.address,
             mechanism=self._settings.sasl_mechanism,
-            user=self._settings.sasl_username,
+            **{"user": user} if user else {},
         )
 
     def _bad_length(
@@ -370,27 +379,3 @@ def _no_tls(failure: Exception) -> bool:
         sign in text
         for sign in ("WRONG_VERSION_NUMBER", "EOF", "RECORD_LAYER", "reset", "timed out")
     )
-
-
-def tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """TLS 1.2 or newer; the broker's certificate is always verified."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = settings.ssl_check_hostname
-    try:
-        if settings.ssl_ca_location or settings.ssl_ca_pem:
-            context.load_verify_locations(
-                cafile=settings.ssl_ca_location or None, cadata=settings.ssl_ca_pem or None
-            )
-        else:
-            context.load_default_certs()
-        if settings.ssl_certificate_location:
-            context.load_cert_chain(
-                settings.ssl_certificate_location,
-                settings.ssl_key_location or None,
-                # A callable, because OpenSSL would ask the terminal for a password it misses.
-                settings.ssl_key_password.reveal,
-            )
-    except (OSError, ssl.SSLError) as failure:
-        raise error("TLS_FAILED", f"a certificate file cannot be read: {failure}") from None
-    return context

@@ -13,10 +13,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kafka import errors as kafka_errors
 from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import (
@@ -48,6 +51,7 @@ __all__ = [
     "new_sasl_client",
     "sasl_authenticate",
     "sasl_handshake",
+    "token_provider",
 ]
 
 
@@ -226,13 +230,55 @@ def sasl_authenticate(token: bytes) -> Any:
     return SaslAuthenticateRequest(auth_bytes=token)
 
 
-def new_sasl_client(settings: ClientSettings, host: str) -> Any:
+def new_sasl_client(mechanism: str, config: dict[str, Any]) -> Any:
     """kafka-python's client side of a SASL mechanism: auth_bytes, receive, is_done."""
     logging.getLogger("kafka.net.sasl").setLevel(logging.ERROR)
-    return get_sasl_mechanism(settings.sasl_mechanism)(
-        host=host,
-        security_protocol=settings.security_protocol,
-        sasl_mechanism=settings.sasl_mechanism,
-        sasl_plain_username=settings.sasl_username,
-        sasl_plain_password=settings.sasl_password.reveal(),
-    )
+    if mechanism == "GSSAPI":
+        return _Kerberos(**config)
+    if mechanism.startswith("SCRAM"):
+        # RFC 5802, 5.1: commas and equal signs part the message's fields.
+        name = config["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
+        config = config | {"sasl_plain_username": name}
+    client = get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **config)
+    if config.get("profile"):
+        client._boto_session_cls = partial(client._boto_session_cls, profile=config["profile"])
+    return client
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._token, self._extensions = token, extensions
+
+    def token(self) -> str:
+        return self._token
+
+    def extensions(self) -> Mapping[str, str]:
+        return self._extensions
+
+
+def token_provider(token: str, extensions: Mapping[str, str]) -> Any:
+    """What kafka-python's OAUTHBEARER asks for its token and its extensions (KIP-342)."""
+    return _Token(token, extensions)
+
+
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
+    """kafka-python's GSSAPI with a principal and a credential store of its own."""
+
+    def __init__(self, **config: Any) -> None:
+        import gssapi
+
+        self._is_done = self._is_authenticated = False
+        self.auth_id = f"{config['sasl_kerberos_service_name']}@{config['host']}"
+        self.gssapi_name = gssapi.Name(
+            self.auth_id, gssapi.NameType.hostbased_service
+        ).canonicalize(gssapi.MechType.kerberos)
+        principal, store = config["principal"], config["ticket_store"]
+        credentials = gssapi.Credentials(
+            name=gssapi.Name(principal, gssapi.NameType.kerberos_principal) if principal else None,
+            usage="initiate",
+            store=store or None,
+        )
+        self._client_ctx = gssapi.SecurityContext(
+            name=self.gssapi_name, creds=credentials, usage="initiate"
+        )
+        self._next_token = self._client_ctx.step(None)
