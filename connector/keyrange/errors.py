@@ -217,7 +217,19 @@ CATALOGUE: dict[str, Condition] = {
             "AUTHORIZATION_FAILED",
             Kind.DENIED,
             False,
-            "grant the principal READ and DESCRIBE on the topic",
+            "grant the principal READ and DESCRIBE on what is named",
+        ),
+        Condition(
+            "GROUP_OFFSETS_REFUSED",
+            Kind.DENIED,
+            False,
+            "name another group id, of a group without members, on which the principal has READ",
+        ),
+        Condition(
+            "GROUP_COORDINATOR_UNAVAILABLE",
+            Kind.UNAVAILABLE,
+            True,
+            "look at the health of the brokers and of topic __consumer_offsets",
         ),
         Condition(
             "UNKNOWN_TOPIC_OR_PARTITION",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -23,6 +23,16 @@ class TopicPartition(NamedTuple):
 
 # The next offset to read, per partition.
 Positions = Mapping[TopicPartition, int]
+
+_Value = TypeVar("_Value")
+
+
+def by_topic(flat: Mapping[TopicPartition, _Value]) -> dict[str, list[tuple[int, _Value]]]:
+    """The form of Kafka's messages: topic to (partition, value) pairs."""
+    nested: dict[str, list[tuple[int, _Value]]] = {}
+    for (topic, partition), value in flat.items():
+        nested.setdefault(topic, []).append((partition, value))
+    return nested
 
 
 @dataclass(frozen=True, slots=True, order=True)

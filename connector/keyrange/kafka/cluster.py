@@ -11,15 +11,15 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import TopicPartition, by_topic
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
 from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets
 
 _log = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 FIRST_CONTACT_MS: Final = 8_000
 # Topics that were created a moment ago are not known to every broker yet.
 _MISSING_TOPIC_MS: Final = 3_000
+# A last try is given so long, also where its deadline is nearer.
+_SILENCE_MS: Final = 100
 
 
 def _client_version() -> str:
@@ -59,15 +61,6 @@ class Deadline:
         pause_ms = min(self._pause_ms * random.uniform(0.8, 1.2), max(self.left_ms, 0))
         self._pause_ms = min(2 * self._pause_ms, self._pause_max_ms)
         time.sleep(pause_ms / 1000)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request that is under way to one leader."""
-
-    connection: Connection
-    version: int
-    wanted: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class Cluster:
@@ -133,12 +126,39 @@ class Cluster:
         UNKNOWN_TOPIC_OR_PARTITION that names every other missing topic, AUTHORIZATION_FAILED,
         UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names every address that was tried.
         """
-        names = sorted(topics)
-        deadline = Deadline(self._patience_ms(timeout_ms), self.settings)
+        return self._describe(sorted(topics), None, timeout_ms, may_miss)
+
+    def describe_matching(
+        self,
+        matches: Callable[[str], bool],
+        timeout_ms: float | None = None,
+        may_miss: Collection[str] = (),
+    ) -> ClusterView:
+        """The same of all topics whose name `matches` accepts, Kafka's internal ones left out.
+
+        A topic in `may_miss` was there before: where it is not told of, it is asked for a moment
+        longer before it is left out. No match is an empty view. Raises as `describe` does.
+        """
+
+        def wanted(topic: Any) -> bool:
+            return not topic.is_internal and matches(topic.name)
+
+        return self._describe(None, wanted, timeout_ms, may_miss)
+
+    def _describe(
+        self,
+        names: list[str] | None,
+        wanted: Callable[[Any], bool] | None,
+        timeout_ms: float | None,
+        may_miss: Collection[str],
+    ) -> ClusterView:
+        deadline = self.deadline(timeout_ms)
         missing_deadline = Deadline(_MISSING_TOPIC_MS, self.settings)
         while True:
             answer = self._from_any_broker(lambda broker: _ask_metadata(broker, names), deadline)
-            view, missing, unready = read_metadata(answer)
+            view, missing, unready = read_metadata(answer, wanted)
+            if names is None:
+                missing = sorted(set(may_miss) - view.topics.keys())
             self._brokers = dict(view.brokers)
             if not missing and not unready:
                 self._known_missing.clear()
@@ -173,69 +193,44 @@ class Cluster:
         level = (
             protocol.isolation_level(self.settings) if isolation_level is None else isolation_level
         )
-        deadline = Deadline(self._patience_ms(timeout_ms), self.settings)
-        found: dict[TopicPartition, tuple[int, int]] = {}
-        left = dict(wanted)
-        while True:
-            failures = self._list_offsets_once(view, left, level, found, deadline)
-            left = {partition: left[partition] for partition in failures}
-            if not left:
-                self.contacted = True
-                return found
-            if deadline.passed:
-                raise _no_offsets(failures)
-            deadline.pause()
-            view = self.describe(sorted({p.topic for p in left}), max(deadline.left_ms, 1))
 
-    def _list_offsets_once(
-        self,
-        view: ClusterView,
-        wanted: Mapping[TopicPartition, int],
-        isolation_level: int,
-        found: dict[TopicPartition, tuple[int, int]],
-        deadline: Deadline,
-    ) -> dict[TopicPartition, str]:
-        """One round to all leaders; fills `found`, returns what failed in passing and why."""
-        failures: dict[TopicPartition, str] = {}
-        by_leader: dict[Broker, dict[TopicPartition, int]] = {}
-        for partition, timestamp in wanted.items():
-            leader = view.leader(partition)
-            if leader is None:
-                failures[partition] = "no leader"
-            else:
-                by_leader.setdefault(leader, {})[partition] = timestamp
-        asked: list[_Asked] = []
-        for leader, group in by_leader.items():
-            try:
-                asked.append(self._ask_offsets(leader, group, isolation_level, deadline))
-            except ConnectionLost as lost:
-                failures.update(dict.fromkeys(group, str(lost)))
-            except KeyrangeError as failure:
-                if not failure.retriable:
-                    raise
-                failures.update(dict.fromkeys(group, _UNREACHABLE + failure.message))
-        for each in asked:
-            try:
-                answer = each.connection.answer(protocol.LIST_OFFSETS, each.version)
-            except ConnectionLost as lost:
-                failures.update(dict.fromkeys(each.wanted, str(lost)))
-                continue
-            failures.update(read_offsets(answer, found))
-        return failures
+        def request(_: ClusterView, wanted: Mapping[TopicPartition, int]) -> Any:
+            limit_ms = self.settings.request_timeout_ms
+            return protocol.list_offsets(by_topic(wanted), level, limit_ms)
 
-    def _ask_offsets(
-        self,
-        leader: Broker,
-        wanted: dict[TopicPartition, int],
-        isolation_level: int,
-        deadline: Deadline,
-    ) -> _Asked:
-        by_topic: dict[str, list[tuple[int, int]]] = {}
-        for partition, timestamp in wanted.items():
-            by_topic.setdefault(partition.topic, []).append((partition.partition, timestamp))
-        request = protocol.list_offsets(by_topic, isolation_level, self.settings.request_timeout_ms)
-        connection = self.connection(leader.host, leader.port, deadline.left_ms)
-        return _Asked(connection, connection.ask(protocol.LIST_OFFSETS, request), wanted)
+        question = LeaderQuestion(protocol.LIST_OFFSETS, request, read_offsets)
+        found = ask_leaders(self, view, wanted, question, timeout_ms)
+        self.contacted = True
+        return found
+
+    def deadline(self, timeout_ms: float | None) -> Deadline:
+        """`timeout_ms` from now; None: what the settings allow, less for the first contact."""
+        return Deadline(self._patience_ms(timeout_ms), self.settings)
+
+    def call(
+        self, host: str, port: int, message: tuple[Any, Any, int, int], request: Any, by: Deadline
+    ) -> Any:
+        """The answer of one broker; it may be silent for as long as the deadline leaves time.
+
+        Raises ConnectionLost, and as `connection` does.
+        """
+        return self._call(self.connection(host, port, by.left_ms), message, request, by)
+
+    def call_any_broker(
+        self, message: tuple[Any, Any, int, int], request: Any, by: Deadline
+    ) -> Any:
+        """The answer of the first broker that gives one; raises BROKER_UNREACHABLE, DeniedError."""
+        return self._from_any_broker(lambda each: self._call(each, message, request, by), by)
+
+    def _call(
+        self, connection: Connection, message: tuple[Any, Any, int, int], request: Any, by: Deadline
+    ) -> Any:
+        usual_ms = self.settings.request_timeout_ms
+        connection.set_timeout(min(max(by.left_ms, _SILENCE_MS), usual_ms))
+        try:
+            return connection.call(message, request)
+        finally:
+            connection.set_timeout(usual_ms)
 
     def _patience_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is not None:
@@ -290,19 +285,7 @@ class Cluster:
         return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
 
 
-_UNREACHABLE: Final = "cannot be reached: "
-
-
-def _ask_metadata(connection: Connection, names: list[str]) -> Any:
+def _ask_metadata(connection: Connection, names: list[str] | None) -> Any:
     # A broker that is too old for the executors is refused here, where a query starts.
     connection.fetch_version()
     return connection.call(protocol.METADATA, protocol.metadata(names))
-
-
-def _no_offsets(failures: Mapping[TopicPartition, str]) -> KeyrangeError:
-    shown = ", ".join(f"{partition}: {why}" for partition, why in sorted(failures.items())[:10])
-    # A cluster that answers at its bootstrap address and names leaders that cannot be reached has
-    # the wrong listeners advertised, or a network in between.
-    unreachable = all(why.startswith(_UNREACHABLE) for why in failures.values())
-    condition = "BROKER_UNREACHABLE" if unreachable else "BROKER_ERROR"
-    return error(condition, f"no offsets for {len(failures)} partitions ({shown})")

@@ -102,7 +102,7 @@ class Connection:
             connection._agree_on_versions(client_version)
             if settings.security_protocol.startswith("SASL"):
                 connection._authenticate()
-            connection._timeout(settings.request_timeout_ms)
+            connection.set_timeout(settings.request_timeout_ms)
             connection._ready = True
         except ConnectionLost as lost:
             connection.close()
@@ -136,6 +136,11 @@ class Connection:
         self._sent.clear()
         if sock is not None:
             sock.close()
+
+    def set_timeout(self, timeout_ms: float) -> None:
+        """How long to wait for bytes to leave or to come; the longest silence, not the whole."""
+        if self._sock is not None:
+            self._sock.settimeout(max(timeout_ms, 1) / 1000)
 
     def fetch_version(self) -> int:
         """The version of Fetch to speak; raises UNSUPPORTED_BROKER below Kafka 2.3."""
@@ -213,10 +218,6 @@ class Connection:
         if self._sock is None:
             raise ConnectionLost("the connection is closed")
         return self._sock
-
-    def _timeout(self, timeout_ms: int) -> None:
-        if self._sock is not None:
-            self._sock.settimeout(timeout_ms / 1000)
 
     def _open(self, timeout_ms: int) -> None:
         """TCP, and TLS where asked for. All addresses of the name are tried."""

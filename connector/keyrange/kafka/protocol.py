@@ -21,10 +21,26 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.consumer.fetch import FetchRequest
-from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer.group import (
+    DEFAULT_GENERATION_ID,
+    UNKNOWN_MEMBER_ID,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.consumer.offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -45,10 +61,14 @@ __all__ = [
     "encode",
     "error_name",
     "fetch",
+    "find_coordinator",
     "is_retriable",
     "list_offsets",
     "metadata",
     "new_sasl_client",
+    "offset_commit",
+    "offset_fetch",
+    "offset_for_leader_epoch",
     "sasl_authenticate",
     "sasl_handshake",
     "token_provider",
@@ -79,11 +99,20 @@ class Code:
     OFFSET_OUT_OF_RANGE: Final = 1
     UNKNOWN_TOPIC_OR_PARTITION: Final = 3
     LEADER_NOT_AVAILABLE: Final = 5
+    ILLEGAL_GENERATION: Final = 22
+    INVALID_GROUP_ID: Final = 24
+    UNKNOWN_MEMBER_ID: Final = 25
+    REBALANCE_IN_PROGRESS: Final = 27
     TOPIC_AUTHORIZATION_FAILED: Final = 29
+    GROUP_AUTHORIZATION_FAILED: Final = 30
     CLUSTER_AUTHORIZATION_FAILED: Final = 31
     UNSUPPORTED_VERSION: Final = 35
+    GROUP_ID_NOT_FOUND: Final = 69
+    FENCED_INSTANCE_ID: Final = 82
     UNKNOWN_TOPIC_ID: Final = 100
     INCONSISTENT_TOPIC_ID: Final = 103
+    FENCED_MEMBER_EPOCH: Final = 110
+    STALE_MEMBER_EPOCH: Final = 113
 
 
 CODES: Final[Mapping[int, str]] = {
@@ -105,7 +134,8 @@ _ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
 
 def error_name(code: int) -> str:
     """Kafka's name of an error code, as far as it is known."""
-    return CODES.get(code) or getattr(kafka_errors.for_code(code), "__name__", "") or str(code)
+    name = CODES.get(code) or getattr(kafka_errors.for_code(code), "message", "UNKNOWN")
+    return f"UNKNOWN ({code})" if name == "UNKNOWN" else str(name)
 
 
 def is_retriable(code: int) -> bool:
@@ -136,6 +166,11 @@ def decode(response_class: Any, version: int, body: memoryview) -> Any:
 API_VERSIONS: Final = (ApiVersionsRequest, ApiVersionsResponse, 0, 3)
 METADATA: Final = (MetadataRequest, MetadataResponse, 7, 12)
 LIST_OFFSETS: Final = (ListOffsetsRequest, ListOffsetsResponse, 4, 7)
+OFFSET_FOR_LEADER_EPOCH: Final = (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4)
+# The highest are the last ones before a request holds several groups, or ids in place of names.
+FIND_COORDINATOR: Final = (FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
+OFFSET_FETCH: Final = (OffsetFetchRequest, OffsetFetchResponse, 2, 7)
+OFFSET_COMMIT: Final = (OffsetCommitRequest, OffsetCommitResponse, 6, 9)
 SASL_HANDSHAKE: Final = (SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE: Final = (SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
 FETCH_KEY: Final = int(FetchRequest.API_KEY)
@@ -147,10 +182,12 @@ def api_versions(client_version: str) -> Any:
     )
 
 
-def metadata(topics: Iterable[str]) -> Any:
+def metadata(topics: Iterable[str] | None) -> Any:
+    """`topics` None asks for all that the principal may describe."""
     topic = MetadataRequest.MetadataRequestTopic
     return MetadataRequest(
-        topics=[topic(name=name) for name in topics], allow_auto_topic_creation=False
+        topics=None if topics is None else [topic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
     )
 
 
@@ -170,6 +207,70 @@ def list_offsets(
                 partitions=[
                     one(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
                     for partition, timestamp in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def offset_for_leader_epoch(by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]]) -> Any:
+    """`by_topic`: (partition, (present leader epoch or -1, epoch whose end is asked)) pairs."""
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    one = topic.OffsetForLeaderPartition
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            topic(
+                topic=name,
+                partitions=[
+                    one(partition=partition, current_leader_epoch=present, leader_epoch=epoch)
+                    for partition, (present, epoch) in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def find_coordinator(group_id: str) -> Any:
+    return FindCoordinatorRequest(key=group_id, key_type=int(CoordinatorType.GROUP))
+
+
+def offset_fetch(group_id: str, by_topic: Mapping[str, Sequence[int]]) -> Any:
+    """Only what no open transaction is about to change; older brokers cannot tell."""
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=[
+            topic(name=name, partition_indexes=list(wanted)) for name, wanted in by_topic.items()
+        ],
+        require_stable=True,
+    )
+
+
+def offset_commit(
+    group_id: str, by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]]
+) -> Any:
+    """A commit of nobody's: without a member. `by_topic`: (partition, (offset, epoch)) pairs."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = topic.OffsetCommitRequestPartition
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=DEFAULT_GENERATION_ID,
+        member_id=UNKNOWN_MEMBER_ID,
+        group_instance_id=None,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    one(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=epoch,
+                        committed_metadata="",
+                    )
+                    for partition, (offset, epoch) in wanted
                 ],
             )
             for name, wanted in by_topic.items()

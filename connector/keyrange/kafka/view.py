@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,13 +69,18 @@ class ClusterView:
         return topic.topic_id if topic else ""
 
 
-def read_metadata(answer: Any) -> tuple[ClusterView, list[str], list[str]]:
-    """The view, the topics that do not exist, and the partitions without a leader."""
+def read_metadata(
+    answer: Any, wanted: Callable[[Any], bool] | None = None
+) -> tuple[ClusterView, list[str], list[str]]:
+    """The view, the topics that do not exist, and the partitions without a leader.
+
+    `wanted` picks topics of the answer; the others count for nothing.
+    """
     topics: dict[str, Topic] = {}
     missing: list[str] = []
     unready: list[str] = []
     denied: list[str] = []
-    for each in answer.topics:
+    for each in answer.topics if wanted is None else filter(wanted, answer.topics):
         if each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(each.name)
         elif each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
@@ -106,19 +111,42 @@ def read_metadata(answer: Any) -> tuple[ClusterView, list[str], list[str]]:
 def read_offsets(
     answer: Any, found: dict[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, str]:
+    """Adds (offset, leader epoch) to `found`; what failed in passing is returned with the cause."""
+    answers = (
+        (TopicPartition(topic.name, each.partition_index), each, (each.offset, each.leader_epoch))
+        for topic in answer.topics
+        for each in topic.partitions
+    )
+    return _read_answers(answers, found)
+
+
+def read_epoch_ends(
+    answer: Any, found: dict[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, str]:
+    """Adds (leader epoch, end offset) to `found`; what failed in passing is returned."""
+    answers = (
+        (TopicPartition(topic.topic, each.partition), each, (each.leader_epoch, each.end_offset))
+        for topic in answer.topics
+        for each in topic.partitions
+    )
+    return _read_answers(answers, found)
+
+
+def _read_answers(
+    answers: Iterable[tuple[TopicPartition, Any, tuple[int, int]]],
+    found: dict[TopicPartition, tuple[int, int]],
+) -> dict[TopicPartition, str]:
     failures: dict[TopicPartition, str] = {}
-    for topic in answer.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
-                raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {topic.name}")
-            if each.error_code == Code.NONE:
-                found[partition] = (each.offset, each.leader_epoch)
-            elif protocol.is_retriable(each.error_code):
-                failures[partition] = protocol.error_name(each.error_code)
-            else:
-                raise error(
-                    "BROKER_ERROR",
-                    f"the offset of {partition} failed with {protocol.error_name(each.error_code)}",
-                )
+    for partition, each, values in answers:
+        if each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {partition.topic}")
+        if each.error_code == Code.NONE:
+            found[partition] = values
+        elif protocol.is_retriable(each.error_code):
+            failures[partition] = protocol.error_name(each.error_code)
+        else:
+            raise error(
+                "BROKER_ERROR",
+                f"the offset of {partition} failed with {protocol.error_name(each.error_code)}",
+            )
     return failures

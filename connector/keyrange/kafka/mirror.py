@@ -1,0 +1,70 @@
+"""The positions that a query has committed, told to a Kafka group: Kafka's tools then show its lag.
+
+Spark's checkpoint stays the source of truth. What goes wrong here is said and counted, and holds no
+query up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from keyrange.core.mirror import MirrorSettings, MirrorState
+from keyrange.core.offsets import Positions, TopicPartition
+from keyrange.errors import DeniedError, KeyrangeError
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.groups import commit_group_offsets
+
+_log = logging.getLogger(__name__)
+
+
+class GroupMirror:
+    """Commits to `group_id`, as nobody's member; `timeout_ms` bounds what one call may wait."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        timeout_ms: float = 1_000,
+        settings: MirrorSettings | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._timeout_ms = timeout_ms
+        self._state = MirrorState(settings or MirrorSettings())
+
+    def mirror(
+        self, positions: Positions, epochs: Mapping[TopicPartition, int], now_ms: float
+    ) -> None:
+        """Commit what moved of `positions`, which are all that the query has durably committed.
+
+        `epochs` are leader epochs where they are known; `now_ms` is of a clock that does not go
+        back. A refusal or a failure is logged once for its reason, until a commit goes well.
+        """
+        due = self._state.due(positions, now_ms)
+        if not due:
+            return
+        began = time.monotonic()
+        failure: KeyrangeError | None = None
+        try:
+            commit_group_offsets(self._cluster, self._group_id, due, epochs, self._timeout_ms)
+        except KeyrangeError as raised:
+            failure = raised
+        now_ms += (time.monotonic() - began) * 1000
+        if failure is None:
+            self._state.acknowledge(due, now_ms)
+            return
+        text = failure.message
+        if isinstance(failure, DeniedError):
+            news = self._state.refuse(due, text, text, now_ms)
+        else:
+            # The condition is the reason: the text has addresses and times, new with every try.
+            news = self._state.fail(due, failure.condition.name, text, now_ms)
+        if news:
+            _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
+
+    def metrics(self) -> dict[str, int | str]:
+        """How many commits were `committed`, `refused`, `failed`; `lastError` since the last good
+        one, or an empty text."""
+        return self._state.metrics()

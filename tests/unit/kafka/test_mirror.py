@@ -1,0 +1,93 @@
+"""The mirror's edge: what reaches the log and the counts, and that nothing else gets out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka import mirror
+from keyrange.kafka.mirror import GroupMirror
+
+PLACE = TopicPartition("t", 0)
+
+
+class Commits:
+    """Takes the place of the commit; raises what a test has put into `outcomes`."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[KeyrangeError | None] = []
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, cluster: Any, *call: Any) -> None:
+        self.calls.append(call)
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        if outcome is not None:
+            raise outcome
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
+    made = Commits()
+    monkeypatch.setattr(mirror, "commit_group_offsets", made)
+    return made
+
+
+def new_mirror() -> GroupMirror:
+    cluster: Any = None
+    return GroupMirror(cluster, "g", timeout_ms=250)
+
+
+def test_what_moved_is_committed_with_its_epochs(commits: Commits) -> None:
+    mirrored = new_mirror()
+    for at in (5, 5, 6):
+        mirrored.mirror({PLACE: at}, {PLACE: 2}, 0)
+    assert commits.calls == [
+        ("g", {PLACE: 5}, {PLACE: 2}, 250),
+        ("g", {PLACE: 6}, {PLACE: 2}, 250),
+    ]
+    assert mirrored.metrics() == {"committed": 2, "refused": 0, "failed": 0, "lastError": ""}
+
+
+def test_refusals_and_failures_are_said_once_and_counted(
+    commits: Commits, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = error("GROUP_OFFSETS_REFUSED", "group 'g' refuses offsets with UNKNOWN_MEMBER_ID")
+    denied = error("AUTHORIZATION_FAILED", "not allowed to read topic t")
+    lost = [error("BROKER_UNREACHABLE", "no broker answered", try_number=n) for n in range(3)]
+    commits.outcomes = [refusal, refusal, *lost, denied, refusal]
+    mirrored = new_mirror()
+    with caplog.at_level(logging.WARNING):
+        for tries in range(7):
+            mirrored.mirror({PLACE: tries}, {}, tries * 100_000)
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition("[")[2].partition("]")[0] for text in said] == [
+        "GROUP_OFFSETS_REFUSED",
+        "BROKER_UNREACHABLE",
+        "AUTHORIZATION_FAILED",
+    ]
+    assert "name another group id" in said[0]
+    assert mirrored.metrics() == {
+        "committed": 0,
+        "refused": 4,
+        "failed": 3,
+        "lastError": "group 'g' refuses offsets with UNKNOWN_MEMBER_ID",
+    }
+
+
+def test_the_pause_begins_when_a_slow_try_has_failed(
+    commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([10.0, 15.0, 20.0, 20.0])
+    monkeypatch.setattr(mirror.time, "monotonic", lambda: next(clock))
+    commits.outcomes = [error("BROKER_UNREACHABLE", "no broker answered")]
+    mirrored = new_mirror()
+    calls = []
+    for now_ms in (0, 5_999, 6_000):
+        mirrored.mirror({PLACE: 1}, {}, now_ms)
+        calls.append(len(commits.calls))
+    assert calls == [1, 1, 2]
+    assert mirrored.metrics()["committed"] == 1
