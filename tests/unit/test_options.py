@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle  # noqa: TID251  as Spark does with a source
-import traceback
 from typing import Any
 
 import pytest
@@ -13,13 +10,10 @@ from keyrange.core.columns import COLUMNS
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.core.positions import (
     Everywhere,
-    GroupOffsets,
     Offsets,
     PositionSpec,
-    Timestamp,
-    Timestamps,
 )
-from keyrange.core.subscription import Assign, Subscribe, SubscribePattern
+from keyrange.core.subscription import Subscribe
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, Mode, SourceOptions, parse_options
 
@@ -308,113 +302,6 @@ def test_an_option_like_no_other_is_refused_without_a_guess() -> None:
     assert violations({"zzzz": "1"}) == ["option 'zzzz' does not exist"]
 
 
-TIMES = {"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingTimestamp": "9"}
-
-
-def test_the_start_by_precedence() -> None:
-    """One time before times before offsets, as in the JVM connector."""
-    given = {"startingOffsets": '{"t":{"0":3}}', **TIMES}
-    latest = {"startingOffsetsByTimestampStrategy": "LATEST"}
-    assert parse_options(REQUIRED | given).start == PositionSpec(
-        "startingTimestamp", Timestamp(9, None)
-    )
-    del given["startingTimestamp"]
-    assert parse_options(REQUIRED | given | latest).start == PositionSpec(
-        "startingOffsetsByTimestamp", Timestamps({T0: 7}, LATEST)
-    )
-    del given["startingOffsetsByTimestamp"]
-    assert parse_options(REQUIRED | given).start.place == Offsets({T0: 3})
-
-
-def test_the_end_by_precedence() -> None:
-    """Without a record behind it a time is the end of the partition: never an error."""
-    given = {
-        "endingOffsets": '{"t":{"0":3}}',
-        "endingOffsetsByTimestamp": '{"t":{"0":7}}',
-        "endingTimestamp": "9",
-    }
-    assert parse_options(REQUIRED | given, "batch").end.place == Timestamp(9, LATEST)
-    del given["endingTimestamp"]
-    assert parse_options(REQUIRED | given, "batch").end.place == Timestamps({T0: 7}, LATEST)
-
-
-def test_a_default_for_partitions_that_are_not_named() -> None:
-    given = {"startingOffsetsDefault": "Earliest", "endingOffsetsDefault": "latest"}
-    offsets = {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"1":3}}'}
-    options = parse_options(REQUIRED | given | offsets, "batch")
-    assert options.start.place == Offsets({T0: 3}, EARLIEST)
-    assert options.end.place == Offsets({T1: 3}, LATEST)
-    times = {"startingOffsetsByTimestamp": TIMES["startingOffsetsByTimestamp"]}
-    assert parse_options(REQUIRED | given | times).start.place == Timestamps(
-        {T0: 7}, None, EARLIEST
-    )
-    assert violations({"endingOffsetsDefault": "earliest"}) == [
-        "option 'endingOffsetsDefault' must be latest, not 'earliest'"
-    ]
-    assert violations(offsets | {"startingOffsetsDefault": "latest"}, "batch") == [
-        "option 'startingOffsetsDefault' can't be latest for batch queries"
-    ]
-
-
-def test_the_start_of_a_group() -> None:
-    group = {"kafka.group.id": "g"}
-    assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.place == (
-        GroupOffsets("Other")
-    )
-    given = {"startingOffsets": "GROUP", "startingOffsetsDefault": "latest"} | group
-    assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
-    [message] = violations({"startingOffsets": "group"})
-    assert "needs a name" in message
-
-
-def test_one_way_to_subscribe() -> None:
-    servers = {"kafka.bootstrap.servers": "h:1"}
-    assigned = parse_options(servers | {"assign": '{"t":[1,0,1],"s":[]}'}).subscription
-    assert assigned == Assign((T0, T1))
-    assert isinstance(assigned, Assign)
-    assert assigned.topics == ("t",)
-    matched = parse_options(servers | {"subscribePattern": "a.c"}).subscription
-    assert matched == SubscribePattern("a.c")
-    assert isinstance(matched, SubscribePattern)
-    assert [matched.matches(name) for name in ("abc", "xabc", "abcx")] == [True, False, False]
-    search = {"subscribePattern": "b", "subscribePatternMatch": "search"}
-    searched = parse_options(servers | search).subscription
-    assert isinstance(searched, SubscribePattern)
-    assert [searched.matches(name) for name in ("abc", "ac")] == [True, False]
-    with pytest.raises(InvalidError, match="exactly one of the options subscribe, subscribePatt"):
-        parse_options(servers)
-    both = REQUIRED | {"assign": '{"t":[0]}'}
-    with pytest.raises(InvalidError, match="given are subscribe and assign"):
-        parse_options(both)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("subscribe", "", "no topics to subscribe to"),
-        ("assign", "", "must be JSON"),
-        ("assign", "{}", "no topic partitions to assign"),
-        ("assign", '{"t":0}', "no list of partitions"),
-        ("assign", '{"t":[-1]}', "-1 is not a partition"),
-        ("assign", '{"t":[true]}', "True is not a partition"),
-        ("assign", '{"t":["0"]}', "'0' is not a partition"),
-        ("subscribePattern", " ", "the pattern to subscribe is empty"),
-        ("subscribePattern", "a(", "must be a regular expression"),
-        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "is -1"),
-        ("startingOffsetsByTimestamp", "soon", "must be JSON"),
-        ("startingTimestamp", "x", "must be a whole number"),
-        ("startingOffsetsByTimestampStrategy", "FOO", "must be error or latest"),
-        ("maxTriggerDelay", "x", "must be a time"),
-        ("mirrorOffsets", "true", "needs the group's name"),
-    ],
-)
-def test_what_is_wrong_with_a_value_is_said(name: str, value: str, text: str) -> None:
-    with pytest.raises(InvalidError, match="INVALID_OPTIONS") as caught:
-        parse_options(REQUIRED | {name: value})
-    assert f"option '{name}' " in caught.value.message
-    assert text in caught.value.message
-
-
 def test_the_least_must_not_be_higher_than_the_most() -> None:
     [message] = violations({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"})
     assert message.endswith("must not be higher than maxOffsetsPerTrigger: 20 and 15")
@@ -476,64 +363,3 @@ def test_a_batch_read_must_not_end_before_it_starts() -> None:
     parse_options(REQUIRED | both('{"t":{"0":5}}', '{"t":{"0":5}}'), "batch")
     parse_options(REQUIRED | both('{"t":{"0":5}}', '{"t":{"0":-1}}'), "batch")
     parse_options(REQUIRED | both('{"t":{"0":-2}}', '{"t":{"0":0}}'), "batch")
-
-
-def with_secrets() -> SourceOptions:
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    jaas = f'{module} required username="u" password="{PASSWORD[:7]}";'
-    return parse_options(
-        REQUIRED
-        | {
-            "kafka.security.protocol": "SASL_SSL",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": jaas,
-            "kafka.ssl.key.password": PASSWORD,
-        }
-    )
-
-
-def test_secrets_never_show() -> None:
-    options = with_secrets()
-    for shown in (repr(options), str(options), f"{options}", "%s" % options):  # noqa: UP031
-        assert "hunter2" not in shown
-    with pytest.raises(TypeError) as caught:
-        options < 1  # noqa: B015
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"kafka.sasl.password": PASSWORD, "kafka.security.protocol": PASSWORD[:3]},
-        {"kafka.sasl.pasword": PASSWORD},
-        {"kafka.ssl.keystore.password": PASSWORD, "kafka.ssl.keystore.type": "BKS"},
-        {"kafka.ssl.keystore.key": PASSWORD},
-        {"kafka.ssl.keystore.key": PASSWORD, "kafka.ssl.keystore.location": "/s"},
-        {"kafka.sasl.oauthbearer.token.endpoint.url": f"https://me:{PASSWORD}@h/"},
-        {"kafka.sasl.jaas.config": f"PlainLoginModule required password={PASSWORD}"},
-        {"password": PASSWORD},
-        {"sasl.password": PASSWORD},
-        {"kafka.sasl.login.callback.handler.class": PASSWORD},
-    ],
-)
-def test_a_refusal_never_repeats_a_secret(wrong: dict[str, str]) -> None:
-    with pytest.raises(InvalidError) as caught:
-        parse_options(REQUIRED | wrong)
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_options_travel_and_a_broken_journey_shows_no_secret() -> None:
-    options = with_secrets()
-    data = pickle.dumps(options)
-    for travelled in (pickle.loads(data), copy.deepcopy(options)):
-        assert travelled == options
-        assert travelled.client.ssl_key_password.reveal() == PASSWORD
-    for size in range(len(data)):
-        with pytest.raises(Exception) as caught:
-            pickle.loads(data[:size])
-        assert "hunter2" not in str(caught.value)
-
-
-def test_settings_cannot_be_changed_afterwards() -> None:
-    with pytest.raises(AttributeError):
-        with_secrets().min_tasks = 5

@@ -84,9 +84,7 @@ def _cut_further(pieces: Sequence[_Piece], min_partitions: int) -> list[_Piece]:
     return [
         (partition, piece)
         for at, (partition, span) in enumerate(pieces)
-        for piece in cut(
-            span, _round_half_up(span.size / large_total * left) if at in large else 1
-        )
+        for piece in cut(span, _round_half_up(span.size / large_total * left) if at in large else 1)
     ]
 
 

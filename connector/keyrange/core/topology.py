@@ -94,9 +94,7 @@ def _not_from_zero(partition: TopicPartition, first: int) -> KeyrangeError:
     )
 
 
-def _truncated(
-    partition: TopicPartition, known: int, end: int, start: Checkpoint
-) -> KeyrangeError:
+def _truncated(partition: TopicPartition, known: int, end: int, start: Checkpoint) -> KeyrangeError:
     return error(
         "KAFKA_DATA_LOSS.LOG_TRUNCATED",
         f"some data may have been lost: the log of partition {partition} was cut back below the "

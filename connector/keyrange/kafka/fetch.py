@@ -24,7 +24,8 @@ from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster, Deadline
-from keyrange.kafka.connection import Connection, ConnectionLost, ReceiveBuffer
+from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
+from keyrange.kafka.cursor import Cursor, InFlight, take_back
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import ClusterView
@@ -36,7 +37,6 @@ _log = logging.getLogger(__name__)
 
 _READ_UNCOMMITTED: Final = 0
 _ENVELOPE_BYTES: Final = 1024 * 1024
-_LEAST_ASK_BYTES: Final = 64 * 1024
 _IN_FLIGHT_MAX: Final = 32
 _DOUBTS_MAX: Final = 3
 _TOPIC_GONE: Final = frozenset(
@@ -51,62 +51,6 @@ class ReadSettings:
     decode: DecodeSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """Where the reading of one split stands.
-
-    `from_earliest`: the split begins wherever its log begins.
-    """
-
-    split: Split
-    position: int
-    decoder: Decoder
-    from_earliest: bool = False
-    bytes_read: int = 0
-    doubts: int = 0
-    replica: int = -1
-
-    @property
-    def done(self) -> bool:
-        return self.position >= self.split.until_offset
-
-    def advance(self, chunk: Chunk) -> None:
-        self.position = max(chunk.next_offset, self.position)
-        self.bytes_read += len(chunk.data)
-
-    def ask_bytes(self, most: int) -> int:
-        """How many bytes to ask for: what is left of the split by what its records took so far."""
-        consumed = self.position - self.split.from_offset
-        left = self.split.until_offset - self.position
-        if consumed > 0:
-            estimate = self.bytes_read / consumed * left
-        elif self.split.bytes_estimate > 0:
-            estimate = float(self.split.bytes_estimate)
-        else:
-            return most
-        return int(min(most, max(estimate * 1.2 + _LEAST_ASK_BYTES, _LEAST_ASK_BYTES)))
-
-
-@dataclass(slots=True)
-class _InFlight:
-    cursor: _Cursor
-    connection: Connection
-    version: int
-    bytes: int
-
-
-def _take_back(
-    connection: Connection, in_flight: deque[_InFlight], waiting: deque[_Cursor]
-) -> None:
-    """Let the requests on a connection that broke wait again, in their order."""
-    if connection.fresh or connection.busy:
-        return
-    lost = [asked for asked in in_flight if asked.connection is connection]
-    for asked in reversed(lost):
-        in_flight.remove(asked)
-        waiting.appendleft(asked.cursor)
 
 
 class SplitReader:
@@ -126,7 +70,7 @@ class SplitReader:
         workspace = Workspace(decode)
         bounds = bind_splits(self._cluster, self._view, splits)
         waiting = deque(
-            _Cursor(
+            Cursor(
                 bound,
                 bound.from_offset,
                 Decoder(bound.topic, bound.partition, decode, workspace),
@@ -135,7 +79,7 @@ class SplitReader:
             for split, bound in zip(splits, bounds, strict=True)
             if bound.from_offset < bound.until_offset
         )
-        in_flight: deque[_InFlight] = deque()
+        in_flight: deque[InFlight] = deque()
         try:
             while waiting or in_flight:
                 self._ask(waiting, in_flight)
@@ -145,7 +89,7 @@ class SplitReader:
                 cursor = asked.cursor
                 chunk, from_offset = self._receive(asked), cursor.position
                 if chunk is None:
-                    _take_back(asked.connection, in_flight, waiting)
+                    take_back(asked.connection, in_flight, waiting)
                 else:
                     cursor.advance(chunk)
                 if not cursor.done:
@@ -164,7 +108,7 @@ class SplitReader:
     def _new_deadline(self) -> Deadline:
         return Deadline(self._settings.poll_timeout_ms, self._cluster.settings)
 
-    def _ask(self, waiting: deque[_Cursor], in_flight: deque[_InFlight]) -> None:
+    def _ask(self, waiting: deque[Cursor], in_flight: deque[InFlight]) -> None:
         """Send requests for the splits that wait, in their order, while they are small together.
 
         What cannot be sent stays in its place; with nothing in flight there is a pause before it is
@@ -188,7 +132,7 @@ class SplitReader:
             asked_bytes += ask_bytes
             waiting.popleft()
 
-    def _send(self, cursor: _Cursor, ask_bytes: int) -> _InFlight:
+    def _send(self, cursor: Cursor, ask_bytes: int) -> InFlight:
         split = cursor.split
         broker = self._view.brokers.get(cursor.replica) or self._view.leader(split.topic_partition)
         if broker is None:
@@ -207,9 +151,9 @@ class SplitReader:
             client.fetch_max_wait_ms,
         )
         connection.send(request, version)
-        return _InFlight(cursor, connection, version, ask_bytes)
+        return InFlight(cursor, connection, version, ask_bytes)
 
-    def _receive(self, asked: _InFlight) -> Chunk | None:
+    def _receive(self, asked: InFlight) -> Chunk | None:
         """The chunk that was asked for, or None where the same place has to be asked again."""
         cursor, split = asked.cursor, asked.cursor.split
         client = self._cluster.settings
@@ -275,14 +219,14 @@ class SplitReader:
         self._deadline = self._new_deadline()
         return chunk
 
-    def _go_to_replica(self, cursor: _Cursor, node_id: int) -> None:
+    def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:
         """The leader names a replica in the client's rack (KIP-392)."""
         if node_id in self._view.brokers and node_id != cursor.replica:
             cursor.replica = node_id
         else:
             self._again(cursor, f"the leader names replica {node_id}, which is not known")
 
-    def _wait_for_records(self, cursor: _Cursor, fetched: FetchedPartition) -> None:
+    def _wait_for_records(self, cursor: Cursor, fetched: FetchedPartition) -> None:
         """The range is planned up to what was there; an end that went back is waited for."""
         cursor.replica = -1
         if not self._deadline.passed:
@@ -298,7 +242,7 @@ class SplitReader:
         self._lost(cursor, f"the log ends at {latest}")
         cursor.position = cursor.split.until_offset
 
-    def _handle(self, cursor: _Cursor, code: int) -> None:
+    def _handle(self, cursor: Cursor, code: int) -> None:
         """An error code of the broker: data loss, refusal, or try again."""
         cursor.replica = -1
         if code == Code.OFFSET_OUT_OF_RANGE:
@@ -318,7 +262,7 @@ class SplitReader:
                 offset=cursor.position,
             )
 
-    def _out_of_range(self, cursor: _Cursor) -> None:
+    def _out_of_range(self, cursor: Cursor) -> None:
         partition = cursor.split.topic_partition
         view = self._refresh(cursor)
         earliest, _ = self._offset(view, cursor, EARLIEST)
@@ -335,11 +279,11 @@ class SplitReader:
         else:
             cursor.position = cursor.split.until_offset
 
-    def _offset(self, view: ClusterView, cursor: _Cursor, which: int) -> tuple[int, int]:
+    def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> tuple[int, int]:
         partition = cursor.split.topic_partition
         return self._cluster.list_offsets(view, {partition: which}, _READ_UNCOMMITTED)[partition]
 
-    def _topic_gone(self, cursor: _Cursor, code: int) -> None:
+    def _topic_gone(self, cursor: Cursor, code: int) -> None:
         """Deleted, or created anew with another id; or only metadata that is not there yet."""
         split = cursor.split
         before = self._view.topic_id(split.topic)
@@ -358,7 +302,7 @@ class SplitReader:
             return
         self._again(cursor, protocol.error_name(code))
 
-    def _lost(self, cursor: _Cursor, what: str) -> None:
+    def _lost(self, cursor: Cursor, what: str) -> None:
         """Raise, or with failOnDataLoss=false warn about, records that cannot be read any more."""
         split = cursor.split
         span = OffsetRange(cursor.position, split.until_offset)
@@ -371,7 +315,7 @@ class SplitReader:
             raise failure
         _log.warning("%s Going on with what is left.", failure)
 
-    def _again(self, cursor: _Cursor, why: str) -> None:
+    def _again(self, cursor: Cursor, why: str) -> None:
         """Before the same place is asked again: wait, and ask who leads; or give up."""
         cursor.replica = -1
         if self._deadline.passed:
@@ -393,7 +337,7 @@ class SplitReader:
             elif not failure.retriable:
                 raise
 
-    def _refresh(self, cursor: _Cursor) -> ClusterView:
+    def _refresh(self, cursor: Cursor) -> ClusterView:
         """New metadata of the topic; its id stays the one that the split was planned with."""
         topic = cursor.split.topic
         view = self._cluster.describe([topic], max(self._deadline.left_ms, 1_000))

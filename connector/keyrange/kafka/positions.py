@@ -110,7 +110,7 @@ def _check_named(
 
 
 def _known(rest: int | None) -> int:
-    assert rest is not None  # noqa: S101  without it every partition is named
+    assert rest is not None
     return rest
 
 

@@ -66,7 +66,8 @@ def starting_positions(value: str) -> Everywhere | Offsets | GroupOffsets:
 
 def timestamps(value: str) -> Mapping[TopicPartition, int]:
     read = lambda document: read_positions(document, least=0)  # noqa: E731
-    return _document(value, read, f"of timestamps: {TIMESTAMPS_TEXT}")
+    found: dict[TopicPartition, int] = _document(value, read, f"of timestamps: {TIMESTAMPS_TEXT}")
+    return found
 
 
 def _document(value: str, read: Callable[[Any], Any], form: str) -> Any:

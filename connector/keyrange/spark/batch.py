@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import ClusterView
 
 _Places = Mapping[TopicPartition, int]
 
@@ -85,9 +84,7 @@ def late_bound(
 
     A partition that is empty when it is planned has a split too where its end stays open.
     """
-    planned = {
-        partition: list(each) for partition, each in groupby(splits, key=_topic_partition)
-    }
+    planned = {partition: list(each) for partition, each in groupby(splits, key=_topic_partition)}
     bound: list[Split] = []
     for partition in sorted(ranges):
         pieces = planned.get(partition, [])

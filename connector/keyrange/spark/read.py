@@ -109,9 +109,7 @@ def make_tasks(
     tasks_min = max(options.min_tasks, options.min_partitions or 1)
     # A bound on the records of a task is none if splits share one.
     bytes_per_task = options.bytes_per_task if options.max_records_per_partition is None else 0
-    return [
-        _make_task(task, view, topic_ids) for task in deal(splits, bytes_per_task, tasks_min)
-    ]
+    return [_make_task(task, view, topic_ids) for task in deal(splits, bytes_per_task, tasks_min)]
 
 
 def _make_task(

@@ -189,7 +189,7 @@ class PlanningSession:
     def plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
         if start.fresh and end.foreign:
-            self._check_foreign(start, end)
+            self._check_foreign(end)
         return self._asking(lambda: self._plan(start, end))
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
@@ -214,7 +214,7 @@ class PlanningSession:
         )
         return make_tasks(splits, view, {**view.topic_ids(), **end.topic_ids}, options)
 
-    def _check_foreign(self, start: Checkpoint, end: Checkpoint) -> None:
+    def _check_foreign(self, end: Checkpoint) -> None:
         """The start of the JVM connector's first batch is in a file that Spark does not show to
         Python: only the user can say it."""
         place = self._options.start.place

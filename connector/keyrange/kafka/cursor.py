@@ -1,0 +1,69 @@
+"""Where the reading of splits stands, and which requests for them are under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from keyrange.core.splits import Split
+from keyrange.kafka.connection import Connection
+from keyrange.wire.decode import Chunk, Decoder
+
+_LEAST_ASK_BYTES: Final = 64 * 1024
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where the reading of one split stands.
+
+    `from_earliest`: the split begins wherever its log begins.
+    """
+
+    split: Split
+    position: int
+    decoder: Decoder
+    from_earliest: bool = False
+    bytes_read: int = 0
+    doubts: int = 0
+    replica: int = -1
+
+    @property
+    def done(self) -> bool:
+        return self.position >= self.split.until_offset
+
+    def advance(self, chunk: Chunk) -> None:
+        self.position = max(chunk.next_offset, self.position)
+        self.bytes_read += len(chunk.data)
+
+    def ask_bytes(self, most: int) -> int:
+        """How many bytes to ask for: what is left of the split by what its records took so far."""
+        consumed = self.position - self.split.from_offset
+        left = self.split.until_offset - self.position
+        if consumed > 0:
+            estimate = self.bytes_read / consumed * left
+        elif self.split.bytes_estimate > 0:
+            estimate = float(self.split.bytes_estimate)
+        else:
+            return most
+        return int(min(most, max(estimate * 1.2 + _LEAST_ASK_BYTES, _LEAST_ASK_BYTES)))
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A request that is not answered yet, for so many bytes at most."""
+
+    cursor: Cursor
+    connection: Connection
+    version: int
+    bytes: int
+
+
+def take_back(connection: Connection, in_flight: deque[InFlight], waiting: deque[Cursor]) -> None:
+    """Let the requests on a connection that broke wait again, in their order."""
+    if connection.fresh or connection.busy:
+        return
+    lost = [asked for asked in in_flight if asked.connection is connection]
+    for asked in reversed(lost):
+        in_flight.remove(asked)
+        waiting.appendleft(asked.cursor)

@@ -1,0 +1,127 @@
+"""What to read and from where: precedence, defaults, groups, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.core.positions import GroupOffsets, Offsets, PositionSpec, Timestamp, Timestamps
+from keyrange.core.subscription import Assign, SubscribePattern
+from keyrange.errors import InvalidError
+from keyrange.options import Mode, parse_options
+
+REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def violations(options: dict[str, str], mode: Mode | None = None) -> list[str]:
+    with pytest.raises(InvalidError) as caught:
+        parse_options(REQUIRED | options, mode)
+    return caught.value.message.split("; option ")
+
+
+TIMES = {"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingTimestamp": "9"}
+
+
+def test_the_start_by_precedence() -> None:
+    """One time before times before offsets, as in the JVM connector."""
+    given = {"startingOffsets": '{"t":{"0":3}}', **TIMES}
+    latest = {"startingOffsetsByTimestampStrategy": "LATEST"}
+    assert parse_options(REQUIRED | given).start == PositionSpec(
+        "startingTimestamp", Timestamp(9, None)
+    )
+    del given["startingTimestamp"]
+    assert parse_options(REQUIRED | given | latest).start == PositionSpec(
+        "startingOffsetsByTimestamp", Timestamps({T0: 7}, LATEST)
+    )
+    del given["startingOffsetsByTimestamp"]
+    assert parse_options(REQUIRED | given).start.place == Offsets({T0: 3})
+
+
+def test_the_end_by_precedence() -> None:
+    """Without a record behind it a time is the end of the partition: never an error."""
+    given = {
+        "endingOffsets": '{"t":{"0":3}}',
+        "endingOffsetsByTimestamp": '{"t":{"0":7}}',
+        "endingTimestamp": "9",
+    }
+    assert parse_options(REQUIRED | given, "batch").end.place == Timestamp(9, LATEST)
+    del given["endingTimestamp"]
+    assert parse_options(REQUIRED | given, "batch").end.place == Timestamps({T0: 7}, LATEST)
+
+
+def test_a_default_for_partitions_that_are_not_named() -> None:
+    given = {"startingOffsetsDefault": "Earliest", "endingOffsetsDefault": "latest"}
+    offsets = {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"1":3}}'}
+    options = parse_options(REQUIRED | given | offsets, "batch")
+    assert options.start.place == Offsets({T0: 3}, EARLIEST)
+    assert options.end.place == Offsets({T1: 3}, LATEST)
+    times = {"startingOffsetsByTimestamp": TIMES["startingOffsetsByTimestamp"]}
+    assert parse_options(REQUIRED | given | times).start.place == Timestamps(
+        {T0: 7}, None, EARLIEST
+    )
+    assert violations({"endingOffsetsDefault": "earliest"}) == [
+        "option 'endingOffsetsDefault' must be latest, not 'earliest'"
+    ]
+    assert violations(offsets | {"startingOffsetsDefault": "latest"}, "batch") == [
+        "option 'startingOffsetsDefault' can't be latest for batch queries"
+    ]
+
+
+def test_the_start_of_a_group() -> None:
+    group = {"kafka.group.id": "g"}
+    assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.place == (
+        GroupOffsets("Other")
+    )
+    given = {"startingOffsets": "GROUP", "startingOffsetsDefault": "latest"} | group
+    assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
+    [message] = violations({"startingOffsets": "group"})
+    assert "needs a name" in message
+
+
+def test_one_way_to_subscribe() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    assigned = parse_options(servers | {"assign": '{"t":[1,0,1],"s":[]}'}).subscription
+    assert assigned == Assign((T0, T1))
+    assert isinstance(assigned, Assign)
+    assert assigned.topics == ("t",)
+    matched = parse_options(servers | {"subscribePattern": "a.c"}).subscription
+    assert matched == SubscribePattern("a.c")
+    assert isinstance(matched, SubscribePattern)
+    assert [matched.matches(name) for name in ("abc", "xabc", "abcx")] == [True, False, False]
+    search = {"subscribePattern": "b", "subscribePatternMatch": "search"}
+    searched = parse_options(servers | search).subscription
+    assert isinstance(searched, SubscribePattern)
+    assert [searched.matches(name) for name in ("abc", "ac")] == [True, False]
+    with pytest.raises(InvalidError, match="exactly one of the options subscribe, subscribePatt"):
+        parse_options(servers)
+    both = REQUIRED | {"assign": '{"t":[0]}'}
+    with pytest.raises(InvalidError, match="given are subscribe and assign"):
+        parse_options(both)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("subscribe", "", "no topics to subscribe to"),
+        ("assign", "", "must be JSON"),
+        ("assign", "{}", "no topic partitions to assign"),
+        ("assign", '{"t":0}', "no list of partitions"),
+        ("assign", '{"t":[-1]}', "-1 is not a partition"),
+        ("assign", '{"t":[true]}', "True is not a partition"),
+        ("assign", '{"t":["0"]}', "'0' is not a partition"),
+        ("subscribePattern", " ", "the pattern to subscribe is empty"),
+        ("subscribePattern", "a(", "must be a regular expression"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "is -1"),
+        ("startingOffsetsByTimestamp", "soon", "must be JSON"),
+        ("startingTimestamp", "x", "must be a whole number"),
+        ("startingOffsetsByTimestampStrategy", "FOO", "must be error or latest"),
+        ("maxTriggerDelay", "x", "must be a time"),
+        ("mirrorOffsets", "true", "needs the group's name"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said(name: str, value: str, text: str) -> None:
+    with pytest.raises(InvalidError, match="INVALID_OPTIONS") as caught:
+        parse_options(REQUIRED | {name: value})
+    assert f"option '{name}' " in caught.value.message
+    assert text in caught.value.message
