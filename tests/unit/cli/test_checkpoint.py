@@ -17,6 +17,7 @@ from keyrange.errors import KeyrangeError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'
 JVM_INITIAL = b'\0v1\n{"t":{"0":2}}'
+JVM_INITIAL_2_1_0 = b'\x0d{"t":{"0":2}}'
 
 
 def own(positions: Mapping[str, Any], **extra: Any) -> str:
@@ -134,10 +135,10 @@ def test_a_copy_holds_everything_and_keyranges_offsets_in_plain_form(tmp_path: P
 
 def test_a_copy_keeps_the_jvm_connectors_own_initial_offsets(tmp_path: Path) -> None:
     """A query that the JVM connector began and keyrange went on with."""
-    files = {"sources/0/0": JVM_INITIAL}
+    files = {"sources/0/0": JVM_INITIAL_2_1_0}
     make(tmp_path / "a", '{"t":{"0":5}}', own({"t": {"0": 8}}), committed=1, files=files)
     succeed("export", tmp_path / "a", "--to", tmp_path / "b")
-    assert contents(tmp_path / "b")["sources/0/0"] == JVM_INITIAL
+    assert contents(tmp_path / "b")["sources/0/0"] == JVM_INITIAL_2_1_0
 
 
 def test_no_copy_is_made_of_an_unfinished_batch(tmp_path: Path) -> None:
