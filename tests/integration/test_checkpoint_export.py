@@ -101,6 +101,20 @@ def test_the_jvm_connector_goes_on_from_a_copy(
     assert committed(old) == [0, 1]
 
 
+def test_state_goes_along_with_a_copy(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """What keyrange's run has seen is a duplicate for the JVM connector's."""
+    topic, old, new = topics.create_topic("state", 1), tmp_path / "a", tmp_path / "b"
+    topics.produce(topic, [b"%d" % n for n in range(10)])
+    frame = stream(spark, topics, topic, startingOffsets="earliest")
+    run_available_now(frame.dropDuplicates(["value"]), old, Collected())
+    keyrange("export", old, "--to", new)
+    topics.produce(topic, [b"%d" % n for n in range(5, 15)])
+    jvm, sink = jvm_stream(spark, topics, topic), Collected()
+    run_available_now(jvm.dropDuplicates(["value"]), new, sink)
+
+    assert sorted(map(int, sink.values)) == list(range(10, 15))
+
+
 def test_the_jvm_connector_reads_the_initial_offsets_of_a_copy(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from keyrange.cli.reference import markdown, toml
+import pytest
+
+from keyrange.cli.reference import _cell, markdown, text, toml
+from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS, parse_options
 
 ROOT = Path(__file__).parents[3]
@@ -15,10 +19,39 @@ def test_conf_is_the_option_table() -> None:
     assert (ROOT / "conf" / "keyrange.toml").read_text() == toml()
 
 
-def test_every_option_is_in_the_reference() -> None:
-    text = markdown()
+def test_the_page_of_options_is_the_option_tables() -> None:
+    """`keyrange options --output markdown > OPTIONS.md` makes it anew."""
+    assert (ROOT / "OPTIONS.md").read_text() == markdown()
+
+
+def test_every_option_and_property_is_in_the_page_with_its_reason() -> None:
+    page = markdown()
     for row in OPTIONS:
-        assert f"| `{row.name}` |" in text
+        assert f"| `{row.name}` |" in page
+    for each in PROPERTIES.values():
+        state = "refused" if each.refused else "ignored" if each.ignored else "used"
+        reason = each.refused or each.ignored
+        assert f"| `kafka.{each.name}` | {state} | {reason} |" in page.replace("\\", "")
+
+
+def test_every_row_of_the_page_has_the_cells_of_its_table() -> None:
+    cells = [len(re.split(r"(?<!\\)\|", line)) for line in markdown().splitlines() if "|" in line]
+    assert cells == [7] * (len(OPTIONS) + 2) + [5] * (len(PROPERTIES) + 2)
+
+
+def test_nothing_in_a_cell_is_markup() -> None:
+    assert _cell("a|b, kafka.*, <id>") == "a\\|b, kafka.\\*, \\<id>"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 300])
+def test_people_get_every_row_in_lines_that_fit(width: int) -> None:
+    printed = text(width)
+    words = [word.rstrip(":") for word in printed.split()]
+    assert all(row.name in words for row in OPTIONS)
+    assert all(words.count(f"kafka.{name}") == 1 for name in PROPERTIES)
+    assert max(len(line) for line in printed.splitlines() if len(line.split()) > 1) <= width
+    longest = max(len(line) for line in printed.splitlines())
+    assert longest <= 110
 
 
 def test_defaults_in_the_reference_are_those_that_hold() -> None:

@@ -1,0 +1,68 @@
+"""ci/setup.sh on machines where something is missing, and what it says while it works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).parents[2] / "ci" / "setup.sh"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project directory with nothing but the script."""
+    (tmp_path / "project" / "ci").mkdir(parents=True)
+    shutil.copy(SETUP, tmp_path / "project" / "ci")
+    (tmp_path / "project" / "ci" / "requirements.txt").write_text("one==1\ntwo==2\nthree==3\n")
+    return tmp_path / "project"
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_python_without_ensurepip_is_not_taken(project: Path, tmp_path: Path) -> None:
+    """As on Debian without python3-venv, where `import venv` succeeds and venvs cannot be made."""
+    for name in ("python3.13", "python3.12", "python3.11", "python3"):
+        without = f'[[ "$*" != *ensurepip* ]] || exit 1; exec {sys.executable} "$@"'
+        script(tmp_path / "bin" / name, without)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if name != "CI_PYTHON"}
+    result = subprocess.run(
+        ["bash", str(project / "ci" / "setup.sh")],
+        env=environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "with the modules venv and ensurepip was found" in result.stderr
+    assert "python3-venv" in result.stderr
+    assert not (project / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("", ", 0 of 3 packages found"),
+        ("Collecting one\n  Downloading\nCollecting two\n", ", 2 of 3 packages found"),
+        ("Collecting one\nInstalling collected packages: one\n", ", 1 of 3 packages installed"),
+    ],
+)
+def test_how_far_pip_is_can_be_told_from_its_log(project: Path, log: str, expected: str) -> None:
+    (project / ".venv/lib/python3/site-packages/one-1.dist-info").mkdir(parents=True)
+    (project / "log").write_text(log)
+    # Its functions alone: what it does stands at the end, in lines that are no function's.
+    functions = SETUP.read_text().rpartition("\n_setup_check_java\n")[0]
+    (project / "ci" / "functions.sh").write_text(functions)
+    command = f"source '{project}/ci/functions.sh'; _setup_pip_so_far '{project}/log'"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, expected), result.stderr

@@ -1,0 +1,91 @@
+"""`keyrange doctor`: every failure is one paragraph of its table, whatever it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from keyrange.cli import doctor
+from keyrange.cli.main import app
+from keyrange.errors import error
+
+
+def run(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
+    command = ["doctor", "--output", "json", *map(str, arguments)]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result.exit_code, {each["check"]: each for each in json.loads(result.stdout)}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """A cluster that fails with what a test sets, and keeps the settings that it was given."""
+
+    class Cluster:
+        failure: Exception = RuntimeError()
+        settings: Any = None
+
+        def __init__(self, settings: Any) -> None:
+            Cluster.settings = settings
+
+        def describe(self, topics: list[str]) -> Any:
+            raise Cluster.failure
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("keyrange.kafka.cluster.Cluster", Cluster)
+    return Cluster
+
+
+def test_any_failure_of_a_cluster_is_a_finding(cluster: type[Any]) -> None:
+    cluster.failure = RuntimeError("one\n  two" + "x" * 1_000)
+    code, findings = run("--bootstrap-servers", "h:1")
+    assert code == 1
+    assert findings["cluster"]["state"] == "failed"
+    assert findings["cluster"]["detail"].startswith("RuntimeError: one two")
+    assert len(findings["cluster"]["detail"]) == 500
+    assert findings["Python"]["state"] == "ok"
+
+
+def test_an_error_of_the_catalogue_is_shown_whole(cluster: type[Any]) -> None:
+    cluster.failure = error("BROKER_UNREACHABLE", "nobody answers")
+    _, findings = run("--bootstrap-servers", "h:1")
+    assert findings["cluster"]["detail"] == str(cluster.failure)
+
+
+def test_wrong_options_are_a_finding_beside_the_others() -> None:
+    code, findings = run("--bootstrap-servers", "h:1", "--option", "kafka.nope=1")
+    assert code == 1
+    assert "[INVALID_OPTIONS] option 'kafka.nope'" in findings["cluster"]["detail"]
+
+
+def test_a_broken_installation_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*ignored: object) -> str:
+        raise ImportError("libfoo.so.1 is missing")
+
+    monkeypatch.setattr(doctor, "_kernels", broken)
+    monkeypatch.setattr("keyrange.embedded.jars.cache_dir", broken)
+    monkeypatch.setattr("keyrange.embedded.jars.java_executable", broken)
+    monkeypatch.setattr("pkgutil.iter_modules", broken)
+    code, findings = run()
+    failed = {name for name, each in findings.items() if each["state"] == "failed"}
+    assert code == 1
+    assert failed == {"kernels", "jars", "Java", 'format("keyrange")'}
+    assert findings["kernels"]["detail"] == "ImportError: libfoo.so.1 is missing"
+
+
+def test_values_come_from_files(cluster: type[Any], tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("from-a-file\n")
+    run("--bootstrap-servers", "h:1", "--option", f"kafka.client.id=@{tmp_path / 'id'}")
+    assert cluster.settings.client_id == "from-a-file"
+
+
+def test_a_file_that_is_not_there_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--option", f"a=@{tmp_path / 'none'}"])
+    assert "[INVALID_OPTIONS] --option a: the file cannot be read" in str(result.exception)
+    assert result.stdout == ""
