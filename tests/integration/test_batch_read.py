@@ -68,7 +68,8 @@ def test_small_partitions_share_a_task(spark: SparkSession, topics: Topics, thre
     """A Python task costs more than reading 30 records."""
     assert batch(spark, topics, three).rdd.getNumPartitions() == 1
     assert batch(spark, topics, three, minTasks="2").rdd.getNumPartitions() == 2
-    assert batch(spark, topics, three, bytesPerTask="0").rdd.getNumPartitions() == 2
+    # One of the partitions is empty: a later use of the DataFrame may find records in it.
+    assert batch(spark, topics, three, bytesPerTask="0").rdd.getNumPartitions() == 3
 
 
 def test_min_partitions_cuts_ranges(spark: SparkSession, topics: Topics, three: str) -> None:
@@ -277,3 +278,75 @@ def test_secrets_are_not_in_plans(spark: SparkSession, topics: Topics, three: st
     assert "SASL_AUTHENTICATION_FAILED" in str(failure.value)
     assert "wrong-secret-42" not in str(failure.value)
     assert "wrong-secret-42" not in plan
+
+
+def test_a_data_frame_that_is_used_again_sees_what_was_written_meanwhile(
+    spark: SparkSession, topics: Topics
+) -> None:
+    """Latest is asked for by the tasks; a fixed end stays where it is."""
+    topic = topics.create_topic("late", 2)
+    topics.produce(topic, [Record(b"1", partition=0)])
+    frame = batch(spark, topics, topic)
+    fixed = batch(spark, topics, topic, endingOffsets=f'{{"{topic}":{{"0":1,"1":-1}}}}')
+    assert (frame.count(), fixed.count()) == (1, 1)
+
+    topics.produce(topic, [Record(b"2", partition=number) for number in (0, 1)])
+
+    assert (frame.count(), fixed.count()) == (3, 2)
+    assert frame.union(frame).count() == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"startingTimestamp": "5000"}, 15),
+        ({"startingTimestamp": "5000", "endingTimestamp": "8000"}, 9),
+        ({"startingTimestamp": "9000", "startingOffsetsByTimestampStrategy": "latest"}, 3),
+        ({"startingOffsetsByTimestamp": '{"T":{"0":9000,"1":0,"2":10}}'}, 20),
+        ({"startingOffsets": '{"T":{"1":9}}', "startingOffsetsDefault": "earliest"}, 21),
+        ({"endingOffsetsByTimestamp": '{"T":{"0":0,"1":2000,"2":99999}}'}, 12),
+    ],
+)
+def test_times_and_defaults(
+    spark: SparkSession, topics: Topics, timed: str, given: dict[str, str], expected: int
+) -> None:
+    given = {name: text.replace("T", timed) for name, text in given.items()}
+    assert batch(spark, topics, timed, **given).count() == expected
+
+
+@pytest.fixture(scope="module")
+def timed(topics: Topics) -> str:
+    """Three partitions; record n of each was written at n seconds."""
+    topic = topics.create_topic("timed", 3)
+    topics.produce(
+        topic,
+        [
+            Record(b"x", partition=number, timestamp_ms=n * 1_000)
+            for number in range(3)
+            for n in range(10)
+        ],
+    )
+    return topic
+
+
+def test_assigned_partitions_and_patterns(spark: SparkSession, topics: Topics, timed: str) -> None:
+    servers = {"kafka.bootstrap.servers": topics.cluster.bootstrap_servers}
+    reader = spark.read.format("keyrange").options(**servers)
+    assert reader.option("assign", f'{{"{timed}":[0,2]}}').load().count() == 20
+    matched = spark.read.format("keyrange").options(**servers)
+    assert matched.option("subscribePattern", f"{timed[:-3]}.*").load().count() == 30
+    assert matched.option("subscribePattern", timed[:-3]).load().count() == 0
+    search = matched.option("subscribePatternMatch", "search")
+    assert search.option("subscribePattern", timed[:-3]).load().count() == 30
+    absent = spark.read.format("keyrange").options(**servers, assign=f'{{"{timed}":[0,9]}}')
+    with pytest.raises(PySparkException, match=rf"UNKNOWN_TOPIC_OR_PARTITION.*{timed}-9"):
+        absent.load().count()
+
+
+def test_a_task_has_no_more_records_than_allowed(
+    spark: SparkSession, topics: Topics, timed: str
+) -> None:
+    frame = batch(spark, topics, timed, maxRecordsPerPartition="4")
+    assert frame.rdd.getNumPartitions() == 9
+    sizes = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
+    assert sorted(sizes) == [3, 3, 3, 3, 3, 3, 4, 4, 4]
