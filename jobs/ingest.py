@@ -34,6 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from keyrange import KeyRangeDataSource
 from keyrange.cli.arguments import named_values
+from keyrange.core.lag import read_query_lag
 from keyrange.errors import KeyrangeError
 
 log = logging.getLogger("ingest")
@@ -121,29 +122,14 @@ def start(
     return writer.toTable(arguments.table)
 
 
-def offsets_behind(source: dict[str, Any]) -> int:
-    """Offsets between the end of a batch and the ends of the partitions, over all partitions."""
-    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
-    return sum(max(at - end.get(partition, 0), 0) for partition, at in latest.items())
-
-
-def _offsets(document: Any) -> dict[tuple[str, str], int]:
-    if isinstance(document, str):
-        document = json.loads(document)
-    return {
-        (topic, partition): offset
-        for topic, partitions in (document or {}).items()
-        if not topic.startswith("@")
-        for partition, offset in partitions.items()
-    }
-
-
 def batch_line(progress: Any) -> str:
     """What is logged of one batch: records, rate, lag."""
     report = json.loads(progress.json)
     records, duration_ms = report["numInputRows"], report.get("batchDuration", 0)
     rate = records / max(duration_ms, 1) * 1000
-    lag = sum(offsets_behind(source) for source in report["sources"])
+    progressed = read_query_lag(report)
+    lags = [source.lag for source in progressed.sources] if progressed else []
+    lag = sum(each.total_offsets for each in lags if each)
     return (
         f"batch {report['batchId']}: {records:,} records in {duration_ms / 1000:.2f} s "
         f"({rate:,.0f}/s), lag {lag:,}"

@@ -6,9 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
 
-__all__ = ["KeyRangeDataSource", "__version__"]
+__all__ = ["KeyRangeDataSource", "LagListener", "__version__"]
 
 try:
     __version__ = version("keyrange")
@@ -22,4 +23,8 @@ def __getattr__(name: str) -> Any:
         from keyrange.spark.source import KeyRangeDataSource
 
         return KeyRangeDataSource
+    if name == "LagListener":
+        from keyrange.spark.lag import LagListener
+
+        return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+"""The arithmetic of lag against a naive count, and against the JVM connector's own example."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyrange.core.checkpoint import RESERVED
+from keyrange.core.lag import Lag, offsets_behind_latest, read_source_lag
+from keyrange.core.offsets import TopicPartition
+
+PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
+POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))
+
+
+@given(consumed=POSITIONS, latest=POSITIONS)
+def test_against_a_count_by_hand(
+    consumed: dict[TopicPartition, int], latest: dict[TopicPartition, int]
+) -> None:
+    behind = []
+    for place in set(consumed) & set(latest):
+        behind.append(latest[place] - consumed[place] if latest[place] > consumed[place] else 0)
+
+    lag = offsets_behind_latest(consumed, latest)
+
+    if not behind:
+        assert lag is None
+        return
+    assert lag is not None
+    assert (lag.min_offsets, lag.max_offsets) == (min(behind), max(behind))
+    assert lag.total_offsets == sum(behind)
+    assert lag.avg_offsets == float(statistics.mean(behind))
+
+
+def nested(positions: dict[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    document: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in positions.items():
+        document.setdefault(topic, {})[str(number)] = offset
+    return document
+
+
+@given(consumed=POSITIONS, latest=POSITIONS, as_text=st.booleans(), marked=st.booleans())
+def test_the_same_from_a_progress(
+    consumed: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    as_text: bool,
+    marked: bool,
+) -> None:
+    """Whether Spark hands the offsets over as JSON text or parsed; a reserved key is no topic."""
+    mark = {RESERVED: {"version": 1, "initial": nested(latest)}}
+    end, ends = {**mark, **nested(consumed)}, {**(mark if marked else {}), **nested(latest)}
+    source = {
+        "description": "d",
+        "endOffset": json.dumps(end) if as_text else end,
+        "latestOffset": json.dumps(ends) if as_text else ends,
+    }
+    read = read_source_lag(source)
+    assert read is not None
+    assert read.lag == offsets_behind_latest(consumed, latest)
+
+
+def test_the_jvm_connectors_example() -> None:
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    lag = offsets_behind_latest({first: 1, second: 2}, {first: 3, second: 6})
+    assert lag == Lag(2, 4, 3.0, 6)
+    assert lag.metrics() == {
+        "minOffsetsBehindLatest": 2,
+        "maxOffsetsBehindLatest": 4,
+        "avgOffsetsBehindLatest": 3.0,
+        "totalOffsetsBehindLatest": 6,
+    }
+
+
+def test_without_positions_or_ends_there_is_none() -> None:
+    place = {TopicPartition("t", 0): 1}
+    assert offsets_behind_latest(None, place) is None
+    assert offsets_behind_latest(place, None) is None
+    assert offsets_behind_latest({}, {}) is None
