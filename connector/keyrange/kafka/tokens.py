@@ -138,6 +138,8 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float
         with _opener(url, login).open(request, timeout=settings.login_timeout_ms / 1000) as answer:
             document = json.loads(answer.read(_ANSWER_BYTES_MAX))
         found, lifetime_s = document["access_token"], float(document.get("expires_in") or 0)
+        if not isinstance(found, str):
+            raise TypeError
     except urllib.error.HTTPError as failure:
         raise _refused(failure, url, (login["clientSecret"], secret)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -155,7 +157,7 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float
         raise error(
             "TOKEN_ENDPOINT_UNREACHABLE", f"no token was had: {reason}", endpoint=url
         ) from None
-    return _checked(str(found), url), lifetime_s
+    return _checked(found, url), lifetime_s
 
 
 def _opener(url: str, login: Mapping[str, str]) -> urllib.request.OpenerDirector:

@@ -1,0 +1,309 @@
+"""Logins, sessions that end (KIP-368) and Java's stores, against a real broker that wants them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+from pyspark.sql import SparkSession
+
+from brokers import PASSWORD, USER, Record, Topics, wait_until
+from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
+from keyrange.client_options import ClientSettings, parse_client_options
+from keyrange.core.offsets import LATEST, TopicPartition
+from keyrange.core.splits import Split
+from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.embedded.settings import BrokerSettings
+from keyrange.errors import DeniedError
+from keyrange.kafka import tokens
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.parsing import Violations
+from keyrange.wire.decode import DecodeSettings
+from sources import Collected, batch, stream
+from token_endpoint import Endpoint, token_endpoint
+
+LIFETIME_S = 3.0
+KAFKA = "org.apache.kafka.common.security."
+PLAIN = f"{KAFKA}plain.PlainLoginModule required "
+OAUTH = f"{KAFKA}oauthbearer.OAuthBearerLoginModule required "
+UNSECURED = OAUTH + 'unsecuredLoginStringClaim_sub="reader";'
+CLIENT = OAUTH + 'clientId="reader" clientSecret="hunter2";'
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Topics]:
+    """A broker whose sessions are short, that takes tokens, and whose SSL asks for certificates."""
+    mechanisms = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+    properties = {
+        "sasl.enabled.mechanisms": mechanisms,
+        "connections.max.reauth.ms": str(int(LIFETIME_S * 1000)),
+        "listener.name.ssl.ssl.client.auth": "required",
+    }
+    for listener in ("sasl_plaintext", "sasl_ssl"):
+        properties[f"listener.name.{listener}.oauthbearer.sasl.jaas.config"] = (
+            OAUTH + 'unsecuredLoginStringClaim_sub="broker";'
+        )
+    settings = BrokerSettings(
+        listeners=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        users={USER: PASSWORD},
+        mutual_tls=True,
+        properties=properties,
+    )
+    with EmbeddedBroker(settings) as broker:
+        made = Topics(broker)
+        yield made
+        made.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_tokens() -> Iterator[None]:
+    tokens.forget()
+    yield
+    tokens.forget()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    """Grants tokens of one session's length, which the broker takes: they need no signature."""
+
+    def grant() -> tuple[int, bytes]:
+        claims = {"unsecuredLoginStringClaim_sub": "reader", "unsecuredLoginLifetimeSeconds": "3"}
+        token = tokens.unsecured_token(claims, time.time())
+        return 200, b'{"access_token": "%s", "expires_in": 3}' % token.encode()
+
+    with token_endpoint() as started:
+        started.answer = grant
+        yield started
+
+
+def options(topics: Topics, mechanism: str, jaas: str, tls: bool = False) -> dict[str, str]:
+    protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+    assert topics.cluster.tls is not None
+    return {
+        "bootstrap.servers": topics.cluster.bootstrap_servers_of(protocol),
+        "security.protocol": protocol,
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas,
+        **({"ssl.truststore.location": str(topics.cluster.tls.ca)} if tls else {}),
+    }
+
+
+def parsed(options: dict[str, str]) -> ClientSettings:
+    violations = Violations()
+    client = parse_client_options(options, violations)
+    assert violations.messages == []
+    return client
+
+
+def for_spark(options: dict[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def ends(client: ClientSettings, topic: str) -> int:
+    cluster = Cluster(client)
+    try:
+        place = TopicPartition(topic, 0)
+        return cluster.list_offsets(cluster.describe([topic]), {place: LATEST})[place][0]
+    finally:
+        cluster.close()
+
+
+class Watched:
+    """How many connections were made, and how many broke."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = self.lost = 0
+        authenticate, receive = Connection._authenticate, Connection.receive
+
+        def counted(connection: Connection) -> None:
+            self.made += 1
+            authenticate(connection)
+
+        def received(connection: Connection, *given: object, **context: object) -> object:
+            try:
+                return receive(connection, *given, **context)  # type: ignore[arg-type]
+            except ConnectionLost:
+                self.lost += 1
+                raise
+
+        monkeypatch.setattr(Connection, "_authenticate", counted)
+        monkeypatch.setattr(Connection, "receive", received)
+
+
+def read_slowly(client: ClientSettings, topic: str, count: int, sessions: float) -> list[int]:
+    """The offsets of a partition, read in small chunks over so many sessions."""
+    cluster = Cluster(client)
+    try:
+        reader = SplitReader(
+            cluster, cluster.describe([topic]), ReadSettings(DecodeSettings(), True, 60_000)
+        )
+        offsets: list[int] = []
+        began = time.monotonic()
+        for each in reader.read([Split(topic, 0, 0, count, 0)]):
+            offsets += each.column("offset").to_pylist()
+            left_s = LIFETIME_S * sessions * len(offsets) / count - (time.monotonic() - began)
+            time.sleep(max(left_s, 0))
+        return offsets
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas"),
+    [("PLAIN", PLAIN + f'username="{USER}" password="{PASSWORD}";'), ("OAUTHBEARER", UNSECURED)],
+)
+def test_reading_for_longer_than_a_session(
+    strict: Topics, mechanism: str, jaas: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that nears its end gives way to another between two requests: nothing is lost,
+    neither records nor a connection."""
+    topic = strict.create_topic("sessions")
+    strict.produce(topic, [b"%05d" % n + b"x" * 1000 for n in range(3000)], batch_size=16_000)
+    client = parsed(options(strict, mechanism, jaas) | {"max.partition.fetch.bytes": "40000"})
+    watched = Watched(monkeypatch)
+
+    assert read_slowly(client, topic, 3000, sessions=3) == list(range(3000))
+
+    replaced = watched.made - watched.lost - 2
+    assert replaced >= 2, (watched.made, watched.lost)
+
+
+def test_a_stream_outlives_its_sessions(
+    spark: SparkSession, strict: Topics, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """The planning process keeps one connection; its tokens end with its sessions."""
+    topic = strict.create_topic("stream")
+    url = {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
+    given = for_spark(options(strict, "OAUTHBEARER", "kafkashaded." + CLIENT, tls=True) | url)
+    collected = Collected()
+    query = (
+        stream(spark, strict, topic, startingOffsets="earliest", **given)
+        .writeStream.foreachBatch(collected)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        for n in range(12):
+            strict.produce(topic, [b"%d" % n])
+            time.sleep(LIFETIME_S / 4)
+        wait_until(lambda: query.exception() is not None or len(collected.values) >= 12)
+    finally:
+        query.stop()
+
+    assert query.exception() is None
+    assert collected.values == [b"%d" % n for n in range(12)]
+    assert len(endpoint.requests) >= 3
+
+
+def test_a_token_that_the_broker_refuses(strict: Topics, endpoint: Endpoint) -> None:
+    """It is not kept: the next connection asks for another."""
+    topic = strict.create_topic("refused")
+    client = parsed(
+        options(strict, "OAUTHBEARER", CLIENT)
+        | {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
+    )
+    good = endpoint.answer
+    old = tokens.unsecured_token({"unsecuredLoginStringClaim_sub": "reader"}, time.time() - 7200)
+    endpoint.grant(access_token=old, expires_in=3600)
+    with pytest.raises(DeniedError, match=r"\[SASL_AUTHENTICATION_FAILED\].*user=reader") as caught:
+        ends(client, topic)
+    assert old not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    endpoint.answer = good
+    assert ends(client, topic) == 0
+
+
+def test_a_client_that_the_endpoint_refuses(strict: Topics, endpoint: Endpoint) -> None:
+    endpoint.answer = lambda: (401, b'{"error": "invalid_client"}')
+    client = parsed(
+        options(strict, "OAUTHBEARER", CLIENT)
+        | {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
+    )
+    with pytest.raises(DeniedError, match="invalid_client") as caught:
+        ends(client, "none")
+    assert str(caught.value).startswith("[TOKEN_REFUSED]")
+    assert len(endpoint.requests) == 1
+
+
+def test_references_reach_the_executors_as_such(
+    spark: SparkSession, strict: Topics, tmp_path: Path
+) -> None:
+    """Files, as Kubernetes mounts secrets: looked up by each process that connects."""
+    topic = strict.create_topic("references")
+    strict.produce(topic, [Record(b"%d" % n) for n in range(100)])
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    (tmp_path / "jaas").write_text(
+        f'{PLAIN} username="{USER}" password="file:{tmp_path}/password";'
+    )
+    given = for_spark(options(strict, "PLAIN", f"file:{tmp_path}/jaas", tls=True))
+    frame = batch(spark, strict, topic, **given)
+    assert frame.count() == 100
+
+    (tmp_path / "password").write_text("not-" + PASSWORD)
+    with pytest.raises(Exception, match="SASL_AUTHENTICATION_FAILED") as caught:
+        batch(spark, strict, topic, **given).count()
+    assert PASSWORD not in str(caught.value)
+    (tmp_path / "password").unlink()
+    with pytest.raises(Exception, match="SECRET_NOT_FOUND") as caught:
+        batch(spark, strict, topic, **given).count()
+    assert f"file:{tmp_path}/password" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def java_stores(strict: Topics, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The broker's certificate and the client's, as Java's users hold them."""
+    tls = strict.cluster.tls
+    assert tls is not None
+    assert tls.client is not None
+    directory = tmp_path_factory.mktemp("stores")
+    (directory / "key.p12").write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"client",
+            load_pem_private_key(tls.client.key.read_bytes(), None),  # type: ignore[arg-type]
+            x509.load_pem_x509_certificate(tls.client.certificate.read_bytes()),
+            None,
+            BestAvailableEncryption(STORE_PASSWORD.encode()),
+        )
+    )
+    keytool("-importkeystore", "-srckeystore", str(directory / "key.p12"), "-srcstorepass",
+            STORE_PASSWORD, "-destkeystore", str(directory / "key.jks"), "-deststoretype", "JKS",
+            "-deststorepass", STORE_PASSWORD, "-srcalias", "client",
+            "-destkeypass", KEY_PASSWORD)  # fmt: skip
+    for kind, ending in (("JKS", "jks"), ("PKCS12", "p12")):
+        keytool("-importcert", "-noprompt", "-alias", "broker", "-file", str(tls.ca), "-keystore",
+                str(directory / f"trust.{ending}"), "-storetype", kind,
+                "-storepass", STORE_PASSWORD)  # fmt: skip
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["jks", "p12"])
+def test_mutual_tls_with_javas_stores(
+    spark: SparkSession, strict: Topics, java_stores: Path, kind: str
+) -> None:
+    topic = strict.create_topic("mutual")
+    strict.produce(topic, [b"x"] * 3)
+    given = {
+        "bootstrap.servers": strict.cluster.bootstrap_servers_of("SSL"),
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(java_stores / f"trust.{kind}"),
+        "ssl.truststore.password": STORE_PASSWORD,
+    }
+    with pytest.raises(Exception, match=r"TLS|client certificate"):
+        ends(parsed(given), topic)
+    given |= {
+        "ssl.keystore.location": str(java_stores / f"key.{kind}"),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": KEY_PASSWORD if kind == "jks" else STORE_PASSWORD,
+    }
+    assert batch(spark, strict, topic, **for_spark(given)).count() == 3
