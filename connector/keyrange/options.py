@@ -42,6 +42,7 @@ class SourceOptions:
     min_tasks: int
     include_headers: bool
     columns: tuple[str, ...] | None
+    filter_pushdown: bool
     fail_on_data_loss: bool
     max_batch_rows: int
     max_batch_bytes: int
@@ -191,6 +192,17 @@ OPTIONS: Final = (
         "key,value,topic,partition,offset,timestamp,timestampType,headers",
         "The columns to have, without the others: what is left out is not copied either. Spark "
         "does not tell a Python source which columns a query uses. Default: all but headers.",
+    ),
+    Option(
+        "filterPushdown",
+        "filter_pushdown",
+        "false",
+        ("batch",),
+        boolean,
+        "true, false",
+        "Filters on topic, partition, offset and timestamp say what is read, where "
+        "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
+        "once: Spark 4.2 reads the same part for all other uses of it, and rows are missing.",
     ),
     Option(
         "failOnDataLoss",

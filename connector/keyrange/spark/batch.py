@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyrange.core.offsets import EARLIEST, pending
+from keyrange.core.offsets import EARLIEST, OffsetRange, TopicPartition, pending
 from keyrange.core.splits import plan_splits
 from keyrange.errors import error
 from keyrange.options import SourceOptions
@@ -15,6 +15,9 @@ from keyrange.spark.read import make_tasks, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
 
 
 class KeyRangeBatchReader(DataSourceReader):
@@ -42,12 +45,21 @@ class KeyRangeBatchReader(DataSourceReader):
                         f"resolved end offset {end[partition]} for topic {partition.topic} "
                         f"partition {partition.partition}",
                     )
-            ranges = pending(start, end)
+            ranges = self._narrow(cluster, view, pending(start, end))
             sizes = RecordSizes(cluster).of(view, ranges)
         finally:
             cluster.close()
         splits = plan_splits(ranges, sizes, options.min_partitions)
         return make_tasks(splits, view, view.topic_ids(), options)
+
+    def _narrow(
+        self,
+        cluster: Cluster,  # noqa: ARG002
+        view: ClusterView,  # noqa: ARG002
+        ranges: Mapping[TopicPartition, OffsetRange],
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """What of the ranges is read: all of it."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
