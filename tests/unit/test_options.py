@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "min_tasks": 1,
     "include_headers": False,
     "columns": None,
+    "filter_pushdown": False,
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -97,7 +98,11 @@ def test_limits_are_inclusive(name: str, field: str, least: int, most: int, unit
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("includeHeaders", "include_headers"), ("failOnDataLoss", "fail_on_data_loss")],
+    [
+        ("includeHeaders", "include_headers"),
+        ("failOnDataLoss", "fail_on_data_loss"),
+        ("filterPushdown", "filter_pushdown"),
+    ],
 )
 def test_switches(name: str, field: str) -> None:
     for value, expected in (("true", True), ("FALSE", False), (" True ", True)):
@@ -122,6 +127,7 @@ def test_every_option_is_tested_here() -> None:
         "groupIdPrefix",
         "mirrorOffsets",
         "columns",
+        "filterPushdown",
     }
     assert {row.name for row in OPTIONS} == tested | positions | others
 
@@ -322,6 +328,7 @@ MODES = [
     ("endingOffsets", "latest", "stream", "is not valid in streaming queries"),
     ("endingTimestamp", "5", "stream", "is not valid in streaming queries"),
     ("endingOffsetsByTimestamp", '{"t":{"0":5}}', "stream", "is not valid in streaming queries"),
+    ("filterPushdown", "true", "stream", "is not valid in streaming queries"),
     ("startingOffsets", "latest", "batch", "can't be latest for batch queries"),
     ("startingOffsets", '{"t":{"0":-1}}', "batch", "for t-0 can't be latest for batch queries"),
     ("endingOffsets", "earliest", "batch", "can't be earliest for batch queries"),

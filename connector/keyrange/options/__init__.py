@@ -54,6 +54,7 @@ class SourceOptions:
     min_tasks: int
     include_headers: bool
     columns: tuple[str, ...] | None
+    filter_pushdown: bool
     fail_on_data_loss: bool
     max_batch_rows: int
     max_batch_bytes: int

@@ -281,6 +281,17 @@ _ROWS_OUT = (
         "does not tell a Python source which columns a query uses. Default: all but headers.",
     ),
     Option(
+        "filterPushdown",
+        "filter_pushdown",
+        "false",
+        _BATCH,
+        boolean,
+        "true, false",
+        "Filters on topic, partition, offset and timestamp say what is read, where "
+        "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
+        "once: Spark 4.2 reads the same part for all other uses of it, and rows are missing.",
+    ),
+    Option(
         "failOnDataLoss",
         "fail_on_data_loss",
         "true",

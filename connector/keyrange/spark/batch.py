@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
 
 _Places = Mapping[TopicPartition, int]
 
@@ -51,6 +52,15 @@ class KeyRangeBatchReader(DataSourceReader):
         finally:
             cluster.close()
 
+    def _narrow(
+        self,
+        cluster: Cluster,  # noqa: ARG002
+        view: ClusterView,  # noqa: ARG002
+        ranges: Mapping[TopicPartition, OffsetRange],
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """What of the ranges is read: all of it."""
+        return ranges
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
 
@@ -64,13 +74,16 @@ class KeyRangeBatchReader(DataSourceReader):
         start, end = place(cluster, view, options.start), place(cluster, view, options.end)
         first, last = bind(cluster, view, start), bind(cluster, view, end)
         _check_order(first, last)
-        ranges = {partition: OffsetRange(first[partition], last[partition]) for partition in first}
+        all_ranges = {p: OffsetRange(first[p], last[p]) for p in first}
+        ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}
         sizes = dict.fromkeys(ranges, 0.0) | RecordSizes(cluster).of(view, pending)
         splits = plan_splits(
             pending, sizes, options.min_partitions, options.max_records_per_partition
         )
-        splits = late_bound(splits, ranges, start, end)
+        # What filters have narrowed is read once, as it is planned.
+        if ranges is all_ranges:
+            splits = late_bound(splits, ranges, start, end)
         return make_tasks(splits, view, view.topic_ids(), options)
 
 

@@ -33,8 +33,12 @@ class KeyRangeDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from keyrange.spark.batch import KeyRangeBatchReader
+        from keyrange.spark.pushdown import KeyRangePushdownReader, takes_filters
 
-        return KeyRangeBatchReader(self._parsed(schema, "batch"))
+        options = self._parsed(schema, "batch")
+        if options.filter_pushdown and takes_filters():
+            return KeyRangePushdownReader(options)
+        return KeyRangeBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from keyrange.spark.stream import KeyRangeStreamReader
