@@ -341,9 +341,19 @@ def new_sasl_client(mechanism: str, config: dict[str, Any]) -> Any:
         name = config["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
         config = config | {"sasl_plain_username": name}
     client = get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **config)
-    if config.get("profile"):
-        client._boto_session_cls = partial(client._boto_session_cls, profile=config["profile"])
+    if mechanism == "AWS_MSK_IAM":
+        made = partial(_amazon_session, client._boto_session_cls, config["profile"])
+        client._boto_session_cls = made
     return client
+
+
+def _amazon_session(session_class: Any, profile: str) -> Any:
+    session = session_class(profile=profile or None)
+    if session.get_credentials() is None:
+        raise LookupError(
+            "botocore finds no AWS credentials: not in the environment, a profile or a role"
+        )
+    return session
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types

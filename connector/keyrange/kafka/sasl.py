@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,8 +70,14 @@ def _ticket_store(login: Mapping[str, str]) -> dict[str, str]:
     if login.get("ticketCache"):
         store["ccache"] = login["ticketCache"]
     if login.get("useKeyTab", "").lower() == "true":
-        if login.get("keyTab"):
-            store["client_keytab"] = login["keyTab"]
+        if key_tab := login.get("keyTab"):
+            if not os.access(key_tab.removeprefix("FILE:"), os.R_OK):
+                # Kerberos itself would speak of a ticket cache that nobody asked for.
+                raise error(
+                    "SECRET_NOT_FOUND",
+                    f"keyTab {key_tab} cannot be read in the process that connects",
+                )
+            store["client_keytab"] = key_tab
         if login.get("useTicketCache", "").lower() != "true":
             # A cache of this process's memory, so that a stranger's ticket is not taken.
             who = f"{login.get('keyTab', '')} {login.get('principal', '')}"

@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -160,8 +161,14 @@ def kerberos(monkeypatch: pytest.MonkeyPatch) -> KerberosStandIn:
     ],
 )
 def test_kerberos(
-    kerberos: KerberosStandIn, options: str, principal: str | None, store: dict[str, str] | None
+    kerberos: KerberosStandIn,
+    tmp_path: Path,
+    options: str,
+    principal: str | None,
+    store: dict[str, str] | None,
 ) -> None:
+    (tmp_path / "k").touch()
+    options = options.replace('"/k"', f'"{tmp_path}/k"')
     client, user = sasl.new_client(settings("GSSAPI", KERBEROS + options), "broker-1.x")
     assert client.auth_bytes() == b"('kafka@broker-1.x', 'service')"
     assert user == (principal or "")
@@ -169,8 +176,16 @@ def test_kerberos(
     assert (name and name.text) == (principal and (principal, "principal"))
     if asked and asked.get("ccache", "").startswith("MEMORY:keyrange-"):
         asked = asked | {"ccache": "MEMORY:..."}
+    if asked and "client_keytab" in asked:
+        asked = asked | {"client_keytab": asked["client_keytab"].removeprefix(str(tmp_path))}
     assert asked == store
     assert kerberos.asked["usage"] == "initiate"
+
+
+def test_a_key_tab_that_is_not_there_is_named(kerberos: KerberosStandIn) -> None:
+    jaas = KERBEROS + 'useKeyTab=true keyTab="/not/there" principal="p@R" serviceName="kafka";'
+    with pytest.raises(InvalidError, match=r"\[SECRET_NOT_FOUND\] keyTab /not/there"):
+        sasl.new_client(settings("GSSAPI", jaas), "h")
 
 
 class AmazonStandIn:
@@ -180,6 +195,8 @@ class AmazonStandIn:
         self.profile = profile
 
     def get_credentials(self) -> Any:
+        if self.profile == "empty":
+            return None
         key = f"AKID-{self.profile}"
         frozen = SimpleNamespace(access_key=key, secret_key="wJalr/hunter2", token="session")
         return SimpleNamespace(get_frozen_credentials=lambda: frozen)
@@ -196,17 +213,25 @@ def derived(secret: str, *parts: str) -> bytes:
     return key
 
 
-@pytest.mark.parametrize(
-    ("options", "profile"), [(";", None), ('awsProfileName="reader";', "reader")]
-)
-def test_amazon_signs_as_its_documents_say(
-    options: str, profile: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Signature version 4 over a GET of /, computed here from the published steps."""
+@pytest.fixture
+def amazon(monkeypatch: pytest.MonkeyPatch) -> None:
     package, module = ModuleType("botocore"), ModuleType("botocore.session")
     module.Session = AmazonStandIn  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "botocore", package)
     monkeypatch.setitem(sys.modules, "botocore.session", module)
+
+
+def test_amazon_without_credentials_says_so(amazon: None) -> None:
+    client, _ = sasl.new_client(settings("AWS_MSK_IAM", IAM + 'awsProfileName="empty";'), "h")
+    with pytest.raises(LookupError, match="no AWS credentials"):
+        client.auth_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "profile"), [(";", None), ('awsProfileName="reader";', "reader")]
+)
+def test_amazon_signs_as_its_documents_say(amazon: None, options: str, profile: str | None) -> None:
+    """Signature version 4 over a GET of /, computed here from the published steps."""
     client, _ = sasl.new_client(settings("AWS_MSK_IAM", IAM + options), "b-1.kafka.aws")
     message = client.auth_bytes()
     said = json.loads(message)
