@@ -47,10 +47,10 @@ def member(cluster: EmbeddedCluster, group_id: str, topic: str) -> Iterator[Kafk
     with KafkaConsumer(topic, group_id=group_id, **config) as consumer:
 
         def assigned() -> bool:
-            consumer.poll(timeout_ms=100)
+            consumer.poll(timeout_ms=1_000)
             return bool(consumer.assignment())
 
-        wait_until(assigned)
+        wait_until(assigned, timeout_s=120)
         yield consumer
 
 
