@@ -302,6 +302,7 @@ def test_a_data_frame_that_is_used_again_sees_what_was_written_meanwhile(
         ({"startingTimestamp": "5000"}, 15),
         ({"startingTimestamp": "5000", "endingTimestamp": "8000"}, 9),
         ({"startingTimestamp": "9000", "startingOffsetsByTimestampStrategy": "latest"}, 3),
+        ({"startingTimestamp": "9001", "startingOffsetsByTimestampStrategy": "latest"}, 0),
         ({"startingOffsetsByTimestamp": '{"T":{"0":9000,"1":0,"2":10}}'}, 20),
         ({"startingOffsets": '{"T":{"1":9}}', "startingOffsetsDefault": "earliest"}, 21),
         ({"endingOffsetsByTimestamp": '{"T":{"0":0,"1":2000,"2":99999}}'}, 12),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.core.splits import Split, plan_splits
 from keyrange.errors import error
 from keyrange.options import SourceOptions
@@ -93,9 +93,11 @@ def late_bound(
     start: _Places,
     end: _Places,
 ) -> list[Split]:
-    """Splits whose outer bounds are the places that were asked for: EARLIEST and LATEST stay.
+    """Splits whose outer bounds are what was asked for: a start EARLIEST and an end LATEST stay.
 
-    A partition that is empty when it is planned has a split too where its end stays open.
+    A start LATEST, of a time behind the last record, is where the end was when it was planned: the
+    next use of the DataFrame sees what came after. A partition that is empty when it is planned has
+    a split too where its end stays open.
     """
     planned = {partition: list(each) for partition, each in groupby(splits, key=_topic_partition)}
     bound: list[Split] = []
@@ -104,7 +106,7 @@ def late_bound(
         if not pieces and end[partition] < 0:
             span = ranges[partition]
             pieces = [Split(*partition, span.from_offset, span.until_offset, 0)]
-        if pieces and start[partition] < 0:
+        if pieces and start[partition] == EARLIEST:
             pieces[0] = replace(pieces[0], from_offset=start[partition])
         if pieces and end[partition] < 0:
             pieces[-1] = replace(pieces[-1], until_offset=end[partition])
