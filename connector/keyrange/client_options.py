@@ -17,7 +17,7 @@ from typing import Any, Final
 from keyrange.jaas import parse_jaas
 from keyrange.parsing import Property, Violations, int_between, one_of
 from keyrange.secret import NO_SECRET, Secret
-from keyrange.security_properties import SECURITY_PROPERTIES
+from keyrange.security_properties import SECURITY_PROPERTIES, TLS_VERSIONS
 
 __all__ = [
     "PROPERTIES",
@@ -60,6 +60,7 @@ class ClientSettings:
     ssl_keystore_key: Secret = NO_SECRET
     ssl_key_location: str = ""
     ssl_key_password: Secret = NO_SECRET
+    ssl_enabled_protocols: tuple[str, ...] = TLS_VERSIONS
     ssl_check_hostname: bool = True
     isolation_level: str = "read_uncommitted"
     fetch_min_bytes: int = 1

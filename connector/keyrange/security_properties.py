@@ -23,6 +23,8 @@ MECHANISMS: Final = (
     "AWS_MSK_IAM",
 )
 
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
 
 def _hostname_check(value: str) -> bool:
     if value not in ("https", ""):
@@ -49,6 +51,17 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _tls_versions(value: str) -> tuple[str, ...]:
+    """Older ones may be named, as old configurations do; they are never spoken."""
+    named = {part.strip() for part in value.split(",")}
+    if not named <= {"TLSv1", "TLSv1.1", *TLS_VERSIONS}:
+        raise ValueError(f"must be a list of {', '.join(TLS_VERSIONS)}")
+    spoken = tuple(version for version in TLS_VERSIONS if version in named)
+    if not spoken:
+        raise ValueError(f"must name one of {', '.join(TLS_VERSIONS)}: older ones are not safe")
+    return spoken
 
 
 def _share(value: str) -> float:
@@ -122,12 +135,12 @@ _MAPPED = (
     Property("ssl.keystore.key", "ssl_keystore_key", parse_secret, secret=True),
     Property("ssl.key.location", "ssl_key_location"),
     Property("ssl.key.password", "ssl_key_password", parse_secret, secret=True),
+    Property("ssl.enabled.protocols", "ssl_enabled_protocols", _tls_versions),
     Property("ssl.endpoint.identification.algorithm", "ssl_check_hostname", _hostname_check),
 )
 
 _IGNORED = (
-    Property("ssl.protocol", ignored="TLS 1.2 or newer is negotiated"),
-    Property("ssl.enabled.protocols", ignored="TLS 1.2 or newer is negotiated"),
+    Property("ssl.protocol", ignored="see ssl.enabled.protocols; by default TLS 1.2 or newer"),
     Property(
         "sasl.login.callback.handler.class",
         parse=_class_among(

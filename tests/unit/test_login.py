@@ -82,7 +82,7 @@ def test_tokens_come_from_one_place() -> None:
     for wrong in (
         {"sasl_jaas_config": module + client},
         {"sasl_jaas_config": module + ";"},
-        {"sasl_jaas_config": module + unsecured, **url},
+        {"sasl_jaas_config": module + "clientId=c clientSecret=s " + unsecured, **url},
         {"sasl_jaas_config": module + 'clientId="c";', **url},
         url,
     ):
@@ -92,7 +92,8 @@ def test_tokens_come_from_one_place() -> None:
 def test_aws_wants_tls() -> None:
     module = "software.amazon.msk.auth.iam.IAMLoginModule required;"
     assert login("AWS_MSK_IAM", sasl_jaas_config=module) == []
-    assert len(login("AWS_MSK_IAM", sasl_jaas_config=module, security_protocol="SASL_PLAINTEXT"))
+    [message] = login("AWS_MSK_IAM", sasl_jaas_config=module, security_protocol="SASL_PLAINTEXT")
+    assert "SASL_SSL" in message
 
 
 @pytest.mark.parametrize("reference", ["env:NOT_THERE", "file:/not/there"])

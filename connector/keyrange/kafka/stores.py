@@ -23,6 +23,7 @@ from keyrange.kafka import jks
 from keyrange.secret import Secret
 
 _STORE_BYTES_MAX: Final = 16 << 20
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 
@@ -32,7 +33,8 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
     Raises STORE_NOT_READ that names the property, SECRET_NOT_FOUND, PACKAGE_NOT_FOUND.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = _VERSIONS[settings.ssl_enabled_protocols[0]]
+    context.maximum_version = _VERSIONS[settings.ssl_enabled_protocols[-1]]
     context.check_hostname = settings.ssl_check_hostname
     if settings.ssl_truststore_location or settings.ssl_truststore_certificates:
         _trust(context, settings)

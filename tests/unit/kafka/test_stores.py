@@ -170,6 +170,18 @@ def test_what_is_trusted_need_not_be_a_root(made: Stores, tmp_path: Path, name: 
     assert handshake(made, tmp_path, context) == "client"
 
 
+def test_the_versions_of_tls(made: Stores) -> None:
+    old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    for given, least, most in (
+        ({}, old, new),
+        ({"enabled_protocols": "TLSv1.3,TLSv1.2,TLSv1"}, old, new),
+        ({"enabled_protocols": "TLSv1.3"}, new, new),
+        ({"enabled_protocols": "TLSv1.2"}, old, old),
+    ):
+        context = stores.tls_context(settings(**trust(made), **given))
+        assert (context.minimum_version, context.maximum_version) == (least, most)
+
+
 def test_the_chain_goes_along_in_its_order(made: Stores) -> None:
     """The store was written with the root before the authority in the middle."""
     content = Path(made.path("key.p12")).read_bytes()
