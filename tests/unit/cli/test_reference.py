@@ -46,8 +46,9 @@ def test_nothing_in_a_cell_is_markup() -> None:
 @pytest.mark.parametrize("width", [40, 80, 120, 300])
 def test_people_get_every_row_in_lines_that_fit(width: int) -> None:
     printed = text(width)
-    words = [word.rstrip(":") for word in printed.split()]
-    assert all(row.name in words for row in OPTIONS)
+    of_source, _, of_kafka = printed.partition("Properties of Kafka's consumer")
+    assert all(row.name in of_source.split() for row in OPTIONS)
+    words = [word.rstrip(":") for word in of_kafka.split()]
     assert all(words.count(f"kafka.{name}") == 1 for name in PROPERTIES)
     assert max(len(line) for line in printed.splitlines() if len(line.split()) > 1) <= width
     longest = max(len(line) for line in printed.splitlines())
