@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import UnknownTopicOrPartitionError
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
@@ -96,10 +96,28 @@ class Topics:
     ) -> str:
         """Create a topic whose unique name begins with `name`; returns the name when it is up."""
         topic = f"{name}-{uuid.uuid4().hex[:12]}"
-        new = NewTopic(topic, partitions, replicas, topic_configs=dict(configs or {}))
-        self.admin.create_topics([new])
-        self._wait_for_partitions(topic, partitions)
+        self.create_named(topic, partitions, configs, replicas)
         return topic
+
+    def create_named(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replicas: int = 1,
+    ) -> None:
+        """Create a topic of exactly this name, also while the broker is still deleting another."""
+        new = NewTopic(topic, partitions, replicas, topic_configs=dict(configs or {}))
+
+        def created() -> bool:
+            try:
+                self.admin.create_topics([new])
+            except TopicAlreadyExistsError:
+                return False
+            return True
+
+        wait_until(created)
+        self._wait_for_partitions(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic; returns when no broker knows it any more."""
