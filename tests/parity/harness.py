@@ -278,13 +278,14 @@ class Side:
             thrown = query._jsq.exception()
             if thrown.isDefined():
                 self._failed(run, "run", sink.failure or "\n".join(texts_of(thrown.get())))
-            self._tell(run, sink, query)
+            self._tell(run, sink, query, whole)
 
-    def _tell(self, run: Run, sink: Sink, query: StreamingQuery) -> None:
+    def _tell(self, run: Run, sink: Sink, query: StreamingQuery, whole: bool) -> None:
         counted = {each.batchId: each.numInputRows for each in query.recentProgress}
         for batch_id, rows in sorted(sink.batches.items()):
             run.batches.append(rows)
-            run.offsets.append(self.planned(batch_id))
+            # A query that runs on purges what it planned long ago.
+            run.offsets.append(self.planned(batch_id) if whole else "")
             run.input_rows.append(counted.get(batch_id, -1))
             run.tasks.append(sink.tasks[batch_id])
 

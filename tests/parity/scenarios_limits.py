@@ -124,7 +124,7 @@ LIMITS = (
         "tasks, maxRecordsPerPartition 4",
         {**limit(13), "maxRecordsPerPartition": "4"},
         "13+13 rows",
-        tasks="6 5",
+        tasks="5 4",
         keyrange_only=ONE_EACH,
     ),
 )

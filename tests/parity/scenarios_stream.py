@@ -91,7 +91,7 @@ STARTS = (
         {"subscribe": "<three>,no-such-topic"},
         "run: UNKNOWN_TOPIC_OR_PARTITION",
     ),
-    stream("three", "a pattern", {"subscribePattern": "t[he]+.*-<shared>", **EARLIEST}, "36 rows"),
+    stream("three", "a pattern", {"subscribePattern": "t(en|hre+)-<shared>", **EARLIEST}, "36 rows"),
     stream("three", "a pattern of no topic", {"subscribePattern": "nothing-<shared>"}, "no batch"),
     stream("odd", "nulls, empty values, headers", {**HEADERS, **EARLIEST}, "6 rows"),
     stream("nanos", "times in nanoseconds", EARLIEST, "run: MALFORMED_TIMESTAMP"),
@@ -201,7 +201,7 @@ def comes_late(side: Side) -> None:
 
 
 RUNS = (
-    own("restarts", EARLIEST, "10 rows | 3 rows | 4 rows | 0 rows", restarts),
+    own("restarts", EARLIEST, "10 rows | 3 rows | 4 rows | no batch", restarts),
     own("starts at latest and starts again", {}, "0 rows | 3 rows", starts_late),
     own("a first batch that failed", {}, "run: SINK_FAILED | 0+3 rows", fails_first),
     own(

@@ -62,7 +62,6 @@ def each(scenarios: tuple[Scenario, ...]) -> pytest.MarkDecorator:
     )
 
 
-@pytest.mark.slow
 @each(SCENARIOS)
 def test_parity(spark: SparkSession, shared: Stage, tmp_path: Path, scenario: Scenario) -> None:
     """`kafka` does what the table says of it, and `keyrange` the same or what is listed."""
@@ -75,7 +74,6 @@ def test_parity(spark: SparkSession, shared: Stage, tmp_path: Path, scenario: Sc
     assert differing(scenario, kafka, keyrange) == listed(scenario.name)
 
 
-@pytest.mark.slow
 @each(scenarios_faults.STRESS)
 def test_stress(spark: SparkSession, shared: Stage, tmp_path: Path, scenario: Scenario) -> None:
     """With failOnDataLoss=false nothing fails, and what lived to the end comes exactly once."""
