@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import Final
 
-# Spark's Kafka source has the same, in the same order; headers only where asked for.
+# Spark's Kafka source has the same, in the same order, but for the last; headers and keyHash are
+# there only where asked for.
 COLUMNS: Final = (
     "key",
     "value",
@@ -15,8 +16,9 @@ COLUMNS: Final = (
     "timestamp",
     "timestampType",
     "headers",
+    "keyHash",
 )
-WITHOUT_HEADERS: Final = COLUMNS[:-1]
+USUAL: Final = COLUMNS[:-2]
 
 _BY_NAME: Final = {name.lower(): name for name in COLUMNS}
 
@@ -42,8 +44,11 @@ def parse_columns(value: str) -> tuple[str, ...]:
     return tuple(name for name in COLUMNS if name in chosen)
 
 
-def chosen_columns(columns: tuple[str, ...] | None, include_headers: bool) -> tuple[str, ...]:
+def chosen_columns(
+    columns: tuple[str, ...] | None, include_headers: bool, include_key_hash: bool = False
+) -> tuple[str, ...]:
     """What a read has: the columns of the list where there is one, else all that are asked for."""
     if columns is not None:
         return columns
-    return COLUMNS if include_headers else WITHOUT_HEADERS
+    wanted = {*USUAL, *["headers"] * include_headers, *["keyHash"] * include_key_hash}
+    return tuple(name for name in COLUMNS if name in wanted)

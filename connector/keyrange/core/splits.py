@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Split:
 
     In a batch read `from_offset` may be EARLIEST and `until_offset` LATEST: the task that reads it
     asks where that is, so that a DataFrame that is run again sees what was written meanwhile.
+    With a `placement` only the key ranges of its reader are read. `shared` names what the readers
+    of one partition share on a host, "" where there is nothing to share.
     """
 
     topic: str
@@ -28,6 +31,8 @@ class Split:
     from_offset: int
     until_offset: int
     bytes_estimate: int
+    placement: Placement | None = None
+    shared: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:
