@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.topics import KEY_BYTES
-from keyrange.core.columns import WITHOUT_HEADERS
+from keyrange.core.columns import USUAL
 from keyrange.spark.schema import source_schema
 from keyrange.wire.columns import arrow_schema
 
@@ -27,7 +27,7 @@ class CeilingDataSource(DataSource):
         return "keyrange_bench_ceiling"
 
     def schema(self) -> StructType:
-        return source_schema(WITHOUT_HEADERS)
+        return source_schema(USUAL)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         # Spark's options are not case-sensitive, but a plain dictionary of them is.
@@ -50,7 +50,7 @@ class _Reader(DataSourceReader):
 
 def ready_made(rows: int, value_bytes: int, partition: int) -> pa.RecordBatch:
     """A batch of records with random letters: the hand-over does not look at them."""
-    schema = arrow_schema(WITHOUT_HEADERS)
+    schema = arrow_schema(USUAL)
     columns = {
         "key": _binary(rows, KEY_BYTES),
         "value": _binary(rows, value_bytes),

@@ -27,7 +27,7 @@ FILE_LINES_MAX = 400
 # Larger, with the reason.
 LARGE_FILES = {
     # Numba invalidates its cache by the kernel's own file: a helper elsewhere could change unseen.
-    "connector/keyrange/wire/kernels.py": 620,
+    "connector/keyrange/wire/kernels.py": 850,
 }
 FUNCTION_LINES_MAX = 70
 LINE_CHARACTERS_MAX = 100

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from keyrange.core.columns import COLUMNS, WITHOUT_HEADERS
+from keyrange.core.columns import COLUMNS, USUAL
 from keyrange.spark.schema import source_schema
 from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.columns import arrow_schema
@@ -19,7 +19,7 @@ from strategies import Log, array, logs, rows_of, within
 
 SIZES = st.builds(
     DecodeSettings,
-    columns=st.sampled_from([COLUMNS, WITHOUT_HEADERS]),
+    columns=st.sampled_from([COLUMNS, USUAL]),
     batch_rows=st.sampled_from([1, 2, 3, 7, 1000]),
     batch_bytes=st.sampled_from([1, 10, 64, 8 << 20]),
 )
@@ -128,8 +128,9 @@ def test_the_schema_is_sparks_column_for_column() -> None:
         pa.field("timestampType", pa.int32()),
     ]
     headers = pa.field("headers", pa.list_(pa.field("element", header)))
-    assert arrow_schema(WITHOUT_HEADERS).equals(pa.schema(plain))
-    assert arrow_schema(COLUMNS).equals(pa.schema([*plain, headers]))
+    assert arrow_schema(USUAL).equals(pa.schema(plain))
+    key_hash = ("keyHash", pa.int64())
+    assert arrow_schema(COLUMNS).equals(pa.schema([*plain, headers, key_hash]))
 
 
 SUBSETS = st.sets(st.sampled_from(COLUMNS), min_size=1).map(

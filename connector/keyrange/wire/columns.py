@@ -2,14 +2,14 @@
 
 All columns are nullable: key binary, value binary, topic string, partition int32, offset int64,
 timestamp timestamp[us, UTC], timestampType int32, headers list<struct<key: string, value: binary>>
-(null, not empty, where a record has none). A batch has those that are asked for, in the order
-asked for, and no other is made. Spark compares types, order and nullability strictly
+(null, not empty, where a record has none), keyHash int64. A batch has those that are asked for, in
+the order asked for, and no other is made. Spark compares types, order and nullability strictly
 (pyspark/sql/worker/plan_data_source_read.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ HEADERS = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]), nullable=True)
 )
 
+_JOINED_BYTES = 1024 * 1024
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -36,6 +37,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": TIMESTAMP,
     "timestampType": pa.int32(),
     "headers": HEADERS,
+    "keyHash": pa.int64(),
 }
 # Columns of numbers, and the field of the index that each is taken from.
 _NUMBERS = {"offset": "offset", "timestamp": "timestamp_us", "timestampType": "timestamp_type"}
@@ -60,6 +62,14 @@ class _Constant:
         return self.longest.slice(0, rows)
 
 
+_CONSTANTS = ("topic", "partition")
+
+
+def _constants(topic: str, partition: int) -> dict[str, _Constant]:
+    values = (_Constant(topic, pa.string()), _Constant(partition, pa.int32()))
+    return dict(zip(_CONSTANTS, values, strict=True))
+
+
 def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
     """A buffer of Arrow's own pool, which keeps freed memory: no page faults batch after batch."""
     buffer = pa.allocate_buffer(max(count, 1) * np.dtype(dtype).itemsize)
@@ -70,6 +80,51 @@ def _valid_bitmap(rows: int) -> tuple[pa.Buffer, Bytes]:
     buffer, bits = _allocate((rows + 7) // 8, np.uint8)
     bits.fill(0xFF)
     return buffer, bits
+
+
+def without_constants(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that differ from record to record; one at least, which tells how many there are.
+
+    A topic's name in every row would be a good part of small records.
+    """
+    return tuple(name for name in columns if name not in _CONSTANTS) or ("offset",)
+
+
+class ConstantColumns:
+    """Makes whole batches of those that lack the columns with one value."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self.schema = arrow_schema(columns)
+        self._constants = _constants(topic, partition)
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = batch.num_rows
+        made = [
+            self._constants[name].of(rows) if name in self._constants else batch.column(name)
+            for name in self.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(made, schema=self.schema)
+
+
+def joined(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `rows_min` or `_JOINED_BYTES`, the last one excepted:
+    Spark takes many small batches several times slower."""
+    small: list[pa.RecordBatch] = []
+    rows, size = 0, 0
+    for batch in batches:
+        small.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= rows_min or size >= _JOINED_BYTES:
+            yield _as_one(small)
+            small, rows, size = [], 0, 0
+    if small:
+        yield _as_one(small)
+
+
+def _as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _utf8(strings: pa.Array) -> pa.Array:
@@ -87,15 +142,14 @@ class ColumnWriter:
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
         self.schema = arrow_schema(columns)
-        self._constants = {
-            "topic": _Constant(topic, pa.string()),
-            "partition": _Constant(partition, pa.int32()),
-        }
+        self._constants = _constants(topic, partition)
         self._numbers = [name for name in _NUMBERS if name in columns]
 
-    def write(self, region: Bytes, records: Records, cursor: Any) -> pa.RecordBatch | None:
+    def write(
+        self, region: Bytes, records: Records, cursor: Any, hashes: Any = None
+    ) -> pa.RecordBatch | None:
         """One Arrow batch of the records that an index pass left in `records` and counted in
-        `cursor`.
+        `cursor`; `hashes` are their places, where column keyHash is wanted.
 
         Copies what it takes, so `region` and `records` may be reused. Returns None where a record's
         headers are broken; `cursor["failed_offset"]` is then the record's.
@@ -114,6 +168,10 @@ class ColumnWriter:
                 if headers is None:
                     return None
                 made[name] = headers
+            elif name == "keyHash":
+                buffer, places = _allocate(rows, np.int64)
+                places[:] = hashes[:rows]
+                made[name] = pa.Array.from_buffers(pa.int64(), rows, [None, buffer], 0)
         return pa.RecordBatch.from_arrays(
             [made[name] for name in self.schema.names], schema=self.schema
         )

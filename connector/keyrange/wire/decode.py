@@ -12,18 +12,20 @@ record.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keyrange.core.columns import WITHOUT_HEADERS
+from keyrange.core.columns import USUAL
+from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import batches, kernels
 from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
+from keyrange.wire.select import SelectedRoom, Selection, Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,15 @@ class DecodeSettings:
     """Sizes of what is handed over. Rows and bytes are both limits of one Arrow batch.
 
     Bytes are those of the keys, values and headers that are among `columns`: what is left out is
-    not copied. `record_batch_bytes_max` is the most that one compressed record batch may become.
+    not copied. `selection` is what is asked of keys. `record_batch_bytes_max` is the most that one
+    compressed record batch may become.
     """
 
-    columns: tuple[str, ...] = WITHOUT_HEADERS
+    columns: tuple[str, ...] = USUAL
     batch_rows: int = 32_768
     batch_bytes: int = 4 * 1024 * 1024
     record_batch_bytes_max: int = 128 * 1024 * 1024
+    selection: Selection = field(default_factory=Selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class Workspace:
     def __init__(self, settings: DecodeSettings) -> None:
         self.scratch = Scratch(settings.record_batch_bytes_max)
         self.records = np.empty(settings.batch_rows, kernels.RECORD)
+        self.selected = SelectedRoom(settings.batch_rows)
 
 
 class Decoder:
@@ -86,6 +91,7 @@ class Decoder:
         partition: int,
         settings: DecodeSettings,
         workspace: Workspace | None = None,
+        placement: Placement | None = None,
     ) -> None:
         workspace = workspace or Workspace(settings)
         self._writer = ColumnWriter(topic, partition, settings.columns)
@@ -96,9 +102,23 @@ class Decoder:
         self._partition = partition
         self._scratch = workspace.scratch
         self._records = workspace.records
+        self._selector: Selector | None = None
+        selection = settings.selection
+        if placement is not None or selection.keys is not None or "keyHash" in settings.columns:
+            self._selector = Selector(selection, placement, workspace.selected)
 
     def decode(self, chunk: Chunk, from_offset: int, until_offset: int) -> Iterator[pa.RecordBatch]:
         """The records of the chunk in [from_offset, until_offset), as batches of at least one row.
+
+        With a placement: those of all its readers, each reader's together.
+        """
+        for batch, _ in self.decode_placed(chunk, from_offset, until_offset):
+            yield batch
+
+    def decode_placed(
+        self, chunk: Chunk, from_offset: int, until_offset: int
+    ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
+        """As `decode`; with each batch where its readers' rows start, and where the last ends.
 
         Raises CorruptError with the offset where a batch or record is damaged; no row of that batch
         has been handed over then.
@@ -142,7 +162,7 @@ class Decoder:
 
     def _columns(
         self, region: Bytes, table: Any, from_offset: int, until_offset: int
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
         cursor = batches.new_cursor()
         state = cursor[0]
         while state["batch"] < len(table):
@@ -162,10 +182,21 @@ class Decoder:
             if status != kernels.OK:
                 raise self._fault(status, int(state["failed_offset"]))
             if state["rows"]:
-                batch = self._writer.write(region, self._records, state)
-                if batch is None:
-                    raise self._fault(kernels.BAD_RECORD, int(state["failed_offset"]))
-                yield batch
+                yield from self._write(region, cursor)
+
+    def _write(self, region: Bytes, cursor: Any) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
+        """What is wanted of the records that were indexed: one batch, or none."""
+        state, records, hashes, starts = cursor[0], self._records, None, None
+        if self._selector is not None:
+            selected = self._selector.select(region, records, cursor)
+            records, hashes, starts = selected.records, selected.hashes, selected.starts.tolist()
+        rows = int(state["rows"])
+        if not rows:
+            return
+        batch = self._writer.write(region, records, state, hashes)
+        if batch is None:
+            raise self._fault(kernels.BAD_RECORD, int(state["failed_offset"]))
+        yield batch, starts or (0, rows)
 
     def _where(self, offset: int) -> dict[str, Any]:
         return {"topic": self._topic, "partition": self._partition, "offset": offset}

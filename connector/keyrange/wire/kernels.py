@@ -603,3 +603,204 @@ def gather_header_bytes(region, headers, rows, column, ends, data, valid):
             valid[row >> 3] &= ~np.uint8(1 << (row & 7))
         ends[row + 1] = at
     return nulls
+
+
+_HASH_C1 = np.uint64(0x87C37B91114253D5)
+_HASH_C2 = np.uint64(0x4CF5AD432745937F)
+
+
+@numba.njit(inline="always")
+def _rotated(word, bits):
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@numba.njit(inline="always")
+def _mixed(word):
+    word ^= word >> np.uint64(33)
+    word *= np.uint64(0xFF51AFD7ED558CCD)
+    word ^= word >> np.uint64(33)
+    word *= np.uint64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> np.uint64(33))
+
+
+@numba.njit(inline="always")
+def _place(first, second, low, high, size):
+    """The end of the hash: the last `size % 16` bytes as two words, then the final mix."""
+    second ^= _rotated(high * _HASH_C2, 33) * _HASH_C1
+    first ^= _rotated(low * _HASH_C1, 31) * _HASH_C2
+    first ^= np.uint64(size)
+    second ^= np.uint64(size)
+    first += second
+    second += first
+    return np.int64((_mixed(first) + _mixed(second)) >> np.uint64(1))
+
+
+@_compiled(types.int64(_BYTES, types.int64, types.int64))
+def key_hash(source, at, size):
+    """The place of a key in the hash space: MurmurHash3 x64 128 (seed 0), the first 64 bits shifted
+    right by one."""
+    first = np.uint64(0)
+    second = np.uint64(0)
+    end = at + size
+    while end - at >= 16:
+        first ^= _rotated(np.uint64(_host_i64(source, at)) * _HASH_C1, 31) * _HASH_C2
+        first = (_rotated(first, 27) + second) * np.uint64(5) + np.uint64(0x52DCE729)
+        second ^= _rotated(np.uint64(_host_i64(source, at + 8)) * _HASH_C2, 33) * _HASH_C1
+        second = (_rotated(second, 31) + first) * np.uint64(5) + np.uint64(0x38495AB5)
+        at += 16
+    low = np.uint64(0)
+    high = np.uint64(0)
+    if end - at >= 8:
+        low = np.uint64(_host_i64(source, at))
+        for byte in range(at + 8, end):
+            high |= np.uint64(source[byte]) << np.uint64(8 * (byte - at - 8))
+    else:
+        for byte in range(at, end):
+            low |= np.uint64(source[byte]) << np.uint64(8 * (byte - at))
+    return _place(first, second, low, high, size)
+
+
+@numba.njit(inline="always")
+def _offset_hash(offset):
+    """The hash of an offset's eight bytes as Kafka writes them, most significant first."""
+    low = np.uint64(0)
+    for byte in range(8):
+        low |= ((np.uint64(offset) >> np.uint64(56 - 8 * byte)) & np.uint64(0xFF)) << np.uint64(
+            8 * byte
+        )
+    return _place(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
+
+
+@_compiled_when_called(types.void(_BYTES, _RECORDS, types.int64, types.boolean, types.int64[::1]))
+def hash_keys(region, records, rows, nulls_first, hashes):
+    """The places of `records[:rows]`.
+
+    A null key has no order to keep: its place is the hash of its offset, which does not depend on
+    how the space is cut, or with `nulls_first` the first of all.
+    """
+    for row in range(rows):
+        record = records[row]
+        if record.key_bytes >= 0:
+            hashes[row] = key_hash(region, record.key_at, np.int64(record.key_bytes))
+        elif nulls_first:
+            hashes[row] = 0
+        else:
+            hashes[row] = _offset_hash(record.offset)
+
+
+@numba.njit(inline="always")
+def _count(state, record):
+    state.rows += 1
+    state.key_bytes += max(record.key_bytes, 0)
+    state.value_bytes += max(record.value_bytes, 0)
+    state.header_count += record.header_count
+    state.header_bytes += (
+        record.headers_end - record.headers_at + HEADER_PLACE_BYTES * record.header_count
+    )
+
+
+@numba.njit(inline="always")
+def _first_not_below(sorted_places, place):
+    low = 0
+    high = len(sorted_places)
+    while low < high:
+        middle = (low + high) >> 1
+        if sorted_places[middle] < place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_compiled_when_called(
+    types.void(
+        _BYTES,
+        _RECORDS,
+        types.int64[::1],
+        _CURSOR,
+        types.int64[::1],
+        types.int64[::1],
+        _BYTES,
+        types.boolean,
+    )
+)
+def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes, wanted_null):
+    """Keep only the records with certain keys, in their order, and count them anew in `cursor`.
+
+    `wanted` are the keys' places, in order; the bytes of key i end at `wanted_ends[i + 1]`. A place
+    alone says nothing: other keys share it.
+    """
+    state = cursor[0]
+    rows = state.rows
+    state.rows = 0
+    state.key_bytes = 0
+    state.value_bytes = 0
+    state.header_count = 0
+    state.header_bytes = 0
+    for row in range(rows):
+        record = records[row]
+        size = np.int64(record.key_bytes)
+        kept = size < 0 and wanted_null
+        at = _first_not_below(wanted, hashes[row]) if size >= 0 else len(wanted)
+        while at < len(wanted) and wanted[at] == hashes[row] and not kept:
+            first = wanted_ends[at]
+            kept = wanted_ends[at + 1] - first == size
+            byte = 0
+            while kept and byte < size:
+                kept = wanted_bytes[first + byte] == region[record.key_at + byte]
+                byte += 1
+            at += 1
+        if kept:
+            hashes[state.rows] = hashes[row]
+            records[state.rows] = record
+            _count(state, record)
+
+
+@_compiled_when_called(
+    types.void(
+        _RECORDS,
+        types.int64[::1],
+        _CURSOR,
+        types.int64[::1],
+        types.int32[::1],
+        types.int32[::1],
+        _RECORDS,
+        types.int64[::1],
+        types.int64[::1],
+    )
+)
+def place_records(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
+    """Sort records by who reads their key range, each reader's in their order, into `placed`.
+
+    Range i ends at `uppers[i]`, included, and is read by `owners[i]`; a negative owner's records
+    are left out. `starts` has a place more than there are readers: the rows of reader n are
+    [starts[n], starts[n + 1]). `cells` is room for a number per row. What is kept is counted anew
+    in `cursor`.
+    """
+    state = cursor[0]
+    rows = state.rows
+    state.rows = 0
+    state.key_bytes = 0
+    state.value_bytes = 0
+    state.header_count = 0
+    state.header_bytes = 0
+    starts[:] = 0
+    for row in range(rows):
+        at = _first_not_below(uppers, hashes[row])
+        owner = owners[at] if at < len(owners) else np.int32(-1)
+        cells[row] = owner
+        if owner >= 0:
+            starts[owner + 1] += 1
+            _count(state, records[row])
+    for reader in range(1, len(starts)):
+        starts[reader] += starts[reader - 1]
+    for row in range(rows):
+        owner = cells[row]
+        if owner >= 0:
+            to = starts[owner]
+            placed[to] = records[row]
+            placed_hashes[to] = hashes[row]
+            starts[owner] = to + 1
+    for reader in range(len(starts) - 1, 0, -1):
+        starts[reader] = starts[reader - 1]
+    starts[0] = 0

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.core.columns import COLUMNS, WITHOUT_HEADERS
+from keyrange.core.columns import COLUMNS, USUAL
 from keyrange.errors import KeyrangeError
 from keyrange.wire import batches, columns, compression, decode, kernels
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
-READS = (COLUMNS, COLUMNS, WITHOUT_HEADERS, ("key",), ("partition",), ("value", "headers"))
+READS = (COLUMNS, COLUMNS, USUAL, ("key",), ("partition",), ("value", "headers"))
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

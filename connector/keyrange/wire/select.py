@@ -1,0 +1,130 @@
+"""Which of the indexed records are handed over: those with certain keys, by whose key range.
+
+Runs between the index and the gather pass, so that what is left out is never copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from keyrange.core.placement import Placement
+from keyrange.wire import kernels
+from keyrange.wire.compression import Bytes
+
+Records = np.ndarray[Any, Any]
+Places = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a query asks of keys, whatever the partition.
+
+    `keys`: only records with one of them, None standing for a null key; None as a whole for all.
+    `nulls_first`: a null key's place is 0 instead of the hash of its offset.
+    """
+
+    keys: tuple[bytes | None, ...] | None = None
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Records in the order of their readers: reader n's are the rows [starts[n], starts[n + 1])."""
+
+    records: Records
+    hashes: Places
+    starts: Places
+
+
+class SelectedRoom:
+    """Arrays for what is selected of `rows` records at most; made when they are first needed."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    @cached_property
+    def hashes(self) -> Places:
+        return np.empty(self._rows, np.int64)
+
+    @cached_property
+    def cells(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        return np.empty(self._rows, np.int32)
+
+    @cached_property
+    def placed(self) -> Records:
+        return np.empty(self._rows, kernels.RECORD)
+
+    @cached_property
+    def placed_hashes(self) -> Places:
+        return np.empty(self._rows, np.int64)
+
+
+class Selector:
+    """Selects from index passes, for one partition's placement."""
+
+    def __init__(
+        self, selection: Selection, placement: Placement | None, room: SelectedRoom
+    ) -> None:
+        self._selection = selection
+        self._placement = placement
+        self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
+        self._room = room
+        if placement is not None:
+            self._uppers = np.array(placement.uppers, np.int64)
+            self._owners = np.array(placement.owners, np.int32)
+
+    def select(self, region: Bytes, records: Records, cursor: Any) -> Selected:
+        """What is kept of the records that an index pass counted in `cursor`, which counts what is
+        kept from then on."""
+        state = cursor[0]
+        rows = int(state["rows"])
+        room = self._room
+        hashes = room.hashes
+        kernels.hash_keys(region, records, rows, self._selection.nulls_first, hashes)
+        if self._wanted is not None:
+            self._wanted.keep(region, records, hashes, cursor)
+        if self._placement is None:
+            return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
+        starts = np.zeros(self._placement.readers + 1, np.int64)
+        kernels.place_records(
+            records,
+            hashes,
+            cursor,
+            self._uppers,
+            self._owners,
+            room.cells,
+            room.placed,
+            room.placed_hashes,
+            starts,
+        )
+        return Selected(room.placed, room.placed_hashes, starts)
+
+
+class _Wanted:
+    """Keys in the form that the compiled pass takes."""
+
+    def __init__(self, keys: tuple[bytes | None, ...]) -> None:
+        found = sorted({(hash_of(key), key) for key in keys if key is not None})
+        self._places = np.array([place for place, _ in found], np.int64)
+        self._ends = np.cumsum([0, *(len(key) for _, key in found)]).astype(np.int64)
+        self._bytes = _bytes(b"".join(key for _, key in found))
+        self._null = None in keys
+
+    def keep(self, region: Bytes, records: Records, hashes: Places, cursor: Any) -> None:
+        kernels.keep_keys(
+            region, records, hashes, cursor, self._places, self._ends, self._bytes, self._null
+        )
+
+
+def hash_of(key: bytes) -> int:
+    """The place of a key in the hash space."""
+    return int(kernels.key_hash(_bytes(key), 0, len(key)))
+
+
+def _bytes(text: bytes) -> Bytes:
+    # The compiled passes take arrays that could be written to, and no empty ones.
+    return np.frombuffer(bytearray(text or b"\0"), np.uint8)
