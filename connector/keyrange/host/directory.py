@@ -1,0 +1,219 @@
+"""Where readers on one host leave what they share: private directories, within a budget.
+
+An executor's workers have one parent process, and its directory is named after it: pid, start time
+and the namespace that the pid belongs to. What a parent that is gone has left is swept by the next
+one. Names hold no topic and no key: they are hashes.
+
+Files are written with write(), never through a mapping: a shared-memory filesystem that is full
+then answers with an error instead of a signal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S: Final = 600.0
+_FOREIGN_IDLE_S: Final = 86_400.0
+_SHARED_MEMORY: Final = Path("/dev/shm")
+_SPILL_LINK: Final = "spill"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What readers on a host may keep for one another, per executor.
+
+    `memory_bytes` on shared memory, `spill_bytes` beyond it in `spill_directory`; both 0 turn
+    sharing off. `memory_directory` None stands for no shared memory.
+    """
+
+    memory_bytes: int
+    spill_bytes: int
+    memory_directory: Path | None
+    spill_directory: Path
+
+    @property
+    def shares(self) -> bool:
+        return self.memory_bytes > 0 or self.spill_bytes > 0
+
+
+def usual_settings(memory_bytes: int, spill_bytes: int) -> HostSettings:
+    """On this host: shared memory where there is such a filesystem, and Spark's local directories.
+
+    Spark names those in the environment of its workers, and removes them with the executor.
+    """
+    memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else None
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    return HostSettings(memory_bytes, spill_bytes, memory, Path(local))
+
+
+def name_of(*parts: object) -> str:
+    """A name for a directory that tells nothing of what it is made of."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:20]
+
+
+class ExecutorDirectory:
+    """The directories of one executor: one for state and small results, one for what spills."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self.settings = settings
+        owner = _owner()
+        self.path = _private(settings.memory_directory or settings.spill_directory) / owner
+        _make_private(self.path)
+        self.spill_path = self.path
+        if settings.memory_directory is not None:
+            self.spill_path = _private(settings.spill_directory) / owner
+            _make_private(self.spill_path)
+            _link(self.path / _SPILL_LINK, self.spill_path)
+        _sweep_dead(self.path.parent, owner)
+
+    def sweep_idle(self, keep: str) -> None:
+        """Remove what nobody has touched for long: a batch whose other readers ran elsewhere."""
+        for path in self.path.iterdir():
+            if path.name not in (keep, _SPILL_LINK) and path.is_dir() and _idle_s(path) > _IDLE_S:
+                self.remove(path.name)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self.path / name, ignore_errors=True)
+        shutil.rmtree(self.spill_path / name, ignore_errors=True)
+
+    def reserve(self, name: str, file_name: str, size: int) -> Path | None:
+        """Make a file of `size` bytes that take no room yet, so that others count them; None where
+        neither budget has room."""
+        settings = self.settings
+        with _locked(self.path / "budget"):
+            if settings.memory_directory is not None:
+                if _used(self.path) + size <= settings.memory_bytes:
+                    return _reserved(self.path / name / file_name, size)
+                if _used(self.spill_path) + size > settings.spill_bytes:
+                    return None
+            elif _used(self.path) + size > settings.memory_bytes + settings.spill_bytes:
+                return None
+            (self.spill_path / name).mkdir(mode=0o700, exist_ok=True)
+            return _reserved(self.spill_path / name / file_name, size)
+
+
+def _owner() -> str:
+    """The parent of this worker: in Spark the daemon that forks an executor's workers."""
+    parent = os.getppid()
+    return f"{parent}-{_start_time(parent)}-{_namespace()}"
+
+
+def _start_time(pid: int) -> str:
+    """When a process started, in ticks since boot; "" where it is gone or the system is no Linux.
+
+    Field 22 of proc_pid_stat(5); the name before it may hold spaces and brackets.
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
+
+
+def _private(parent: Path) -> Path:
+    """This user's directory below one that others may write to."""
+    path = parent / f"keyrange-{os.getuid()}"
+    _make_private(path)
+    return path
+
+
+def _make_private(path: Path) -> None:
+    """Make a directory that only this user can enter.
+
+    Raises OSError where something else has its name: what others put there is not used.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    if not private or status.st_uid != os.getuid():
+        raise PermissionError(f"{path} is not a private directory of this user")
+
+
+def _link(link: Path, target: Path) -> None:
+    """Note where an executor spills, for who sweeps after it."""
+    try:
+        link.symlink_to(target)
+    except FileExistsError:
+        pass
+
+
+def _sweep_dead(parent: Path, own: str) -> None:
+    for path in parent.iterdir():
+        if path.name != own and path.is_dir() and not path.is_symlink() and _dead(path):
+            _log.info("removing what a process that is gone has left: %s", path)
+            spill = path / _SPILL_LINK
+            if spill.is_symlink() and spill.resolve().name == path.name:
+                shutil.rmtree(spill.resolve(), ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _dead(path: Path) -> bool:
+    pid, _, rest = path.name.partition("-")
+    started, _, namespace = rest.partition("-")
+    if not pid.isdigit() or namespace != _namespace() or not started:
+        # Of another container, or of a system where nobody can tell.
+        return _idle_s(path) > _FOREIGN_IDLE_S
+    return _start_time(int(pid)) != started
+
+
+def _idle_s(path: Path) -> float:
+    try:
+        return time.time() - max((each.stat().st_mtime for each in path.iterdir()), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _used(path: Path) -> int:
+    """The bytes of all results below a directory, as far as they are there while it is asked."""
+    total = 0
+    for directory in _directories(path):
+        try:
+            with os.scandir(directory) as entries:
+                total += sum(each.stat().st_size for each in entries)
+        except OSError:
+            continue
+    return total
+
+
+def _directories(path: Path) -> Sequence[str]:
+    with os.scandir(path) as entries:
+        return [each.path for each in entries if each.is_dir(follow_symlinks=False)]
+
+
+def _reserved(path: Path, size: int) -> Path:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+    finally:
+        os.close(descriptor)
+    return path
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
