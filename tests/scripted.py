@@ -69,6 +69,9 @@ class FixedSizes:
     ) -> dict[TopicPartition, float]:
         return dict.fromkeys(ranges, 100.0)
 
+    def places(self, partition: TopicPartition) -> list[int]:
+        return []
+
     def forget(self) -> None: ...
 
 

@@ -66,6 +66,18 @@ CATALOGUE: dict[str, Condition] = {
             'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
         ),
         Condition(
+            "RANGE_FETCH_NOT_ACCEPTED",
+            Kind.INVALID,
+            False,
+            "read the topic with splitBy=partition, in a query of its own",
+        ),
+        Condition(
+            "KEY_RANGES_MISSING",
+            Kind.INVALID,
+            False,
+            "name every partition, or the whole topic, in keyRanges",
+        ),
+        Condition(
             "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
             Kind.INVALID,
             False,

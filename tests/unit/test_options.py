@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.columns import COLUMNS
+from keyrange.core.columns import COLUMNS, USUAL
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.core.positions import (
     Everywhere,
@@ -185,8 +185,10 @@ def test_columns_come_in_the_sources_order(
 
 
 def test_without_a_list_of_columns_headers_are_the_option_s_matter() -> None:
-    assert parse_options(REQUIRED).chosen_columns == COLUMNS[:-1]
-    assert parse_options(REQUIRED | {"includeHeaders": "true"}).chosen_columns == COLUMNS
+    assert parse_options(REQUIRED).chosen_columns == USUAL
+    assert parse_options(REQUIRED | {"includeHeaders": "true"}).chosen_columns == COLUMNS[:-1]
+    both = REQUIRED | {"includeHeaders": "true", "includeKeyHash": "true"}
+    assert parse_options(both).chosen_columns == COLUMNS
     both = parse_options(REQUIRED | {"includeHeaders": "true", "columns": "headers,key"})
     assert both.chosen_columns == ("key", "headers")
 

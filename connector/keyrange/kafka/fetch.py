@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -59,26 +59,54 @@ class SplitReader:
     def __init__(self, cluster: Cluster, view: ClusterView, settings: ReadSettings) -> None:
         self._cluster = cluster
         self._view = view
-        self._settings = settings
+        self.settings = settings
         self._buffer = ReceiveBuffer()
+        self._workspace = Workspace(settings.decode)
         self._deadline = self._new_deadline()
         self.bytes_received = 0
 
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """The records of the splits: each split's in offset order, small splits side by side."""
-        decode = self._settings.decode
-        workspace = Workspace(decode)
         bounds = bind_splits(self._cluster, self._view, splits)
         waiting = deque(
             Cursor(
                 bound,
                 bound.from_offset,
-                Decoder(bound.topic, bound.partition, decode, workspace),
+                self.decoder(bound),
                 from_earliest=split.from_offset == EARLIEST,
             )
             for split, bound in zip(splits, bounds, strict=True)
             if bound.from_offset < bound.until_offset
         )
+        for cursor, chunk, from_offset in self._chunks(waiting, ahead=True):
+            yield from cursor.decoder.decode(chunk, from_offset, cursor.split.until_offset)
+
+    def decoder(self, split: Split, shared: Sequence[str] = ()) -> Decoder:
+        """A decoder for a split: of what its reader reads, or of the columns that are `shared`
+        between all its readers."""
+        placement, settings = split.placement, self.settings.decode
+        if shared:
+            settings = replace(settings, columns=tuple(shared))
+        elif placement is not None:
+            placement = placement.alone()
+        return Decoder(split.topic, split.partition, settings, self._workspace, placement)
+
+    def next_chunk(self, cursor: Cursor) -> Chunk | None:
+        """One chunk from where the cursor stands, and no request for what comes behind it; None
+        where what was left of the split is lost."""
+        chunks = self._chunks(deque([cursor]), ahead=False)
+        try:
+            return next((chunk for _, chunk, _ in chunks), None)
+        finally:
+            chunks.close()
+
+    def _chunks(
+        self, waiting: deque[Cursor], ahead: bool
+    ) -> Generator[tuple[Cursor, Chunk, int], None, None]:
+        """Chunk after chunk, each with the offset that it was asked for at.
+
+        A chunk is valid until the next is taken. With `ahead` the next is asked for before.
+        """
         in_flight: deque[InFlight] = deque()
         try:
             while waiting or in_flight:
@@ -95,9 +123,9 @@ class SplitReader:
                 if not cursor.done:
                     waiting.appendleft(cursor)
                 if chunk is not None:
-                    self._ask(waiting, in_flight)
-                    until_offset = cursor.split.until_offset
-                    yield from cursor.decoder.decode(chunk, from_offset, until_offset)
+                    if ahead:
+                        self._ask(waiting, in_flight)
+                    yield cursor, chunk, from_offset
                     # The time that the rows were worked on is not the broker's.
                     self._deadline = self._new_deadline()
         finally:
@@ -106,7 +134,7 @@ class SplitReader:
                 left.connection.close()
 
     def _new_deadline(self) -> Deadline:
-        return Deadline(self._settings.poll_timeout_ms, self._cluster.settings)
+        return Deadline(self.settings.poll_timeout_ms, self._cluster.settings)
 
     def _ask(self, waiting: deque[Cursor], in_flight: deque[InFlight]) -> None:
         """Send requests for the splits that wait, in their order, while they are small together.
@@ -158,7 +186,7 @@ class SplitReader:
         cursor, split = asked.cursor, asked.cursor.split
         client = self._cluster.settings
         bytes_max = (
-            max(client.max_partition_fetch_bytes, self._settings.decode.record_batch_bytes_max)
+            max(client.max_partition_fetch_bytes, self.settings.decode.record_batch_bytes_max)
             + _ENVELOPE_BYTES
         )
         try:
@@ -177,7 +205,7 @@ class SplitReader:
         self.bytes_received += len(frame)
         if answer.throttle_time_ms > 0:
             # The broker mutes the connection for so long; asking earlier would only wait longer.
-            time.sleep(min(answer.throttle_time_ms, self._settings.poll_timeout_ms) / 1000)
+            time.sleep(min(answer.throttle_time_ms, self.settings.poll_timeout_ms) / 1000)
         fetched = next(
             (each for each in answer.partitions if each.partition == split.partition), None
         )
@@ -311,7 +339,7 @@ class SplitReader:
             f"some data may have been lost: cannot read offsets {span} of topic partition "
             f"{split.topic_partition}: {what}",
         )
-        if self._settings.fail_on_data_loss:
+        if self.settings.fail_on_data_loss:
             raise failure
         _log.warning("%s Going on with what is left.", failure)
 
@@ -321,7 +349,7 @@ class SplitReader:
         if self._deadline.passed:
             raise error(
                 "REQUEST_TIMED_OUT",
-                f"no records for {self._settings.poll_timeout_ms} ms, last: {why}",
+                f"no records for {self.settings.poll_timeout_ms} ms, last: {why}",
                 topic=cursor.split.topic,
                 partition=cursor.split.partition,
                 offset=cursor.position,

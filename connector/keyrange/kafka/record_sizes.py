@@ -16,7 +16,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
 from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
-from keyrange.wire.decode import scan_chunk
+from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
 
 _log = logging.getLogger(__name__)
 
@@ -27,16 +27,18 @@ class RecordSizes:
 
     One fetch of some 64 KiB per partition says it; with many partitions only some are sampled and
     the others are taken to be like them. A sample that fails is no failure: a batch is then planned
-    by an assumed size.
+    by an assumed size. `with_keys` notes too where the keys of the sample lie in the hash space.
     """
 
     _SAMPLE_BYTES: Final = 64 * 1024
     _SAMPLES_MAX: Final = 32
     _ASSUMED: Final = 256.0
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, with_keys: bool = False) -> None:
         self._cluster = cluster
         self._known: dict[TopicPartition, float] = {}
+        self._with_keys = with_keys
+        self._places: dict[TopicPartition, list[int]] = {}
 
     def of(
         self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
@@ -49,9 +51,14 @@ class RecordSizes:
         usual = float(np.mean(list(self._known.values()))) if self._known else self._ASSUMED
         return {partition: self._known.get(partition, usual) for partition in ranges}
 
+    def places(self, partition: TopicPartition) -> list[int]:
+        """The places of the keys in a partition's sample, a place per record."""
+        return self._places.get(partition, [])
+
     def forget(self) -> None:
         """Sample anew at the next call: records may have changed."""
         self._known.clear()
+        self._places.clear()
 
     def _sample(self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         by_leader: dict[Broker, list[TopicPartition]] = {}
@@ -109,3 +116,11 @@ class RecordSizes:
             self._known[partition] = max(
                 bytes_seen / max(chunk.next_offset - int(chunk.batches[0]["base_offset"]), 1), 1e-3
             )
+            if self._with_keys:
+                self._places[partition] = _key_places(partition, chunk)
+
+
+def _key_places(partition: TopicPartition, chunk: Chunk) -> list[int]:
+    decoder = Decoder(*partition, DecodeSettings(columns=("keyHash",)))
+    batches = decoder.decode(chunk, 0, chunk.next_offset)
+    return [place for batch in batches for place in batch.column(0).to_pylist()]

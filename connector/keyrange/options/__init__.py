@@ -24,10 +24,12 @@ from keyrange.core.positions import (
 )
 from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.errors import invalid_options
-from keyrange.options.table import OPTIONS, Mode, Option
+from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
+from keyrange.options.option import Mode, Option
+from keyrange.options.table import OPTIONS
 from keyrange.parsing import Violations
 
-__all__ = ["OPTIONS", "Mode", "Option", "SourceOptions", "parse_options"]
+__all__ = ["OPTIONS", "KeyRangeOptions", "Mode", "Option", "SourceOptions", "parse_options"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class SourceOptions:
     bytes_per_task: int
     min_tasks: int
     include_headers: bool
+    include_key_hash: bool
+    key_ranges: KeyRangeOptions
     columns: tuple[str, ...] | None
     filter_pushdown: bool
     fail_on_data_loss: bool
@@ -69,7 +73,7 @@ class SourceOptions:
     @property
     def chosen_columns(self) -> tuple[str, ...]:
         """The columns of the DataFrame, in the source's order."""
-        return chosen_columns(self.columns, self.include_headers)
+        return chosen_columns(self.columns, self.include_headers, self.include_key_hash)
 
 
 _BY_NAME: Final = {row.name.lower(): row for row in OPTIONS}
@@ -102,6 +106,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     _choose_subscription(values, given, violations)
     _choose_positions(values, mode, violations)
     _choose_mirror(values, violations)
+    choose_key_ranges(values, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
     if violations.messages:
@@ -139,12 +144,15 @@ def _check_together(values: Mapping[str, Any], violations: Violations) -> None:
             "minOffsetsPerTrigger",
             f"must not be higher than maxOffsetsPerTrigger: {least} and {most}",
         )
-    if values["include_headers"] and values["columns"] and "headers" not in values["columns"]:
-        violations.add(
-            "includeHeaders", "must not be true where option 'columns' leaves headers out"
-        )
+    for field, option, column in _INCLUDED:
+        if values[field] and values["columns"] and column not in values["columns"]:
+            violations.add(option, f"must not be true where option 'columns' leaves {column} out")
 
 
+_INCLUDED: Final = (
+    ("include_headers", "includeHeaders", "headers"),
+    ("include_key_hash", "includeKeyHash", "keyHash"),
+)
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
 

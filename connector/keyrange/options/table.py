@@ -6,48 +6,20 @@ Names are the JVM connector's where it has the option. Validation, `conf/keyrang
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final
 
 from keyrange.core.columns import parse_columns
 from keyrange.options import values
+from keyrange.options.key_ranges import KEY_RANGE_ROWS
+from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
 from keyrange.parsing import boolean, duration_ms, int_between, one_of, size_between, text
-
-Mode = Literal["batch", "stream"]
-
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One row. `default` is the text that stands for "not given"; None means that there is none.
-
-    `modes` are the reads that it acts on; given to another it is refused, or, with `ignored`, there
-    is a warning, where the JVM connector has one too.
-    """
-
-    name: str
-    field: str
-    default: str | None
-    modes: tuple[Mode, ...]
-    parse: Callable[[str], Any]
-    values: str
-    doc: str
-    ignored: bool = False
-
-
-_BOTH: Final[tuple[Mode, ...]] = ("batch", "stream")
-_BATCH: Final[tuple[Mode, ...]] = ("batch",)
-_STREAM: Final[tuple[Mode, ...]] = ("stream",)
 
 _WHAT = (
     Option(
         "subscribe",
         "subscribe",
         None,
-        _BOTH,
+        BOTH,
         values.topics,
         "topic,topic,...",
         "The topics to read. One of subscribe, subscribePattern and assign is required.",
@@ -56,7 +28,7 @@ _WHAT = (
         "subscribePattern",
         "subscribe_pattern",
         None,
-        _BOTH,
+        BOTH,
         values.pattern,
         "a regular expression",
         "Reads every topic whose name matches, also those that are created later. Internal topics "
@@ -66,7 +38,7 @@ _WHAT = (
         "subscribePatternMatch",
         "subscribe_pattern_match",
         "full",
-        _BOTH,
+        BOTH,
         one_of("full", "search"),
         "full, search",
         "full: the pattern describes the whole name, as in Kafka's consumer. search: it is found "
@@ -76,7 +48,7 @@ _WHAT = (
         "assign",
         "assign",
         None,
-        _BOTH,
+        BOTH,
         values.partitions,
         'JSON {"topic": [0, 1]}',
         "The partitions to read; all of them have to exist.",
@@ -88,7 +60,7 @@ _WHERE = (
         "startingOffsets",
         "starting_offsets",
         None,
-        _BOTH,
+        BOTH,
         values.starting_positions,
         values.OFFSETS_TEXT + "; group, or group:NAME",
         "Where a new query starts; a query that resumes starts where its checkpoint says. Default: "
@@ -101,7 +73,7 @@ _WHERE = (
         "startingOffsetsByTimestamp",
         "starting_timestamps",
         None,
-        _BOTH,
+        BOTH,
         values.timestamps,
         values.TIMESTAMPS_TEXT,
         "Starts each partition at its first record at or after a time. Goes before "
@@ -111,7 +83,7 @@ _WHERE = (
         "startingTimestamp",
         "starting_timestamp_ms",
         None,
-        _BOTH,
+        BOTH,
         int_between(0, INT64_MAX),
         "ms since 1970",
         "As startingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
@@ -120,7 +92,7 @@ _WHERE = (
         "startingOffsetsByTimestampStrategy",
         "starting_unmatched",
         "error",
-        _BOTH,
+        BOTH,
         values.unmatched,
         "error, latest",
         "What becomes of a partition without a record at or after the starting time.",
@@ -129,7 +101,7 @@ _WHERE = (
         "startingOffsetsDefault",
         "starting_rest",
         None,
-        _BOTH,
+        BOTH,
         values.default_position("earliest", "latest"),
         "earliest, latest",
         "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
@@ -139,7 +111,7 @@ _WHERE = (
         "endingOffsets",
         "ending_offsets",
         "latest",
-        _BATCH,
+        BATCH,
         values.positions,
         values.ENDS_TEXT,
         "Where a batch read ends, exclusive.",
@@ -148,7 +120,7 @@ _WHERE = (
         "endingOffsetsByTimestamp",
         "ending_timestamps",
         None,
-        _BATCH,
+        BATCH,
         values.timestamps,
         values.TIMESTAMPS_TEXT,
         "Ends each partition before its first record at or after a time, or at its end where there "
@@ -158,7 +130,7 @@ _WHERE = (
         "endingTimestamp",
         "ending_timestamp_ms",
         None,
-        _BATCH,
+        BATCH,
         int_between(0, INT64_MAX),
         "ms since 1970",
         "As endingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
@@ -167,7 +139,7 @@ _WHERE = (
         "endingOffsetsDefault",
         "ending_rest",
         None,
-        _BATCH,
+        BATCH,
         values.default_position("latest"),
         "latest",
         "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
@@ -180,7 +152,7 @@ _HOW_MUCH = (
         "maxOffsetsPerTrigger",
         "max_offsets_per_trigger",
         None,
-        _STREAM,
+        STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "About how many offsets a micro-batch takes, shared by what is pending per partition.",
@@ -190,7 +162,7 @@ _HOW_MUCH = (
         "minOffsetsPerTrigger",
         "min_offsets_per_trigger",
         None,
-        _STREAM,
+        STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
@@ -201,7 +173,7 @@ _HOW_MUCH = (
         "maxTriggerDelay",
         "max_trigger_delay_ms",
         "15m",
-        _STREAM,
+        STREAM,
         duration_ms,
         "a time, such as 15m; a bare number is ms",
         "How long minOffsetsPerTrigger may hold a micro-batch back.",
@@ -211,7 +183,7 @@ _HOW_MUCH = (
         "maxBytesPerTrigger",
         "max_bytes_per_trigger",
         None,
-        _STREAM,
+        STREAM,
         size_between(1, INT64_MAX),
         "bytes, such as 64m",
         "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
@@ -223,7 +195,7 @@ _HOW_MUCH = (
         "minPartitions",
         "min_partitions",
         None,
-        _BOTH,
+        BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "At least about this many tasks: large partitions are cut into ranges of offsets.",
@@ -232,7 +204,7 @@ _HOW_MUCH = (
         "maxRecordsPerPartition",
         "max_records_per_partition",
         None,
-        _BOTH,
+        BOTH,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
@@ -242,17 +214,17 @@ _HOW_MUCH = (
         "bytesPerTask",
         "bytes_per_task",
         "8m",
-        _BOTH,
+        BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 8m",
         "Partitions with less pending than this share a task, because a task costs more than "
-        "reading a little. 0: every partition has its own task.",
+        "reading a little. 0: every partition, or every key range of it, has its own task.",
     ),
     Option(
         "minTasks",
         "min_tasks",
         "1",
-        _BOTH,
+        BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "The least tasks to use while there are that many partitions with new data, for jobs "
@@ -265,26 +237,36 @@ _ROWS_OUT = (
         "includeHeaders",
         "include_headers",
         "false",
-        _BOTH,
+        BOTH,
         boolean,
         "true, false",
         "Adds the column headers.",
     ),
     Option(
+        "includeKeyHash",
+        "include_key_hash",
+        "false",
+        BOTH,
+        boolean,
+        "true, false",
+        "Adds the column keyHash: the key's place in the hash space that key ranges cut.",
+    ),
+    Option(
         "columns",
         "columns",
         None,
-        _BOTH,
+        BOTH,
         parse_columns,
-        "key,value,topic,partition,offset,timestamp,timestampType,headers",
+        "key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
         "The columns to have, without the others: what is left out is not copied either. Spark "
-        "does not tell a Python source which columns a query uses. Default: all but headers.",
+        "does not tell a Python source which columns a query uses. Default: all but headers "
+        "and keyHash.",
     ),
     Option(
         "filterPushdown",
         "filter_pushdown",
         "false",
-        _BATCH,
+        BATCH,
         boolean,
         "true, false",
         "Filters on topic, partition, offset and timestamp say what is read, where "
@@ -295,7 +277,7 @@ _ROWS_OUT = (
         "failOnDataLoss",
         "fail_on_data_loss",
         "true",
-        _BOTH,
+        BOTH,
         boolean,
         "true, false",
         "Whether the query fails where records it should read are gone (retention, a deleted or "
@@ -306,7 +288,7 @@ _ROWS_OUT = (
         "maxBatchRows",
         "max_batch_rows",
         "32768",
-        _BOTH,
+        BOTH,
         int_between(1, 1_000_000),
         "a number of rows",
         "Rows of one Arrow batch that is handed to Spark, at the most.",
@@ -315,7 +297,7 @@ _ROWS_OUT = (
         "maxBatchBytes",
         "max_batch_bytes",
         "4m",
-        _BOTH,
+        BOTH,
         size_between(1024, 2**30),
         "bytes, such as 4m",
         "Keys and values of one Arrow batch; one record more than this is still one batch. What "
@@ -325,7 +307,7 @@ _ROWS_OUT = (
         "maxRecordBatchBytes",
         "max_record_batch_bytes",
         "128m",
-        _BOTH,
+        BOTH,
         size_between(1024 * 1024, 2**31 - 2**20),
         "bytes, such as 128m",
         "The largest record batch that is read, compressed or decompressed; a larger one is "
@@ -338,7 +320,7 @@ _CLUSTER = (
         "groupIdPrefix",
         "group_id_prefix",
         None,
-        _BOTH,
+        BOTH,
         text,
         "the beginning of a group's name",
         "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
@@ -349,7 +331,7 @@ _CLUSTER = (
         "mirrorOffsets",
         "mirror_offsets",
         None,
-        _STREAM,
+        STREAM,
         boolean,
         "true, false",
         "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
@@ -360,7 +342,7 @@ _CLUSTER = (
         "fetchOffset.numRetries",
         "fetch_offset_tries",
         None,
-        _BOTH,
+        BOTH,
         int_between(1, INT32_MAX),
         "a number of tries",
         "How often the driver asks for metadata and offsets before a batch fails, with new "
@@ -371,7 +353,7 @@ _CLUSTER = (
         "fetchOffset.retryIntervalMs",
         "fetch_offset_pause_ms",
         "1000",
-        _BOTH,
+        BOTH,
         int_between(0, INT32_MAX),
         "milliseconds",
         "The pause between two such tries.",
@@ -380,11 +362,11 @@ _CLUSTER = (
         "kafkaConsumer.pollTimeoutMs",
         "poll_timeout_ms",
         "120000",
-        _BOTH,
+        BOTH,
         int_between(1, INT32_MAX),
         "milliseconds",
         "How long a task waits for the next records of its range, broker restarts included.",
     ),
 )
 
-OPTIONS: Final = (*_WHAT, *_WHERE, *_HOW_MUCH, *_ROWS_OUT, *_CLUSTER)
+OPTIONS: Final = (*_WHAT, *_WHERE, *_HOW_MUCH, *KEY_RANGE_ROWS, *_ROWS_OUT, *_CLUSTER)

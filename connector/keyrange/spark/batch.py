@@ -19,7 +19,7 @@ from keyrange.core.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.core.splits import Split, plan_splits
 from keyrange.errors import error
 from keyrange.options import SourceOptions
-from keyrange.spark.read import ReadTask, make_tasks, read_task
+from keyrange.spark.read import ReadTask, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +68,7 @@ class KeyRangeBatchReader(DataSourceReader):
         from keyrange.kafka.positions import bind, place
         from keyrange.kafka.record_sizes import RecordSizes
         from keyrange.kafka.subscribed import describe
+        from keyrange.spark.tasks import make_tasks, plan_read
 
         options = self._options
         view = describe(cluster, options.subscription)
@@ -77,7 +78,12 @@ class KeyRangeBatchReader(DataSourceReader):
         all_ranges = {p: OffsetRange(first[p], last[p]) for p in first}
         ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}
-        sizes = dict.fromkeys(ranges, 0.0) | RecordSizes(cluster).of(view, pending)
+        split_by = options.key_ranges.split_by
+        sampled = RecordSizes(cluster, with_keys=split_by == "keyRange")
+        sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
+        if split_by != "partition":
+            # Tasks that share a partition have to mean the same offsets: these stay as planned.
+            return plan_read(pending, sizes, sampled.places, view, view.topic_ids(), options)
         splits = plan_splits(
             pending, sizes, options.min_partitions, options.max_records_per_partition
         )

@@ -7,22 +7,26 @@ task in the worker process, which Spark reuses.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.splits import Split, deal
-from keyrange.options import SourceOptions
+from keyrange.core.splits import Split
+from keyrange.options import KeyRangeOptions, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.client_options import ClientSettings
+    from keyrange.host.directory import ExecutorDirectory
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.fetch import SplitReader
     from keyrange.kafka.view import ClusterView
+
+_log = logging.getLogger(__name__)
 
 
 class ReadTask(InputPartition):
@@ -54,7 +58,9 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
         return
     # Imported here so that planning a query does not load them.
     from keyrange.kafka.fetch import ReadSettings, SplitReader
+    from keyrange.wire.columns import joined
     from keyrange.wire.decode import DecodeSettings
+    from keyrange.wire.select import Selection
 
     settings = ReadSettings(
         decode=DecodeSettings(
@@ -62,12 +68,47 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
             batch_rows=options.max_batch_rows,
             batch_bytes=options.max_batch_bytes,
             record_batch_bytes_max=options.max_record_batch_bytes,
+            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
         ),
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout_ms=options.poll_timeout_ms,
     )
-    cluster = _kept_cluster(options.client)
-    yield from SplitReader(cluster, _view(task), settings).read(task.splits)
+    reader = SplitReader(_kept_cluster(options.client), _view(task), settings)
+    keys = options.key_ranges
+    if keys.split_by != "keyRange" and keys.keys is None:
+        yield from reader.read(task.splits)
+    else:
+        # Of a chunk that others read too a few rows may be left.
+        yield from joined(_read_ranges(reader, task.splits, keys), options.max_batch_rows // 4)
+
+
+def _read_ranges(
+    reader: SplitReader, splits: Sequence[Split], keys: KeyRangeOptions
+) -> Iterator[pa.RecordBatch]:
+    """Splits that are shared on this host one by one, as they come first; then all others."""
+    alone = [split for split in splits if not split.shared]
+    shared = [split for split in splits if split.shared]
+    if shared:
+        directory = _executor_directory(keys)
+        if directory is None:
+            alone = list(splits)
+        else:
+            from keyrange.kafka.ranges import RangeReader
+
+            for split in shared:
+                yield from RangeReader(reader, directory, split).read()
+    if alone:
+        yield from reader.read(alone)
+
+
+def _executor_directory(keys: KeyRangeOptions) -> ExecutorDirectory | None:
+    from keyrange.host.directory import ExecutorDirectory, usual_settings
+
+    try:
+        return ExecutorDirectory(usual_settings(keys.memory_bytes, keys.spill_bytes))
+    except OSError as failure:
+        _log.warning("tasks on this host share nothing, each reads for itself: %s", failure)
+        return None
 
 
 _clusters: dict[tuple[int, ClientSettings], Cluster] = {}
@@ -96,35 +137,4 @@ def _view(task: ReadTask) -> ClusterView:
             topic: Topic(task.topic_ids.get(topic, ""), numbers)
             for topic, numbers in leaders.items()
         },
-    )
-
-
-def make_tasks(
-    splits: Sequence[Split],
-    view: ClusterView,
-    topic_ids: Mapping[str, str],
-    options: SourceOptions,
-) -> list[ReadTask]:
-    """Deal the splits of a batch out to tasks, as the options say."""
-    tasks_min = max(options.min_tasks, options.min_partitions or 1)
-    # A bound on the records of a task is none if splits share one.
-    bytes_per_task = options.bytes_per_task if options.max_records_per_partition is None else 0
-    return [_make_task(task, view, topic_ids) for task in deal(splits, bytes_per_task, tasks_min)]
-
-
-def _make_task(
-    splits: Sequence[Split], view: ClusterView, topic_ids: Mapping[str, str]
-) -> ReadTask:
-    """A task for `splits`, with their leaders, and all brokers: a replica may be read instead."""
-    leaders: dict[TopicPartition, int] = {}
-    for split in splits:
-        leader = view.leader(split.topic_partition)
-        if leader is not None:
-            leaders[split.topic_partition] = leader.node_id
-    topics = {split.topic for split in splits}
-    return ReadTask(
-        splits,
-        [(broker.node_id, broker.host, broker.port) for broker in view.brokers.values()],
-        [(*partition, node_id) for partition, node_id in leaders.items()],
-        {topic: topic_ids[topic] for topic in topics if topic in topic_ids},
     )

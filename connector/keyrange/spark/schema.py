@@ -1,4 +1,5 @@
-"""The Spark schema of the source: the JVM connector's, column for column, all nullable."""
+"""The Spark schema of the source: the JVM connector's, column for column, all nullable; and the
+place of the key in the hash space, where asked for."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ _TYPES: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
+    "keyHash": LongType(),
 }
 
 

@@ -16,7 +16,6 @@ from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.offsets import LATEST, OffsetRange, Positions, TopicPartition, pending
 from keyrange.core.positions import Offsets
-from keyrange.core.splits import plan_splits
 from keyrange.core.topology import Findings, compare
 from keyrange.errors import InvalidError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -27,7 +26,8 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
-from keyrange.spark.read import ReadTask, make_tasks
+from keyrange.spark.read import ReadTask
+from keyrange.spark.tasks import plan_read
 
 _log = logging.getLogger(__name__)
 
@@ -206,13 +206,9 @@ class PlanningSession:
         }
         options = self._options
         ranges = self._still_there(pending(begins, end.positions), end, view)
-        splits = plan_splits(
-            ranges,
-            self._record_sizes(view, ranges),
-            options.min_partitions,
-            options.max_records_per_partition,
-        )
-        return make_tasks(splits, view, {**view.topic_ids(), **end.topic_ids}, options)
+        topic_ids = {**view.topic_ids(), **end.topic_ids}
+        sizes = self._record_sizes(view, ranges)
+        return plan_read(ranges, sizes, self._sizes.places, view, topic_ids, options)
 
     def _check_foreign(self, end: Checkpoint) -> None:
         """The start of the JVM connector's first batch is in a file that Spark does not show to

@@ -94,5 +94,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.spark.session import PlanningSession
 
             cluster = Cluster(self._options.client)
-            self._session = PlanningSession(self._options, cluster, RecordSizes(cluster))
+            with_keys = self._options.key_ranges.split_by == "keyRange"
+            sizes = RecordSizes(cluster, with_keys)
+            self._session = PlanningSession(self._options, cluster, sizes)
         return self._session

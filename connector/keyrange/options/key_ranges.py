@@ -1,0 +1,293 @@
+"""The options about key ranges: rows of the table, their parsers, and what they come to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from keyrange.core.checkpoint import is_topic_name
+from keyrange.core.key_ranges import (
+    HASH_MAX,
+    SPACE,
+    KeyRange,
+    complement,
+    read_ranges,
+)
+from keyrange.core.offsets import TopicPartition
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, Option
+from keyrange.parsing import Violations, boolean, int_between, one_of, size_between
+
+_RANGES_MAX: Final = 65_536
+# Stands for all partitions of a topic.
+_EVERY: Final = -1
+
+Ranges = Mapping[TopicPartition, tuple[KeyRange, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRangeOptions:
+    """How partitions are split, and which keys are read.
+
+    `ranges_per_partition` None stands for auto. `ranges` are those that were given, `partial` says
+    that others read the rest. `accepting` says of topics whether they may be split, `accepts` of
+    the others. `cores` None stands for those of this host.
+    """
+
+    split_by: str = "partition"
+    ranges_per_partition: int | None = None
+    ranges: Ranges = field(default_factory=dict)
+    partial: bool = False
+    accepts: bool = True
+    accepting: Mapping[str, bool] = field(default_factory=dict)
+    nulls_first: bool = False
+    keys: tuple[bytes | None, ...] | None = None
+    memory_bytes: int = 0
+    spill_bytes: int = 0
+    keep_values: bool = True
+    cores: int | None = None
+
+    def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:
+        """The ranges that were given for a partition, or for its topic."""
+        every = TopicPartition(partition.topic, _EVERY)
+        return self.ranges.get(partition, self.ranges.get(every))
+
+    def accepts_splits(self, topic: str) -> bool:
+        return self.accepting.get(topic, self.accepts)
+
+
+def choose_key_ranges(values: dict[str, Any], violations: Violations) -> None:
+    """Check what was parsed against one another, and put it together as `key_ranges`."""
+    split_by, ranges = values["split_by"], values["ranges"]
+    if ranges and split_by != "keyRange":
+        violations.add("keyRanges", "needs splitBy=keyRange")
+    partial = values["coverage"] == "partial"
+    if partial and not ranges:
+        violations.add("keyRangesCoverage", "partial needs keyRanges")
+    if not partial:
+        for partition, spans in sorted((ranges or {}).items()):
+            holes = complement(spans)
+            if holes:
+                violations.add(
+                    "keyRanges",
+                    f"leaves {holes[0]} of {_named(partition)} out; say keyRangesCoverage=partial "
+                    "where others read the rest",
+                )
+    if split_by != "partition" and values["max_records_per_partition"] is not None:
+        violations.add("maxRecordsPerPartition", f"is not valid with splitBy={split_by}")
+    default, topics = values["accept"]
+    values["key_ranges"] = KeyRangeOptions(
+        split_by=split_by,
+        ranges_per_partition=values["ranges_per_partition"],
+        ranges=ranges or {},
+        partial=partial,
+        accepts=default,
+        accepting=topics,
+        nulls_first=values["null_keys"] == "first",
+        keys=values["keys"],
+        memory_bytes=values["results_memory_bytes"],
+        spill_bytes=values["results_spill_bytes"],
+        keep_values=values["keep_values"],
+        cores=values["cores"],
+    )
+
+
+def _named(partition: TopicPartition) -> str:
+    every = partition.partition == _EVERY
+    return f"topic {partition.topic}" if every else f"partition {partition}"
+
+
+def _count(value: str) -> int | None:
+    if value.strip().lower() == "auto":
+        return None
+    return int_between(1, _RANGES_MAX)(value)
+
+
+def _ranges(value: str) -> Ranges:
+    """`{"topic": {"0": [[lo, hi], ...], "1": []}}` or `{"topic": [[lo, hi], ...]}`; an empty list
+    is the whole partition."""
+    found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
+    for topic, each in _object(value, _RANGES_TEXT).items():
+        if not is_topic_name(topic):
+            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
+        parts = {str(_EVERY): each} if isinstance(each, list) else each
+        if not isinstance(parts, dict):
+            raise ValueError(f"must be JSON, {_RANGES_TEXT}")
+        for number, ranges in parts.items():
+            plain = number.isascii() and number.isdigit() and len(number) < 11
+            if not plain and parts is each:
+                raise ValueError(f"must name partitions, and '{number[:40]}' is none")
+            try:
+                spans = tuple(read_ranges(ranges))
+            except ValueError as failure:
+                raise ValueError(f"must be JSON, {_RANGES_TEXT}; {topic}: {failure}") from None
+            found[TopicPartition(topic, int(number))] = spans or (SPACE,)
+    if not found:
+        raise ValueError(f"must name at least one topic: {_RANGES_TEXT}")
+    return found
+
+
+def _accept(value: str) -> tuple[bool, Mapping[str, bool]]:
+    if value.strip().lower() in ("true", "false"):
+        return boolean(value), {}
+    topics = _object(value, 'such as {"orders": false}, or true or false')
+    if not all(isinstance(each, bool) for each in topics.values()):
+        raise ValueError('must be true, false or JSON such as {"orders": false}')
+    return True, topics
+
+
+def _keys(value: str) -> tuple[bytes | None, ...]:
+    try:
+        document = json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        document = None
+    if not isinstance(document, list) or not document:
+        raise ValueError(f"must be {_KEYS_TEXT}")
+    return tuple(_key(each) for each in document)
+
+
+def _key(document: Any) -> bytes | None:
+    if document is None:
+        return None
+    if isinstance(document, str):
+        return document.encode("utf-8", "surrogatepass")
+    if isinstance(document, dict) and list(document) == ["base64"]:
+        try:
+            return base64.b64decode(document["base64"], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            pass
+    # A key may be a secret of the user's users: it is not shown.
+    raise ValueError(f"must be {_KEYS_TEXT}")
+
+
+def _object(value: str, form: str) -> dict[str, Any]:
+    try:
+        document = json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(f"must be JSON, {form}")
+    return document
+
+
+_RANGES_TEXT: Final = (
+    '{"topic": {"0": [[lo, hi], ...], "1": []}}, or for all its partitions {"topic": [[lo, hi]]}; '
+    f"both ends included, within [0, {HASH_MAX}]; [] is the whole partition"
+)
+_KEYS_TEXT: Final = 'JSON, a list of texts, null or {"base64": "..."}'
+
+KEY_RANGE_ROWS: Final = (
+    Option(
+        "splitBy",
+        "split_by",
+        "partition",
+        BOTH,
+        one_of("partition", "keyRange", "offset"),
+        "partition, keyRange, offset",
+        "What tasks share. partition: a task reads whole partitions. keyRange: several tasks read "
+        "one partition, each its own keys, and every key's records stay in order. offset: even "
+        "pieces by bytes, in no order, for work that needs none.",
+    ),
+    Option(
+        "keyRangesPerPartition",
+        "ranges_per_partition",
+        "auto",
+        BOTH,
+        _count,
+        "a number, or auto",
+        "Into how many ranges of equal size the hash space of a partition is cut. auto: by the "
+        "cores and by the partition's share of what is pending.",
+    ),
+    Option(
+        "keyRanges",
+        "ranges",
+        None,
+        BOTH,
+        _ranges,
+        f"JSON {_RANGES_TEXT}",
+        "The key ranges to read, in place of keyRangesPerPartition.",
+    ),
+    Option(
+        "keyRangesCoverage",
+        "coverage",
+        "full",
+        BOTH,
+        one_of("full", "partial"),
+        "full, partial",
+        "full: keyRanges has to cover the space of each partition that it names. partial: other "
+        "queries read the rest; all partitions have to be named then, and a query keeps its ranges "
+        "for as long as it has its checkpoint.",
+    ),
+    Option(
+        "accept.range.fetch",
+        "accept",
+        "true",
+        BOTH,
+        _accept,
+        'true, false, or JSON {"topic": false}',
+        "Whether topics may be split by key range or offset: false for those whose records need "
+        "the order of their partition. A query that would split them is refused.",
+    ),
+    Option(
+        "nullKeys",
+        "null_keys",
+        "spread",
+        BOTH,
+        one_of("spread", "first"),
+        "spread, first",
+        "Where records without a key belong. spread: to the hash of their offset, they have no "
+        "order to keep. first: all to the first key range, in order.",
+    ),
+    Option(
+        "keys",
+        "keys",
+        None,
+        BOTH,
+        _keys,
+        _KEYS_TEXT,
+        "Reads only records with these keys. All others are left out while they are decoded.",
+    ),
+    Option(
+        "parallelism",
+        "cores",
+        None,
+        BOTH,
+        int_between(1, INT32_MAX),
+        "a number of tasks",
+        "How many tasks can run at once, for splitBy=keyRange and offset: the cores of all "
+        "executors. A Python source cannot ask Spark. Default: the cores of the driver's host.",
+    ),
+    Option(
+        "max.bytes.key.range.results",
+        "results_memory_bytes",
+        "209715200",
+        BOTH,
+        size_between(0, INT64_MAX),
+        "bytes, such as 200m",
+        "How much of what a task has decoded for others an executor keeps in shared memory. It "
+        "counts against a pod's memory.",
+    ),
+    Option(
+        "max.bytes.key.range.spill",
+        "results_spill_bytes",
+        "20g",
+        BOTH,
+        size_between(0, INT64_MAX),
+        "bytes, such as 20g",
+        "How much more an executor keeps in its local directories. Without room in either, each "
+        "task fetches for itself.",
+    ),
+    Option(
+        "reserve.message.value.range.fetch",
+        "keep_values",
+        "true",
+        BOTH,
+        boolean,
+        "true, false",
+        "Whether values are kept for other tasks too. false: only where their records are, and "
+        "they are fetched again: for huge values.",
+    ),
+)
