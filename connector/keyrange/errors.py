@@ -78,6 +78,20 @@ CATALOGUE: dict[str, Condition] = {
             "name every partition, or the whole topic, in keyRanges",
         ),
         Condition(
+            "PARTIAL_KEY_RANGES",
+            Kind.INVALID,
+            False,
+            "stop the queries of all ranges at the same offsets, and start anew from there with "
+            "startingOffsets",
+        ),
+        Condition(
+            "KEY_RANGES_CHANGED",
+            Kind.INVALID,
+            False,
+            "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
+            "checkpoint of its own read the other ranges",
+        ),
+        Condition(
             "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
             Kind.INVALID,
             False,

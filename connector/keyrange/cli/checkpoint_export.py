@@ -44,6 +44,7 @@ def choose_source(progress: Progress, named: int | None) -> int:
 
 def starting_offsets(progress: Progress, source: int) -> dict[TopicPartition, int]:
     """Where a new query has to start. Raises POSITION_NOT_ON_FILE, naming the partitions."""
+    _check_whole([kafka_sources(progress)[source]])
     found = next_positions(progress, source)
     missing = [str(partition) for partition, at in found.items() if at is None]
     if missing or not found:
@@ -63,6 +64,7 @@ def copy_checkpoint(origin: Directory, progress: Progress, target: Directory) ->
     keyrange's part of the offset, and a replay without that would read something else.
     """
     moved = [number for number, end in kafka_sources(progress).items() if not end.foreign]
+    _check_whole(kafka_sources(progress)[number] for number in moved)
     try:
         _check(origin, progress, target, moved)
         for path, chunks in _contents(origin, progress, moved):
@@ -75,6 +77,15 @@ def copy_checkpoint(origin: Directory, progress: Progress, target: Directory) ->
             "CHECKPOINT_NOT_WRITTEN", f"the copy is not complete: {failure}", path=target.location
         ) from None
     return moved
+
+
+def _check_whole(ends: Iterable[Checkpoint]) -> None:
+    if any(end.ownership for end in ends):
+        raise error(
+            "PARTIAL_KEY_RANGES",
+            "the query reads only some key ranges of its partitions, and Spark's own Kafka source "
+            "would read all records behind its positions",
+        )
 
 
 def _check(origin: Directory, progress: Progress, target: Directory, moved: list[int]) -> None:

@@ -3,7 +3,7 @@
 The JSON is the JVM connector's, `{"topic": {"0": 23}}` with the next offset to read, plus one key
 that no topic can have. Under `@keyrange` stand the version of this format, the topics' ids (a
 recreated topic has another), the leader epochs, the name of the mirrored group where it was made
-up, and the initial positions: Spark does not store
+up, the key ranges where the query reads only some, and the initial positions: Spark does not store
 what `initialOffset` answered, so the first end that follows carries the start of every partition
 that began in it, and a replay of that batch reads the same range.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from keyrange.core.offsets import EARLIEST, OFFSET_MAX, TopicPartition
+from keyrange.core.ownership import Ownership, read_ownership, write_ownership
 from keyrange.errors import KeyrangeError, error
 
 RESERVED: Final = "@keyrange"
@@ -35,6 +36,7 @@ class Checkpoint:
     `initial` holds the start of the partitions that no earlier offset has a position for.
     `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet. `group_id`
     is the group that positions are mirrored to, where its name was made up for this query.
+    `ownership` is empty where whole partitions are read.
     `foreign`: read from an offset without keyrange's key, which the JVM connector wrote.
     """
 
@@ -44,6 +46,7 @@ class Checkpoint:
     initial: Mapping[TopicPartition, int] = field(default_factory=dict)
     fresh: bool = False
     group_id: str = ""
+    ownership: Ownership = field(default_factory=dict)
     foreign: bool = False
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
@@ -61,6 +64,8 @@ class Checkpoint:
             extra["groupId"] = self.group_id
         if self.initial:
             extra["initial"] = _nest(self.initial)
+        if self.ownership:
+            extra["keyRanges"] = write_ownership(self.ownership)
         if self.leader_epochs:
             extra["leaderEpochs"] = _nest(self.leader_epochs)
         if self.topic_ids:
@@ -91,6 +96,10 @@ def read_checkpoint(document: Any) -> Checkpoint:
     group_id = extra.get("groupId", "")
     if not isinstance(group_id, str):
         raise _invalid("'groupId' is not a string")
+    try:
+        ownership = read_ownership(extra.get("keyRanges", {}))
+    except ValueError as failure:
+        raise _invalid(f"'keyRanges': {failure}") from None
     return Checkpoint(
         positions=read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0),
         topic_ids=topic_ids,
@@ -98,6 +107,7 @@ def read_checkpoint(document: Any) -> Checkpoint:
         initial=read_positions(extra.get("initial", {}), least=0),
         fresh=extra.get("fresh") is True,
         group_id=group_id,
+        ownership=ownership,
         foreign=RESERVED not in document,
     )
 

@@ -10,22 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from keyrange.core.checkpoint import is_topic_name
-from keyrange.core.key_ranges import (
-    HASH_MAX,
-    SPACE,
-    KeyRange,
-    complement,
-    read_ranges,
-)
+from keyrange.core.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.core.offsets import TopicPartition
+from keyrange.core.ownership import EVERY, Ownership, owned, read_ownership
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, Option
 from keyrange.parsing import Violations, boolean, int_between, one_of, size_between
 
 _RANGES_MAX: Final = 65_536
-# Stands for all partitions of a topic.
-_EVERY: Final = -1
-
-Ranges = Mapping[TopicPartition, tuple[KeyRange, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +30,7 @@ class KeyRangeOptions:
 
     split_by: str = "partition"
     ranges_per_partition: int | None = None
-    ranges: Ranges = field(default_factory=dict)
+    ranges: Ownership = field(default_factory=dict)
     partial: bool = False
     accepts: bool = True
     accepting: Mapping[str, bool] = field(default_factory=dict)
@@ -52,8 +43,12 @@ class KeyRangeOptions:
 
     def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:
         """The ranges that were given for a partition, or for its topic."""
-        every = TopicPartition(partition.topic, _EVERY)
-        return self.ranges.get(partition, self.ranges.get(every))
+        return owned(self.ranges, partition)
+
+    @property
+    def ownership(self) -> Ownership:
+        """What this query reads where others read the rest; empty where it reads everything."""
+        return self.ranges if self.partial else {}
 
     def accepts_splits(self, topic: str) -> bool:
         return self.accepting.get(topic, self.accepts)
@@ -96,7 +91,7 @@ def choose_key_ranges(values: dict[str, Any], violations: Violations) -> None:
 
 
 def _named(partition: TopicPartition) -> str:
-    every = partition.partition == _EVERY
+    every = partition.partition == EVERY
     return f"topic {partition.topic}" if every else f"partition {partition}"
 
 
@@ -106,25 +101,17 @@ def _count(value: str) -> int | None:
     return int_between(1, _RANGES_MAX)(value)
 
 
-def _ranges(value: str) -> Ranges:
-    """`{"topic": {"0": [[lo, hi], ...], "1": []}}` or `{"topic": [[lo, hi], ...]}`; an empty list
-    is the whole partition."""
-    found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
-    for topic, each in _object(value, _RANGES_TEXT).items():
-        if not is_topic_name(topic):
-            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
-        parts = {str(_EVERY): each} if isinstance(each, list) else each
-        if not isinstance(parts, dict):
-            raise ValueError(f"must be JSON, {_RANGES_TEXT}")
-        for number, ranges in parts.items():
-            plain = number.isascii() and number.isdigit() and len(number) < 11
-            if not plain and parts is each:
-                raise ValueError(f"must name partitions, and '{number[:40]}' is none")
-            try:
-                spans = tuple(read_ranges(ranges))
-            except ValueError as failure:
-                raise ValueError(f"must be JSON, {_RANGES_TEXT}; {topic}: {failure}") from None
-            found[TopicPartition(topic, int(number))] = spans or (SPACE,)
+def _ranges(value: str) -> Ownership:
+    try:
+        found = read_ownership(_object(value, _RANGES_TEXT))
+    except ValueError as failure:
+        said = str(failure)
+        raise ValueError(
+            said if said.startswith("must") else f"must be JSON, {_RANGES_TEXT}; {said}"
+        ) from None
+    unknown = next((p.topic for p in found if not is_topic_name(p.topic)), None)
+    if unknown is not None:
+        raise ValueError(f"must name topics, and '{unknown[:40]}' cannot be one")
     if not found:
         raise ValueError(f"must name at least one topic: {_RANGES_TEXT}")
     return found

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.offsets import LATEST, OffsetRange, Positions, TopicPartition, pending
-from keyrange.core.positions import Offsets
+from keyrange.core.resuming import check_foreign, check_ownership
 from keyrange.core.topology import Findings, compare
 from keyrange.errors import InvalidError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -128,6 +128,7 @@ class PlanningSession:
         start = read_checkpoint(start_json)
         if start.fresh and self._initial_failure is not None:
             raise self._initial_failure
+        check_ownership(start, self._options.key_ranges.ownership)
         self.mirror(start)
         self._pause()
         asked_at, cpu_at = time.monotonic(), time.process_time()
@@ -165,6 +166,7 @@ class PlanningSession:
                 if durable.get(p) != at or p in findings.restarted
             },
             group_id=self._made_up_group(start),
+            ownership=self._options.key_ranges.ownership,
         )
 
     def _made_up_group(self, start: Checkpoint) -> str:
@@ -189,7 +191,8 @@ class PlanningSession:
     def plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
         if start.fresh and end.foreign:
-            self._check_foreign(end)
+            check_foreign(end, self._options.start)
+        check_ownership(end, self._options.key_ranges.ownership)
         return self._asking(lambda: self._plan(start, end))
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
@@ -209,19 +212,6 @@ class PlanningSession:
         topic_ids = {**view.topic_ids(), **end.topic_ids}
         sizes = self._record_sizes(view, ranges)
         return plan_read(ranges, sizes, self._sizes.places, view, topic_ids, options)
-
-    def _check_foreign(self, end: Checkpoint) -> None:
-        """The start of the JVM connector's first batch is in a file that Spark does not show to
-        Python: only the user can say it."""
-        place = self._options.start.place
-        said = place.each if isinstance(place, Offsets) else {}
-        if any(said.get(partition, -1) < 0 for partition in end.positions):
-            raise error(
-                "UNCOMMITTED_FOREIGN_BATCH",
-                "batch 0 of this checkpoint was planned by Spark's own Kafka source and is not "
-                "committed; where it starts is kept in a file of the checkpoint, sources/0/0, that "
-                "Spark does not hand to a Python source",
-            )
 
     def _check_replay(self, end: Checkpoint, view: ClusterView) -> None:
         """A batch of an earlier run: whether its records are still those that it was planned on."""
