@@ -22,6 +22,8 @@ from keyrange.wire.kernels import BATCH
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Batches = np.ndarray[Any, Any]
 
+NO_HASHES = np.empty(0, np.int64)
+
 _TABLE_ROWS = 1024
 _ABORT = 0
 
@@ -132,7 +134,19 @@ def _marker(chunk: Bytes, batch: Any) -> int | None:
     whole = np.array([batch], BATCH)
     whole["keep"] = 1
     first, after = int(batch["base_offset"]), int(batch["last_offset"]) + 1
-    status = kernels.index_records(chunk, whole, 1, cursor, record, first, after, 1 << 62, 0)
+    status = kernels.index_records(
+        chunk,
+        whole,
+        1,
+        cursor,
+        record,
+        first,
+        after,
+        1 << 62,
+        0,
+        kernels.HASH_NOTHING,
+        NO_HASHES,
+    )
     if status != kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
         return None
     at = int(record[0]["key_at"])

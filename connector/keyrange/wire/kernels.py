@@ -105,6 +105,11 @@ COUNT_KEYS = 1
 COUNT_VALUES = 2
 COUNT_HEADERS = 4
 
+# Whether an index pass hashes keys, and where null keys belong.
+HASH_NOTHING = 0
+HASH_NULLS_SPREAD = 1
+HASH_NULLS_FIRST = 2
+
 HEADER_BYTES = 61
 # A record is at least: length, attributes, timestamp delta, offset delta, key length, value length,
 # header count, one byte each.
@@ -386,6 +391,72 @@ def _varint(source, at, end):
     return np.int64(0), np.int64(-1)
 
 
+_HASH_C1 = np.uint64(0x87C37B91114253D5)
+_HASH_C2 = np.uint64(0x4CF5AD432745937F)
+
+
+@numba.njit(inline="always")
+def _rotated(word, bits):
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@numba.njit(inline="always")
+def _mixed(word):
+    word ^= word >> np.uint64(33)
+    word *= np.uint64(0xFF51AFD7ED558CCD)
+    word ^= word >> np.uint64(33)
+    word *= np.uint64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> np.uint64(33))
+
+
+@numba.njit(inline="always")
+def _place(first, second, low, high, size):
+    """The end of the hash: the last `size % 16` bytes as two words, then the final mix."""
+    second ^= _rotated(high * _HASH_C2, 33) * _HASH_C1
+    first ^= _rotated(low * _HASH_C1, 31) * _HASH_C2
+    first ^= np.uint64(size)
+    second ^= np.uint64(size)
+    first += second
+    second += first
+    return np.int64((_mixed(first) + _mixed(second)) >> np.uint64(1))
+
+
+@_compiled(types.int64(_BYTES, types.int64, types.int64))
+def key_hash(source, at, size):
+    """The place of a key in the hash space: MurmurHash3 x64 128 (seed 0), the first 64 bits shifted
+    right by one."""
+    first = np.uint64(0)
+    second = np.uint64(0)
+    end = at + size
+    while end - at >= 16:
+        first ^= _rotated(np.uint64(_host_i64(source, at)) * _HASH_C1, 31) * _HASH_C2
+        first = (_rotated(first, 27) + second) * np.uint64(5) + np.uint64(0x52DCE729)
+        second ^= _rotated(np.uint64(_host_i64(source, at + 8)) * _HASH_C2, 33) * _HASH_C1
+        second = (_rotated(second, 31) + first) * np.uint64(5) + np.uint64(0x38495AB5)
+        at += 16
+    low = np.uint64(0)
+    high = np.uint64(0)
+    if end - at >= 8:
+        low = np.uint64(_host_i64(source, at))
+        for byte in range(at + 8, end):
+            high |= np.uint64(source[byte]) << np.uint64(8 * (byte - at - 8))
+    else:
+        for byte in range(at, end):
+            low |= np.uint64(source[byte]) << np.uint64(8 * (byte - at))
+    return _place(first, second, low, high, size)
+
+
+@numba.njit(inline="always")
+def _offset_hash(offset):
+    """The hash of an offset's eight bytes as Kafka writes them, most significant first."""
+    low = np.uint64(0)
+    for byte in range(8):
+        low |= ((np.uint64(offset) >> np.uint64(56 - 8 * byte)) & np.uint64(0xFF)) << np.uint64(
+            8 * byte
+        )
+    return _place(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
+
+
 _TIMESTAMP_MS_MAX = 9223372036854775
 
 
@@ -400,10 +471,22 @@ _TIMESTAMP_MS_MAX = 9223372036854775
         types.int64,
         types.int64,
         types.int64,
+        types.int64,
+        types.int64[::1],
     )
 )
 def index_records(
-    region, batches, batch_end, cursor, records, from_offset, until_offset, bytes_max, counted
+    region,
+    batches,
+    batch_end,
+    cursor,
+    records,
+    from_offset,
+    until_offset,
+    bytes_max,
+    counted,
+    hashing,
+    hashes,
 ):
     """Fill `records` with where the records of `batches[cursor.batch:batch_end]` lie in `region`.
 
@@ -411,6 +494,10 @@ def index_records(
     reach `bytes_max` since the caller reset the cursor (after the record that reaches it), or when
     the batches are done; the next call goes on from the cursor. Only records in [from_offset,
     until_offset) are kept.
+
+    `hashing` says whether their places in the hash space go to `hashes`. A null key has no order to
+    keep: its place is the hash of its offset, which does not depend on how the space is cut, or
+    with HASH_NULLS_FIRST the first of all.
     """
     state = cursor[0]
     key_share = np.int64(counted & COUNT_KEYS != 0)
@@ -495,6 +582,13 @@ def index_records(
             record.value_bytes = value_bytes
             record.header_count = header_count
             record.timestamp_type = 1 if log_append else 0
+            if hashing != HASH_NOTHING:
+                if key_bytes >= 0:
+                    hashes[state.rows] = key_hash(region, key_at, key_bytes)
+                elif hashing == HASH_NULLS_FIRST:
+                    hashes[state.rows] = 0
+                else:
+                    hashes[state.rows] = _offset_hash(offset)
             state.rows += 1
             state.key_bytes += max(key_bytes, 0)
             state.value_bytes += max(value_bytes, 0)
@@ -603,89 +697,6 @@ def gather_header_bytes(region, headers, rows, column, ends, data, valid):
             valid[row >> 3] &= ~np.uint8(1 << (row & 7))
         ends[row + 1] = at
     return nulls
-
-
-_HASH_C1 = np.uint64(0x87C37B91114253D5)
-_HASH_C2 = np.uint64(0x4CF5AD432745937F)
-
-
-@numba.njit(inline="always")
-def _rotated(word, bits):
-    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
-
-
-@numba.njit(inline="always")
-def _mixed(word):
-    word ^= word >> np.uint64(33)
-    word *= np.uint64(0xFF51AFD7ED558CCD)
-    word ^= word >> np.uint64(33)
-    word *= np.uint64(0xC4CEB9FE1A85EC53)
-    return word ^ (word >> np.uint64(33))
-
-
-@numba.njit(inline="always")
-def _place(first, second, low, high, size):
-    """The end of the hash: the last `size % 16` bytes as two words, then the final mix."""
-    second ^= _rotated(high * _HASH_C2, 33) * _HASH_C1
-    first ^= _rotated(low * _HASH_C1, 31) * _HASH_C2
-    first ^= np.uint64(size)
-    second ^= np.uint64(size)
-    first += second
-    second += first
-    return np.int64((_mixed(first) + _mixed(second)) >> np.uint64(1))
-
-
-@_compiled(types.int64(_BYTES, types.int64, types.int64))
-def key_hash(source, at, size):
-    """The place of a key in the hash space: MurmurHash3 x64 128 (seed 0), the first 64 bits shifted
-    right by one."""
-    first = np.uint64(0)
-    second = np.uint64(0)
-    end = at + size
-    while end - at >= 16:
-        first ^= _rotated(np.uint64(_host_i64(source, at)) * _HASH_C1, 31) * _HASH_C2
-        first = (_rotated(first, 27) + second) * np.uint64(5) + np.uint64(0x52DCE729)
-        second ^= _rotated(np.uint64(_host_i64(source, at + 8)) * _HASH_C2, 33) * _HASH_C1
-        second = (_rotated(second, 31) + first) * np.uint64(5) + np.uint64(0x38495AB5)
-        at += 16
-    low = np.uint64(0)
-    high = np.uint64(0)
-    if end - at >= 8:
-        low = np.uint64(_host_i64(source, at))
-        for byte in range(at + 8, end):
-            high |= np.uint64(source[byte]) << np.uint64(8 * (byte - at - 8))
-    else:
-        for byte in range(at, end):
-            low |= np.uint64(source[byte]) << np.uint64(8 * (byte - at))
-    return _place(first, second, low, high, size)
-
-
-@numba.njit(inline="always")
-def _offset_hash(offset):
-    """The hash of an offset's eight bytes as Kafka writes them, most significant first."""
-    low = np.uint64(0)
-    for byte in range(8):
-        low |= ((np.uint64(offset) >> np.uint64(56 - 8 * byte)) & np.uint64(0xFF)) << np.uint64(
-            8 * byte
-        )
-    return _place(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
-
-
-@_compiled_when_called(types.void(_BYTES, _RECORDS, types.int64, types.boolean, types.int64[::1]))
-def hash_keys(region, records, rows, nulls_first, hashes):
-    """The places of `records[:rows]`.
-
-    A null key has no order to keep: its place is the hash of its offset, which does not depend on
-    how the space is cut, or with `nulls_first` the first of all.
-    """
-    for row in range(rows):
-        record = records[row]
-        if record.key_bytes >= 0:
-            hashes[row] = key_hash(region, record.key_at, np.int64(record.key_bytes))
-        elif nulls_first:
-            hashes[row] = 0
-        else:
-            hashes[row] = _offset_hash(record.offset)
 
 
 @numba.njit(inline="always")

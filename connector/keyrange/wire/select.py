@@ -69,7 +69,6 @@ class Selector:
     def __init__(
         self, selection: Selection, placement: Placement | None, room: SelectedRoom
     ) -> None:
-        self._selection = selection
         self._placement = placement
         self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
         self._room = room
@@ -78,13 +77,10 @@ class Selector:
             self._owners = np.array(placement.owners, np.int32)
 
     def select(self, region: Bytes, records: Records, cursor: Any) -> Selected:
-        """What is kept of the records that an index pass counted in `cursor`, which counts what is
-        kept from then on."""
-        state = cursor[0]
-        rows = int(state["rows"])
-        room = self._room
+        """What is kept of the records that an index pass counted in `cursor`, with their places in
+        the room's hashes; the cursor counts what is kept from then on."""
+        state, room = cursor[0], self._room
         hashes = room.hashes
-        kernels.hash_keys(region, records, rows, self._selection.nulls_first, hashes)
         if self._wanted is not None:
             self._wanted.keep(region, records, hashes, cursor)
         if self._placement is None:
