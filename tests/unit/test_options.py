@@ -324,6 +324,20 @@ def test_offsets_are_mirrored_where_a_group_is_named() -> None:
     assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
 
 
+def test_an_empty_name_of_a_group_is_none() -> None:
+    """Jobs hand options through that nobody has filled in; Kafka has no group without a name."""
+    empty = {"kafka.group.id": "", "groupIdPrefix": ""}
+    options = parse_options(REQUIRED | empty)
+    assert (options.mirror_offsets, options.group_id_prefix) == (False, "")
+    assert parse_options(REQUIRED | empty | {"groupIdPrefix": "p"}).mirror_offsets
+    assert violations(empty | {"mirrorOffsets": "true"}) == [
+        "option 'mirrorOffsets' needs the group's name: kafka.group.id or groupIdPrefix"
+    ]
+    assert violations(empty | {"startingOffsets": "group"}) == [
+        "option 'startingOffsets' 'group' needs a name: group:NAME or kafka.group.id"
+    ]
+
+
 MODES = [
     ("endingOffsets", "latest", "stream", "is not valid in streaming queries"),
     ("endingTimestamp", "5", "stream", "is not valid in streaming queries"),

@@ -354,7 +354,7 @@ _CLUSTER = (
         "true, false",
         "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
         "show the query's lag. They are never read back. Default: true where kafka.group.id or "
-        "groupIdPrefix is given.",
+        "groupIdPrefix is given; an empty one is none.",
     ),
     Option(
         "fetchOffset.numRetries",
