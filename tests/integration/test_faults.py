@@ -271,7 +271,7 @@ def connected(process: psutil.Process) -> bool:
 def test_ingest_stops_cleanly_on_sigterm(
     spark: SparkSession, mortal: Topics, tmp_path: Path
 ) -> None:
-    """No traceback, and a restart goes on where it ended: here in the session that is there, because
+    """No traceback, and a restart goes on where it ended: here in the session at hand, because
     another driver would spend its time on starting."""
     topic = fill(mortal, 1, 1_000, 10)
     with ingest(mortal, topic, tmp_path, "local[2]", "--trigger", "0 seconds") as run:

@@ -50,9 +50,7 @@ class Truncated:
 
 
 @pytest.fixture(scope="module")
-def truncated(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Truncated]:
+def truncated(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Truncated]:
     """Three nodes, because the one that is left must still be able to elect."""
     with EmbeddedCluster(BrokerSettings(nodes=3, heap_mb=256)) as cluster:
         topics = Topics(cluster)

@@ -91,7 +91,9 @@ STARTS = (
         {"subscribe": "<three>,no-such-topic"},
         "run: UNKNOWN_TOPIC_OR_PARTITION",
     ),
-    stream("three", "a pattern", {"subscribePattern": "t(en|hre+)-<shared>", **EARLIEST}, "36 rows"),
+    stream(
+        "three", "a pattern", {"subscribePattern": "t(en|hre+)-<shared>", **EARLIEST}, "36 rows"
+    ),
     stream("three", "a pattern of no topic", {"subscribePattern": "nothing-<shared>"}, "no batch"),
     stream("odd", "nulls, empty values, headers", {**HEADERS, **EARLIEST}, "6 rows"),
     stream("nanos", "times in nanoseconds", EARLIEST, "run: MALFORMED_TIMESTAMP"),
