@@ -249,6 +249,7 @@ def test_positions(given: str, expected: Any) -> None:
         '{"@keyrange":{"version":1}}',
         '{"t":{"0":5}',
         "[" * 100_000,
+        '{"t":{"0":%s}}' % ("9" * 5_000),
     ],
     ids=lambda given: given[:20],
 )
@@ -336,6 +337,21 @@ def test_an_empty_name_of_a_group_is_none() -> None:
     assert violations(empty | {"startingOffsets": "group"}) == [
         "option 'startingOffsets' 'group' needs a name: group:NAME or kafka.group.id"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("kafka.group.id", 32_767),
+        ("kafka.client.id", 32_767),
+        ("kafka.client.rack", 32_767),
+        ("groupIdPrefix", 32_734),
+    ],
+)
+def test_a_name_that_kafkas_messages_have_no_room_for(name: str, most: int) -> None:
+    parse_options(REQUIRED | {name: "x" * most})
+    message = f"option '{name}' must have {most} bytes at the most"
+    assert violations({name: "x" * (most - 1) + "ü"}) == [message]
 
 
 MODES = [

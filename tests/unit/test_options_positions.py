@@ -77,6 +77,8 @@ def test_the_start_of_a_group() -> None:
     assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
     [message] = violations({"startingOffsets": "group"})
     assert "needs a name" in message
+    [message] = violations({"startingOffsets": "group:" + "g" * 32_768})
+    assert message == "option 'startingOffsets' must have 32767 bytes at the most"
 
 
 def test_one_way_to_subscribe() -> None:

@@ -12,7 +12,15 @@ from typing import Any, Final, Literal
 
 from keyrange.core.columns import parse_columns
 from keyrange.options import values
-from keyrange.parsing import boolean, duration_ms, int_between, one_of, size_between, text
+from keyrange.parsing import (
+    NAME_BYTES_MAX,
+    boolean,
+    duration_ms,
+    int_between,
+    name_up_to,
+    one_of,
+    size_between,
+)
 
 Mode = Literal["batch", "stream"]
 
@@ -339,7 +347,7 @@ _CLUSTER = (
         "group_id_prefix",
         None,
         _BOTH,
-        text,
+        name_up_to(NAME_BYTES_MAX - 33),  # a dash and 32 hexadecimal digits follow
         "the beginning of a group's name",
         "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
         "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
