@@ -87,6 +87,8 @@ def test_one_way_to_subscribe() -> None:
     assert assigned == Assign((T0, T1))
     assert isinstance(assigned, Assign)
     assert assigned.topics == ("t",)
+    for pattern in (r"\[a[b]", r"[\[]", "[]&]&&[^]]", r"a[\]][&]", "[a][b]"):
+        parse_options(servers | {"subscribePattern": pattern})
     matched = parse_options(servers | {"subscribePattern": "a.c"}).subscription
     assert matched == SubscribePattern("a.c")
     assert isinstance(matched, SubscribePattern)
@@ -114,6 +116,10 @@ def test_one_way_to_subscribe() -> None:
         ("assign", '{"t":["0"]}', "'0' is not a partition"),
         ("subscribePattern", " ", "the pattern to subscribe is empty"),
         ("subscribePattern", "a(", "must be a regular expression"),
+        ("subscribePattern", "[a-c[x-z]]", "sets within sets"),
+        ("subscribePattern", r"x[a]\[[]\][^bc]*[\w&&[^b]]+", "sets within sets"),
+        ("subscribePattern", "[[:alpha:]]", "sets within sets"),
+        ("subscribePattern", "t[a-z&&def]", "sets within sets"),
         ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "is -1"),
         ("startingOffsetsByTimestamp", "soon", "must be JSON"),
         ("startingTimestamp", "x", "must be a whole number"),

@@ -41,13 +41,20 @@ def partitions(value: str) -> tuple[TopicPartition, ...]:
 def pattern(value: str) -> str:
     if not value.strip():
         raise ValueError("must hold a regular expression: the pattern to subscribe is empty")
+    shared = "must be a regular expression that Python reads as well as Java"
+    if _SET_OF_SETS.match(value):
+        raise ValueError(f"{shared}: sets within sets, and &&, are Java's alone")
     try:
         re.compile(value)
     except re.error as failure:
-        raise ValueError(
-            f"must be a regular expression that Python reads as well as Java: {failure}"
-        ) from None
+        raise ValueError(f"{shared}: {failure}") from None
     return value
+
+
+# A set that holds another, or &&: Java unites and intersects, where Python reads the signs
+# themselves and so finds other topics.
+_SET = r"\[\^?\]?(?:\\.|[^\]\\\[&]|&(?!&))*+"
+_SET_OF_SETS = re.compile(rf"(?:\\.|[^\[\\]|{_SET}\])*+{_SET}(?:\[|&&)", re.DOTALL)
 
 
 def positions(value: str) -> Everywhere | Offsets:
