@@ -160,6 +160,7 @@ _IGNORED = (
     Property("metadata.recovery.rebootstrap.trigger.ms", ignored="see metadata.recovery.strategy"),
     Property("share.acknowledgement.mode", ignored=_SHARE_GROUP),
     Property("share.acquire.mode", ignored=_SHARE_GROUP),
+    Property("internal.leave.group.on.close", ignored=_NO_GROUP),
     Property(
         "internal.throw.on.fetch.stable.offset.unsupported",
         ignored="brokers without it are too old to be read",

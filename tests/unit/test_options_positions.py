@@ -1,4 +1,4 @@
-"""What to read and from where: precedence, defaults, groups, and what is refused."""
+"""What to read and from where, and the group told of it: precedence, defaults, refusals."""
 
 from __future__ import annotations
 
@@ -133,3 +133,43 @@ def test_what_is_wrong_with_a_value_is_said(name: str, value: str, text: str) ->
         parse_options(REQUIRED | {name: value})
     assert f"option '{name}' " in caught.value.message
     assert text in caught.value.message
+
+
+def test_offsets_are_mirrored_where_a_group_is_named() -> None:
+    def mirrored(given: dict[str, str]) -> tuple[bool, str]:
+        options = parse_options(REQUIRED | given)
+        return options.mirror_offsets, options.group_id_prefix
+
+    assert mirrored({"kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p"}) == (True, "p")
+    assert mirrored({"groupIdPrefix": "p", "kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
+
+
+def test_an_empty_name_of_a_group_is_none() -> None:
+    """Jobs hand options through that nobody has filled in; Kafka has no group without a name."""
+    empty = {"kafka.group.id": "", "groupIdPrefix": ""}
+    options = parse_options(REQUIRED | empty)
+    assert (options.mirror_offsets, options.group_id_prefix) == (False, "")
+    assert parse_options(REQUIRED | empty | {"groupIdPrefix": "p"}).mirror_offsets
+    assert violations(empty | {"mirrorOffsets": "true"}) == [
+        "option 'mirrorOffsets' needs the group's name: kafka.group.id or groupIdPrefix"
+    ]
+    assert violations(empty | {"startingOffsets": "group"}) == [
+        "option 'startingOffsets' 'group' needs a name: group:NAME or kafka.group.id"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("kafka.group.id", 32_767),
+        ("kafka.client.id", 32_767),
+        ("kafka.client.rack", 32_767),
+        ("groupIdPrefix", 32_734),
+    ],
+)
+def test_a_name_that_kafkas_messages_have_no_room_for(name: str, most: int) -> None:
+    parse_options(REQUIRED | {name: "x" * most})
+    message = f"option '{name}' must have {most} bytes at the most"
+    assert violations({name: "x" * (most - 1) + "ü"}) == [message]
