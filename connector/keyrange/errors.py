@@ -95,7 +95,9 @@ CATALOGUE: dict[str, Condition] = {
             "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
             Kind.INVALID,
             False,
-            "name every partition of the subscribed topics and no other; -1 is latest, -2 earliest",
+            "name every partition of the subscribed topics and no other (-1 is latest, -2 "
+            "earliest), or say where the rest is with startingOffsetsDefault or "
+            "endingOffsetsDefault",
         ),
         Condition(
             "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",

@@ -251,6 +251,7 @@ def test_positions(given: str, expected: Any) -> None:
         '{"@keyrange":{"version":1}}',
         '{"t":{"0":5}',
         "[" * 100_000,
+        '{"t":{"0":%s}}' % ("9" * 5_000),
     ],
     ids=lambda given: given[:20],
 )
@@ -313,17 +314,6 @@ def test_an_option_like_no_other_is_refused_without_a_guess() -> None:
 def test_the_least_must_not_be_higher_than_the_most() -> None:
     [message] = violations({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"})
     assert message.endswith("must not be higher than maxOffsetsPerTrigger: 20 and 15")
-
-
-def test_offsets_are_mirrored_where_a_group_is_named() -> None:
-    def mirrored(given: dict[str, str]) -> tuple[bool, str]:
-        options = parse_options(REQUIRED | given)
-        return options.mirror_offsets, options.group_id_prefix
-
-    assert mirrored({"kafka.group.id": "g"}) == (True, "")
-    assert mirrored({"groupIdPrefix": "p"}) == (True, "p")
-    assert mirrored({"groupIdPrefix": "p", "kafka.group.id": "g"}) == (True, "")
-    assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
 
 
 MODES = [
