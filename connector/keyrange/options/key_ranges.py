@@ -44,7 +44,8 @@ class KeyRangeOptions:
     accepts: bool = True
     accepting: Mapping[str, bool] = field(default_factory=dict)
     nulls_first: bool = False
-    keys: tuple[bytes | None, ...] | None = None
+    # A key may be a secret of the user's users: it is not shown.
+    keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
     memory_bytes: int = 0
     spill_bytes: int = 0
     keep_values: bool = True
@@ -110,15 +111,12 @@ def _ranges(value: str) -> Ranges:
     """`{"topic": {"0": [[lo, hi], ...], "1": []}}` or `{"topic": [[lo, hi], ...]}`; an empty list
     is the whole partition."""
     found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
-    for topic, each in _object(value, _RANGES_TEXT).items():
-        if not is_topic_name(topic):
-            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
+    for topic, each in _by_topic(value, _RANGES_TEXT).items():
         parts = {str(_EVERY): each} if isinstance(each, list) else each
-        if not isinstance(parts, dict):
+        if not isinstance(parts, dict) or not parts:
             raise ValueError(f"must be JSON, {_RANGES_TEXT}")
         for number, ranges in parts.items():
-            plain = number.isascii() and number.isdigit() and len(number) < 11
-            if not plain and parts is each:
+            if parts is each and not _is_partition(number):
                 raise ValueError(f"must name partitions, and '{number[:40]}' is none")
             try:
                 spans = tuple(read_ranges(ranges))
@@ -130,19 +128,24 @@ def _ranges(value: str) -> Ranges:
     return found
 
 
+def _is_partition(number: str) -> bool:
+    plain = number.isascii() and number.isdigit() and len(number) < 11
+    return plain and number == str(int(number)) and int(number) <= INT32_MAX
+
+
 def _accept(value: str) -> tuple[bool, Mapping[str, bool]]:
     if value.strip().lower() in ("true", "false"):
         return boolean(value), {}
-    topics = _object(value, 'such as {"orders": false}, or true or false')
+    topics = _by_topic(value, _ACCEPT_TEXT)
     if not all(isinstance(each, bool) for each in topics.values()):
-        raise ValueError('must be true, false or JSON such as {"orders": false}')
+        raise ValueError(f"must be JSON, {_ACCEPT_TEXT}")
     return True, topics
 
 
 def _keys(value: str) -> tuple[bytes | None, ...]:
     try:
         document = json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, list) or not document:
         raise ValueError(f"must be {_KEYS_TEXT}")
@@ -159,17 +162,29 @@ def _key(document: Any) -> bytes | None:
             return base64.b64decode(document["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
             pass
-    # A key may be a secret of the user's users: it is not shown.
     raise ValueError(f"must be {_KEYS_TEXT}")
 
 
-def _object(value: str, form: str) -> dict[str, Any]:
+def _by_topic(value: str, form: str) -> dict[str, Any]:
+    twice = False
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        twice = twice or len(found) < len(pairs)
+        return found
+
     try:
-        document = json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
+        document = json.loads(value, object_pairs_hook=each_once)
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise ValueError(f"must be JSON, {form}")
+    if twice:
+        raise ValueError("must name every topic and partition once")
+    for topic in document:
+        if not is_topic_name(topic):
+            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
     return document
 
 
@@ -177,6 +192,7 @@ _RANGES_TEXT: Final = (
     '{"topic": {"0": [[lo, hi], ...], "1": []}}, or for all its partitions {"topic": [[lo, hi]]}; '
     f"both ends included, within [0, {HASH_MAX}]; [] is the whole partition"
 )
+_ACCEPT_TEXT: Final = 'such as {"orders": false}, or true or false'
 _KEYS_TEXT: Final = 'JSON, a list of texts, null or {"base64": "..."}'
 
 KEY_RANGE_ROWS: Final = (
