@@ -7,6 +7,7 @@ be, and a task that reads a whole partition has nothing to share.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -65,9 +66,10 @@ def weigh(
     more as there are ranges.
     """
     prior = len(spans)
+    in_order = sorted(places)
     cells: list[Cell] = []
     for span in spans:
-        found = sum(1 for each in places if span.contains(each))
+        found = bisect_left(in_order, span.until_hash) - bisect_left(in_order, span.from_hash)
         even = span.size / SPACE.size
         share = (found + prior * even) / (len(places) + prior)
         hot = len(spans) > 1 and share > _HOT * even and found > 2

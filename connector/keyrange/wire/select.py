@@ -5,7 +5,7 @@ Runs between the index and the gather pass, so that what is left out is never co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ class Selection:
     `nulls_first`: a null key's place is 0 instead of the hash of its offset.
     """
 
-    keys: tuple[bytes | None, ...] | None = None
+    keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
     nulls_first: bool = False
 
 
