@@ -20,7 +20,6 @@ PASSES = {
     "key": ["gather_bytes"],
     "value": ["gather_bytes"],
     "headers": ["index_headers", "gather_header_bytes", "gather_header_bytes"],
-    "keyHash": ["hash_keys"],
 }
 
 
