@@ -130,8 +130,8 @@ def cut_line(
 ) -> list[list[_Item]]:
     """Cut a line of things into at most `pieces` stretches of about equal weight.
 
-    One that weighs more than a stretch should gets one of its own; what stays is shared by the
-    others.
+    One that weighs more than a stretch should gets one of its own, in front of the others: what
+    takes longest starts first. What stays is shared by the others.
     """
     pieces = max(min(pieces, len(items)), 1)
     heavy = _heavy(items, weight, pieces)
@@ -150,7 +150,7 @@ def cut_line(
             stretches.append([])
         stretches[-1].append(item)
         done += weight(item)
-    return stretches + alone
+    return alone + stretches
 
 
 def _heavy(items: Sequence[_Item], weight: Callable[[_Item], float], pieces: int) -> set[int]:

@@ -78,10 +78,10 @@ class KeyRangeBatchReader(DataSourceReader):
         all_ranges = {p: OffsetRange(first[p], last[p]) for p in first}
         ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}
-        split_by = options.key_ranges.split_by
-        sampled = RecordSizes(cluster, with_keys=split_by == "keyRange")
+        keys = options.key_ranges
+        sampled = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
         sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
-        if split_by != "partition":
+        if keys.split_by != "partition":
             # Tasks that share a partition have to mean the same offsets: these stay as planned.
             return plan_read(pending, sizes, sampled.places, view, view.topic_ids(), options)
         splits = plan_splits(
