@@ -5,13 +5,17 @@ it was fetched, so they form a chain: who holds its end may fetch the next one. 
 in one file of fixed rows, and who works on what is said by locks, which the kernel frees when a
 process dies. Nothing here knows what a chunk holds.
 
-The file: a byte per reader that is done with the split; then a row per chunk: until_offset, the
-bytes of all chunks up to it (int64, little-endian), the state, and a byte per reader that has taken
-its part.
+The file: a byte per reader, set once it is done with the split; then a row per chunk: until_offset,
+the bytes of all chunks up to it (int64, little-endian), the state, and a byte per reader that says
+what it has of the chunk. Bytes that are not written yet count as zeros.
+
+All files are opened relative to the directory as it was when the reader came: where it is removed
+and another is made under its name, nobody takes the one's locks for the other's.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -23,6 +27,12 @@ from typing import Final
 _ROW: Final = struct.Struct("<qqB")
 _STATE_AT: Final = 16
 _FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# What a reader has of a chunk. Whoever MADE it holds its own rows, and the file lacks them.
+_NEEDS: Final = 0
+_TAKEN: Final = 1
+_MADE: Final = 2
 
 
 class State(IntEnum):
@@ -58,29 +68,45 @@ class End:
 class Chain:
     """One reader's hold on a chain. `readers` share it, numbered from 0; this one is `reader`.
 
-    Raises OSError where the directory cannot be used.
+    Every method raises OSError where the directory is gone or has no room. While a reader is here,
+    it has a shared lock on the directory, so that nobody takes it for abandoned.
     """
 
     def __init__(self, directory: Path, readers: int, reader: int, from_offset: int) -> None:
-        self.directory = directory
         self._readers = readers
         self._reader = reader
         self._from_offset = from_offset
         self._row_bytes = _ROW.size + readers
-        directory.mkdir(mode=0o700, exist_ok=True)
-        self._file = os.open(directory / "chain", _FLAGS, 0o600)
         self._locks: dict[int, int] = {}
-        if os.fstat(self._file).st_size < readers:
-            os.pwrite(self._file, b"\0", readers - 1)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = os.open(directory, _DIRECTORY_FLAGS)
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_SH)
+            self._file = self._open("chain")
+        except BaseException:
+            os.close(self._directory)
+            raise
+        try:
+            if self._bytes(0, readers)[reader]:
+                # An earlier attempt of this reader gave up.
+                self._write(bytes(1), reader)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of everything; chunks that were not finished are left to others."""
         for index in list(self._locks):
             self.unlock(index)
         os.close(self._file)
+        os.close(self._directory)
+
+    def result_name(self, index: int) -> str:
+        """A name for the file of a chunk, which no other chain has while this one is open."""
+        return f"{index}-{os.fstat(self._file).st_ino}"
 
     def __len__(self) -> int:
-        return (os.fstat(self._file).st_size - self._readers) // self._row_bytes
+        return max(os.fstat(self._file).st_size - self._readers, 0) // self._row_bytes
 
     def link(self, index: int) -> Link | None:
         """A chunk, or None where the chain does not reach so far."""
@@ -114,8 +140,10 @@ class Chain:
     def extend(self, end: End, until_offset: int, size: int) -> None:
         """Add the chunk that was fetched, keep it locked, and let others go on behind it."""
         self.try_lock(end.index)
+        has = bytearray(self._readers)
+        has[self._reader] = _MADE
         row = _ROW.pack(until_offset, end.bytes_before + size, State.PENDING)
-        os.pwrite(self._file, row + bytes(self._readers), self._row_at(end.index))
+        self._write(row + has, self._row_at(end.index))
         self.release_end()
 
     def try_lock(self, index: int) -> bool:
@@ -129,25 +157,46 @@ class Chain:
 
     def finish(self, index: int, state: State) -> None:
         """Say what became of a chunk that this reader made."""
-        os.pwrite(self._file, bytes([state]), self._row_at(index) + _STATE_AT)
+        self._write(bytes([state]), self._row_at(index) + _STATE_AT)
         self.unlock(index)
 
-    def take(self, index: int) -> bool:
-        """Note that this reader needs a chunk no more; returns whether nobody does."""
-        at = self._row_at(index) + _ROW.size
-        os.pwrite(self._file, b"\1", at + self._reader)
-        return 0 not in os.pread(self._file, self._readers, at)
+    def has_made(self, index: int) -> bool:
+        """Whether this reader, maybe in an earlier attempt, made a chunk: the file that it left is
+        without its rows."""
+        return self._has(index)[self._reader] == _MADE
+
+    def take(self, index: int) -> None:
+        """Note that this reader needs the file of a chunk no more."""
+        self._write(bytes([_TAKEN]), self._row_at(index) + _ROW.size + self._reader)
+
+    def is_needed(self, index: int) -> bool:
+        """Whether anybody who is not done with the split still needs the file of a chunk."""
+        done = self._bytes(0, self._readers)
+        return any(a == _NEEDS and not b for a, b in zip(self._has(index), done, strict=True))
 
     def leave(self) -> bool:
         """Note that this reader is done with the split; returns whether all are."""
-        os.pwrite(self._file, b"\1", self._reader)
-        return 0 not in os.pread(self._file, self._readers, 0)
+        self._write(b"\1", self._reader)
+        return 0 not in self._bytes(0, self._readers)
+
+    def _has(self, index: int) -> bytes:
+        return self._bytes(self._row_at(index) + _ROW.size, self._readers)
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        return os.pread(self._file, count, at).ljust(count, b"\0")
+
+    def _write(self, data: bytes | bytearray, at: int) -> None:
+        if os.pwrite(self._file, data, at) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _open(self, name: str) -> int:
+        return os.open(name, _FLAGS, 0o600, dir_fd=self._directory)
 
     def _row_at(self, index: int) -> int:
         return self._readers + index * self._row_bytes
 
     def _lock(self, index: int, operation: int) -> bool:
-        descriptor = os.open(self.directory / f"{index}.lock", _FLAGS, 0o600)
+        descriptor = self._open(f"{index}.lock")
         try:
             fcntl.flock(descriptor, operation)
         except BlockingIOError:

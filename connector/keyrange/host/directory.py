@@ -26,7 +26,7 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
-_IDLE_S: Final = 600.0
+_IDLE_S: Final = 60.0
 _FOREIGN_IDLE_S: Final = 86_400.0
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _SPILL_LINK: Final = "spill"
@@ -81,29 +81,46 @@ class ExecutorDirectory:
         _sweep_dead(self.path.parent, owner)
 
     def sweep_idle(self, keep: str) -> None:
-        """Remove what nobody has touched for long: a batch whose other readers ran elsewhere."""
-        for path in self.path.iterdir():
-            if path.name not in (keep, _SPILL_LINK) and path.is_dir() and _idle_s(path) > _IDLE_S:
+        """Remove what nobody holds and nobody has touched for a while: what other readers of a
+        batch, who ran elsewhere, never came to take."""
+        for path in self._batches():
+            if path.name != keep and _idle_s(path) > _IDLE_S and not _held(path):
                 self.remove(path.name)
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.path / name, ignore_errors=True)
         shutil.rmtree(self.spill_path / name, ignore_errors=True)
 
-    def reserve(self, name: str, file_name: str, size: int) -> Path | None:
-        """Make a file of `size` bytes that take no room yet, so that others count them; None where
-        neither budget has room."""
-        settings = self.settings
+    def result(self, name: str, file_name: str, spill: bool) -> Path:
+        """Where a result stands."""
+        return (self.spill_path if spill else self.path) / name / file_name
+
+    def reserve(self, path: Path, size: int) -> bool:
+        """Make the file of a result, or enlarge it: `size` bytes that take no room yet, so that
+        others count them. Returns False where the budget has no room for them.
+
+        Raises OSError where it cannot be made, or the batch's directory was removed.
+        """
+        settings, owner = self.settings, path.parent.parent
+        if self.path == self.spill_path:
+            budget = settings.memory_bytes + settings.spill_bytes
+        elif owner == self.path:
+            budget = settings.memory_bytes
+        else:
+            budget = settings.spill_bytes
+            if (self.path / path.parent.name).is_dir():
+                path.parent.mkdir(mode=0o700, exist_ok=True)
         with _locked(self.path / "budget"):
-            if settings.memory_directory is not None:
-                if _used(self.path) + size <= settings.memory_bytes:
-                    return _reserved(self.path / name / file_name, size)
-                if _used(self.spill_path) + size > settings.spill_bytes:
-                    return None
-            elif _used(self.path) + size > settings.memory_bytes + settings.spill_bytes:
-                return None
-            (self.spill_path / name).mkdir(mode=0o700, exist_ok=True)
-            return _reserved(self.spill_path / name / file_name, size)
+            if _used(owner) - _size(path) + size > budget:
+                return False
+            _set_size(path, size)
+        return True
+
+    def _batches(self) -> Iterator[Path]:
+        for parent in {self.path, self.spill_path}:
+            for path in parent.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    yield path
 
 
 def _owner() -> str:
@@ -177,10 +194,27 @@ def _dead(path: Path) -> bool:
 
 
 def _idle_s(path: Path) -> float:
+    """How long nothing was added to a directory, and nothing in it was written to."""
     try:
-        return time.time() - max((each.stat().st_mtime for each in path.iterdir()), default=0.0)
+        touched = [each.lstat().st_mtime for each in (path, *path.iterdir())]
     except OSError:
         return 0.0
+    return time.time() - max(touched)
+
+
+def _held(path: Path) -> bool:
+    """Whether a reader has a lock on a directory."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _used(path: Path) -> int:
@@ -200,13 +234,19 @@ def _directories(path: Path) -> Sequence[str]:
         return [each.path for each in entries if each.is_dir(follow_symlinks=False)]
 
 
-def _reserved(path: Path, size: int) -> Path:
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _set_size(path: Path, size: int) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(descriptor, size)
     finally:
         os.close(descriptor)
-    return path
 
 
 @contextmanager

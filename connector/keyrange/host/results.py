@@ -6,7 +6,9 @@ its rows without touching the others'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,14 +18,31 @@ import pyarrow as pa
 from pyarrow import ipc
 
 _STARTS: Final = b"starts"
+# How a stream ends that was written to its end.
+_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+# What a message's metadata may take, beside its buffers.
+_MESSAGE_BYTES: Final = 16 * 1024
 
 
 class ResultWriter:
-    """Writes one file. Raises OSError where it cannot: no room, or the directory is gone."""
+    """Writes one file, which is there already and as long as the room that is reserved for it.
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    `enlarge` reserves more, and says whether there was room. Raises OSError where it cannot write:
+    no room, or the directory is gone.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, enlarge: Callable[[int], bool]) -> None:
+        self._path = path
+        self._reserved = path.stat().st_size
+        self._enlarge = enlarge
         self._sink = pa.OSFile(str(path), "wb")
-        self._writer = ipc.new_stream(self._sink, schema)
+        try:
+            # Opening cut it to nothing.
+            os.truncate(path, self._reserved)
+            self._writer = ipc.new_stream(self._sink, schema)
+        except BaseException:
+            self._sink.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -37,8 +56,11 @@ class ResultWriter:
         try:
             if raised is None:
                 self._writer.close()
+                size = self._sink.tell()
         finally:
             self._sink.close()
+        if raised is None:
+            os.truncate(self._path, size)
 
     def write(self, batch: pa.RecordBatch, starts: Sequence[int], without: int | None) -> None:
         """Add a batch: the rows of reader n are [starts[n], starts[n + 1]), and those of reader
@@ -54,9 +76,15 @@ class ResultWriter:
     ) -> None:
         if at == until:
             return
+        rows = batch.slice(at, until - at)
+        size = self._sink.tell() + rows.nbytes + _MESSAGE_BYTES
+        if size > self._reserved:
+            self._reserved = max(size, 2 * self._reserved)
+            if not self._enlarge(self._reserved):
+                raise OSError(errno.ENOSPC, "the budget has no room")
         inside = np.clip(np.array(starts, np.int64), at, until) - at
         metadata = pa.KeyValueMetadata({_STARTS: inside.tobytes()})
-        self._writer.write_batch(batch.slice(at, until - at), custom_metadata=metadata)
+        self._writer.write_batch(rows, custom_metadata=metadata)
 
 
 def read_results(path: Path, reader: int) -> Iterator[pa.RecordBatch]:
@@ -64,7 +92,11 @@ def read_results(path: Path, reader: int) -> Iterator[pa.RecordBatch]:
 
     Raises OSError where the file is gone, pa.ArrowInvalid where it is not whole.
     """
-    with pa.memory_map(str(path), "rb") as source, ipc.open_stream(source) as stream:
+    with pa.memory_map(str(path), "rb") as source:
+        # A stream that was cut between two messages would pass for a shorter one.
+        if source.read_at(len(_END), max(source.size() - len(_END), 0)) != _END:
+            raise pa.ArrowInvalid(f"{path.name} is not whole")
+        stream = ipc.open_stream(source)
         while True:
             try:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()

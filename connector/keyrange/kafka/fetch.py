@@ -108,6 +108,8 @@ class SplitReader:
         A chunk is valid until the next is taken. With `ahead` the next is asked for before.
         """
         in_flight: deque[InFlight] = deque()
+        # The time before is not the broker's either.
+        self._deadline = self._new_deadline()
         try:
             while waiting or in_flight:
                 self._ask(waiting, in_flight)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,26 +30,28 @@ _log = logging.getLogger(__name__)
 
 # How many chunks a reader makes ahead of the one that it needs. Its own rows of them are held.
 _AHEAD_MAX: Final = 2
-# Own rows beyond so many bytes of a chunk, which may decompress to a multiple, go to the file too.
+# Own rows beyond so many bytes of a chunk, which may decompress to a multiple, are mapped.
 _HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-# Bytes of a result per byte of log, before the first one is written.
+# Bytes of a result per byte of log, before the first one is written, and at least.
 _FIRST_RATIO: Final = 1.5
+_RATIO_MIN: Final = 0.1
+# Where a chunk is kept, in the order in which it is tried.
+_KEPT: Final = (State.MEMORY, State.SPILL)
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A chunk that this reader made: his own rows, all of them with `whole`, else the rest is in
-    the file. `chunk` is there where nothing could be kept."""
+    """A chunk that this reader made: its own rows; or where nothing could be kept, `chunk`."""
 
     rows: list[pa.RecordBatch]
-    whole: bool = True
     chunk: Chunk | None = None
 
 
 class RangeReader:
     """Reads a reader's part of one split; `splits` fetches, `directory` is where results are left.
 
-    For one pass: make a new one for another.
+    For one pass: make a new one for another. Rows are handed over while no lock is held but the one
+    that says that a reader is here: whoever takes them may be slow, or never come back.
     """
 
     def __init__(self, splits: SplitReader, directory: ExecutorDirectory, split: Split) -> None:
@@ -63,53 +66,91 @@ class RangeReader:
         self._constants = ConstantColumns(split.topic, split.partition, columns)
         self._made: dict[int, _Made] = {}
         self._ratio = _FIRST_RATIO
+        self._had_room = True
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows of this reader's ranges, in offset order; batches may be small."""
         split = self._split
+        position = split.from_offset
+        chain = self._join()
+        if chain is not None:
+            try:
+                index = 0
+                while position < split.until_offset:
+                    step = self._step(chain, index)
+                    if step is None:
+                        break
+                    link, rows = step
+                    yield from rows
+                    index, position = index + 1, link.until_offset
+            finally:
+                self._leave(chain)
+        if position < split.until_offset:
+            yield from self._splits.read([replace(split, from_offset=position)])
+
+    def _join(self) -> Chain | None:
+        split = self._split
         try:
             self._directory.sweep_idle(split.shared)
             directory = self._directory.path / split.shared
-            chain = Chain(directory, self._readers, self._reader, split.from_offset)
+            return Chain(directory, self._readers, self._reader, split.from_offset)
         except OSError as failure:
-            _log.info("%s is read without sharing: %s", split.topic_partition, failure)
-            yield from self._splits.read([split])
-            return
+            self._log_alone(failure)
+            return None
+
+    def _leave(self, chain: Chain) -> None:
+        """Others wait for nothing of this reader from here on, even where it did not come to its
+        end."""
+        self._made.clear()
         try:
-            yield from self._follow(chain)
             if chain.leave():
-                self._directory.remove(split.shared)
+                self._directory.remove(self._split.shared)
+        except OSError as failure:
+            _log.info("%s stays until it is swept: %s", self._split.shared, failure)
         finally:
             chain.close()
 
-    def _follow(self, chain: Chain) -> Iterator[pa.RecordBatch]:
-        index, position = 0, self._split.from_offset
-        while position < self._split.until_offset:
-            link = chain.link(index)
-            made = self._made.pop(index, None)
-            if link is None:
-                self._make_next(chain, index)
-            elif made is not None:
-                yield from self._own(chain, link, made)
-            elif link.state is State.PENDING:
-                if not self._make_ahead(chain, index):
+    def _step(self, chain: Chain, index: int) -> tuple[Link, Iterator[pa.RecordBatch]] | None:
+        """A chunk and its rows; None where what is shared cannot be used any more."""
+        try:
+            while True:
+                link = chain.link(index)
+                made = self._made.pop(index, None)
+                if link is None:
+                    self._make_next(chain, index)
+                elif made is not None:
+                    return link, self._own(link, made)
+                elif link.state is not State.PENDING:
+                    return link, self._others(chain, link)
+                elif not self._make_ahead(chain, index):
                     self._wait(chain, index)
-                continue
-            elif link.state is State.NOWHERE:
-                yield from self._read_alone(link)
-            else:
-                yield from self._read_stored(chain, link)
-            if link is not None:
-                index, position = index + 1, link.until_offset
+        except OSError as failure:
+            self._log_alone(failure)
+            return None
 
-    def _own(self, chain: Chain, link: Link, made: _Made) -> Iterator[pa.RecordBatch]:
-        if made.chunk is not None:
-            alone = self._splits.decoder(self._split)
-            yield from alone.decode(made.chunk, link.from_offset, link.until_offset)
-            return
-        yield from map(self._constants.add, made.rows)
-        if not made.whole:
-            yield from self._read_stored(chain, link)
+    def _log_alone(self, failure: OSError) -> None:
+        _log.info("%s is read without sharing: %s", self._split.topic_partition, failure)
+
+    def _own(self, link: Link, made: _Made) -> Iterator[pa.RecordBatch]:
+        if made.chunk is None:
+            return map(self._constants.add, made.rows)
+        alone = self._splits.decoder(self._split)
+        return alone.decode(made.chunk, link.from_offset, link.until_offset)
+
+    def _others(self, chain: Chain, link: Link) -> Iterator[pa.RecordBatch]:
+        """The rows of a chunk that another made, or this reader in an attempt that failed."""
+        if link.state is State.NOWHERE or chain.has_made(link.index):
+            return self._read_alone(link)
+        path = self._path(chain, link.index, link.state)
+        try:
+            rows = list(read_results(path, self._reader))
+        except (OSError, pa.ArrowInvalid) as failure:
+            _log.info("%s is read again: %s", link, failure)
+            return self._read_alone(link)
+        # What is mapped stays readable.
+        chain.take(link.index)
+        self._drop_if_taken(chain, link.index, path)
+        return map(self._constants.add, rows)
 
     def _make_next(self, chain: Chain, index: int) -> None:
         """Make the chunk that is needed now, unless another was quicker."""
@@ -121,8 +162,9 @@ class RangeReader:
         self._made[index] = self._make(chain, end)
 
     def _make_ahead(self, chain: Chain, index: int) -> bool:
-        """Make a chunk behind the one that is needed, if the end of the chain is near and free."""
-        end = chain.claim_end(wait=False)
+        """Make a chunk behind the one that is needed, if the end of the chain is near and free, and
+        what is made can be kept."""
+        end = chain.claim_end(wait=False) if self._had_room else None
         if end is None:
             return False
         if end.index - index > _AHEAD_MAX or end.from_offset >= self._split.until_offset:
@@ -136,10 +178,15 @@ class RangeReader:
     def _wait(self, chain: Chain, index: int) -> None:
         """Wait for who makes a chunk; what a reader that died has left is nowhere."""
         chain.wait(index)
-        if chain.try_lock(index):
-            link = chain.link(index)
-            dead = link is not None and link.state is State.PENDING
-            chain.finish(index, State.NOWHERE) if dead else chain.unlock(index)
+        if not chain.try_lock(index):
+            return
+        link = chain.link(index)
+        if link is None or link.state is not State.PENDING:
+            chain.unlock(index)
+            return
+        for state in _KEPT:
+            self._path(chain, index, state).unlink(missing_ok=True)
+        chain.finish(index, State.NOWHERE)
 
     def _make(self, chain: Chain, end: End) -> _Made:
         split = self._split
@@ -151,61 +198,62 @@ class RangeReader:
             # What is lost is found to be lost by every reader.
             chain.finish(end.index, State.NOWHERE)
             return _Made([])
-        path, made = self._store(chunk, end, until_offset)
-        if path is None:
-            chain.finish(end.index, State.NOWHERE)
-        else:
-            memory = path.parent.parent == self._directory.path
-            chain.finish(end.index, State.MEMORY if memory else State.SPILL)
-            if made.whole:
-                self._take(chain, end.index, path)
-        return made
+        for state in _KEPT:
+            path = self._path(chain, end.index, state)
+            rows = self._store(path, chunk, end.from_offset, until_offset)
+            if rows is not None:
+                self._had_room = True
+                chain.finish(end.index, state)
+                self._drop_if_taken(chain, end.index, path)
+                return _Made(rows)
+        self._had_room = False
+        chain.finish(end.index, State.NOWHERE)
+        return _Made([], chunk)
 
-    def _store(self, chunk: Chunk, end: End, until_offset: int) -> tuple[Path | None, _Made]:
-        """Decode a chunk and leave the others' rows in a file, if there is room for it."""
-        split, own = self._split, self._reader
-        rows: list[pa.RecordBatch] = []
-        held_bytes, whole = 0, True
-        nothing = _Made([], chunk=chunk)
+    def _store(
+        self, path: Path, chunk: Chunk, from_offset: int, until_offset: int
+    ) -> list[pa.RecordBatch] | None:
+        """Decode a chunk and leave the others' rows in a file; returns this reader's, or None where
+        there is no room."""
+        enlarge = partial(self._directory.reserve, path)
         try:
-            size = int(len(chunk.data) * self._ratio)
-            path = self._directory.reserve(split.shared, str(end.index), size)
-        except OSError:
-            return None, nothing
-        if path is None:
-            return None, nothing
-        try:
-            with ResultWriter(path, self._decoder.schema) as writer:
-                placed = self._decoder.decode_placed(chunk, end.from_offset, until_offset)
-                for batch, starts in placed:
-                    whole = held_bytes < _HELD_BYTES_MAX
-                    held_bytes += batch.nbytes
-                    if whole and starts[own] < starts[own + 1]:
-                        rows.append(batch.slice(starts[own], starts[own + 1] - starts[own]))
-                    writer.write(batch, starts, own if whole else None)
-            self._ratio = max(path.stat().st_size / len(chunk.data), 0.1)
-        except OSError as failure:
-            _log.info("no room for what others read of %s: %s", split.topic_partition, failure)
+            # Never over a file that somebody may have mapped.
             path.unlink(missing_ok=True)
-            return None, nothing
-        return path, _Made(rows, whole)
-
-    def _read_stored(self, chain: Chain, link: Link) -> Iterator[pa.RecordBatch]:
-        memory = link.state is State.MEMORY
-        parent = self._directory.path if memory else self._directory.spill_path
-        path = parent / self._split.shared / str(link.index)
-        try:
-            rows = list(read_results(path, self._reader))
+            if not enlarge(int(len(chunk.data) * self._ratio)):
+                return None
+            with ResultWriter(path, self._decoder.schema, enlarge) as writer:
+                rows, whole = self._write(writer, chunk, from_offset, until_offset)
+            self._ratio = max(path.stat().st_size / len(chunk.data), _RATIO_MIN)
+            return rows if whole else [*rows, *read_results(path, self._reader)]
         except (OSError, pa.ArrowInvalid) as failure:
-            _log.info("%s is read again: %s", link, failure)
-            yield from self._read_alone(link)
-            return
-        # What is mapped stays readable.
-        self._take(chain, link.index, path)
-        yield from map(self._constants.add, rows)
+            _log.info("%s has no room for what others read: %s", path.parent, failure)
+            path.unlink(missing_ok=True)
+            return None
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
-    def _take(self, chain: Chain, index: int, path: Path) -> None:
-        if chain.take(index):
+    def _write(
+        self, writer: ResultWriter, chunk: Chunk, from_offset: int, until_offset: int
+    ) -> tuple[list[pa.RecordBatch], bool]:
+        """Write a chunk; returns this reader's rows as far as they are held, and whether that is
+        all of them."""
+        own, rows = self._reader, []
+        held_bytes, whole = 0, True
+        for batch, starts in self._decoder.decode_placed(chunk, from_offset, until_offset):
+            whole = held_bytes < _HELD_BYTES_MAX
+            held_bytes += batch.nbytes
+            if whole and starts[own] < starts[own + 1]:
+                rows.append(batch.slice(starts[own], starts[own + 1] - starts[own]))
+            writer.write(batch, starts, own if whole else None)
+        return rows, whole
+
+    def _path(self, chain: Chain, index: int, state: State) -> Path:
+        name = chain.result_name(index)
+        return self._directory.result(self._split.shared, name, state is State.SPILL)
+
+    def _drop_if_taken(self, chain: Chain, index: int, path: Path) -> None:
+        if not chain.is_needed(index):
             path.unlink(missing_ok=True)
 
     def _read_alone(self, link: Link) -> Iterator[pa.RecordBatch]:
@@ -215,4 +263,4 @@ class RangeReader:
             until_offset=link.until_offset,
             bytes_estimate=link.size,
         )
-        yield from self._splits.read([part])
+        return self._splits.read([part])

@@ -1,0 +1,120 @@
+"""Readers that share a partition on one host, over a scripted broker.
+
+A log of small batches, answered a few batches at a time; each reader has a connection of its own,
+and all have one executor's directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from keyrange.core.placement import place
+from keyrange.core.range_plan import even_ranges
+from keyrange.core.splits import Split
+from keyrange.host.directory import ExecutorDirectory, HostSettings
+from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.ranges import RangeReader
+from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.select import hash_of
+from scripted_broker import Fetched, ScriptedCluster, World
+from strategies import Batch, Record, encode_batch
+
+AMPLE = 1 << 30
+NAME = "0123456789abcdef"
+
+
+@dataclass
+class Shared:
+    """A log that `readers` share, each its even part of the hash space."""
+
+    home: Path
+    readers: int = 3
+    chunks: int = 6
+    memory_bytes: int = AMPLE
+    spill_bytes: int = AMPLE
+    seed: int = 0
+    value_bytes: int = 20
+    batches_per_chunk: int = 2
+    decode: DecodeSettings = field(default_factory=DecodeSettings)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.batches: list[tuple[int, int, bytes]] = []
+        self.keys: dict[int, bytes] = {}
+        at = 5
+        for _ in range(self.chunks * self.batches_per_chunk):
+            records = tuple(self._record(at, delta) for delta in range(self.random.randint(1, 6)))
+            batch = Batch(at, records, codec=self.random.choice(["none", "lz4"]))
+            self.batches.append((at, batch.last_offset, encode_batch(batch)))
+            # Compacted topics have holes.
+            at = batch.last_offset + self.random.choice([1, 1, 4])
+        self.until = self.batches[-1][1] + 1
+        placement = place([[span] for span in even_ranges(self.readers)])
+        split = Split("t", 0, 5, self.until, 1_000, placement, NAME)
+        self.splits = [replace(split, placement=placement.of(n)) for n in range(self.readers)]
+        self.world = World(self._answer, latest=self.until)
+        for name in ("memory", "spill"):
+            (self.home / name).mkdir()
+
+    def _record(self, at: int, delta: int) -> Record:
+        key = b"key-%d" % self.random.randrange(12)
+        self.keys[at + delta] = key
+        return Record(delta, 0, key, b"v" * self.random.randint(0, self.value_bytes))
+
+    def _answer(self, node: int, partition: int, offset: int) -> Fetched:
+        there = [data for _, last, data in self.batches if last >= offset]
+        return Fetched(b"".join(there[: self.batches_per_chunk]), high_watermark=self.until)
+
+    @property
+    def fetches(self) -> int:
+        """How many chunks were asked for so far, by all readers."""
+        return len(self.world.asked)
+
+    @property
+    def directory(self) -> ExecutorDirectory:
+        home = self.home
+        settings = HostSettings(
+            self.memory_bytes, self.spill_bytes, home / "memory", home / "spill"
+        )
+        return ExecutorDirectory(settings)
+
+    @property
+    def path(self) -> Path:
+        """What the readers share, while it is there."""
+        return self.directory.path / NAME
+
+    def reader(self, number: int) -> RangeReader:
+        cluster: Any = ScriptedCluster(self.world)
+        how = ReadSettings(self.decode, True, 10_000)
+        splits = SplitReader(cluster, self.world.view(), how)
+        return RangeReader(splits, self.directory, self.splits[number])
+
+    def read(self, number: int) -> Iterator[list[int]]:
+        """The offsets that a reader hands over, batch by batch."""
+        for batch in self.reader(number).read():
+            batch.validate(full=True)
+            assert set(batch.column("topic").to_pylist()) == {"t"}
+            keys = batch.column("key").to_pylist()
+            offsets = batch.column("offset").to_pylist()
+            assert keys == [self.keys[offset] for offset in offsets]
+            yield offsets
+
+    def expected(self, number: int) -> list[int]:
+        placement = self.splits[number].placement
+        assert placement is not None
+        [span] = placement.ranges()
+        return [at for at, key in sorted(self.keys.items()) if span.contains(hash_of(key))]
+
+    def left(self) -> list[str]:
+        """Files and directories of results that are still there."""
+        made = self.directory
+        found = [path for parent in (made.path, made.spill_path) for path in parent.rglob("*")]
+        return sorted(path.name for path in found if path.name not in ("budget", "spill"))
+
+
+def flat(batches: Iterable[list[int]]) -> list[int]:
+    return [offset for batch in batches for offset in batch]

@@ -1,0 +1,236 @@
+"""The private directories of an executor: whose they are, their budget, and who sweeps them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keyrange.host import directory as module
+from keyrange.host.chain import Chain
+from keyrange.host.directory import ExecutorDirectory, HostSettings, name_of, usual_settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> HostSettings:
+    for name in ("memory", "spill"):
+        (tmp_path / name).mkdir()
+    return HostSettings(1_000, 3_000, tmp_path / "memory", tmp_path / "spill")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_nobody_else_can_enter(settings: HostSettings) -> None:
+    made = ExecutorDirectory(settings)
+    Chain(made.path / "batch", 2, 0, 0).close()
+    result = made.result("batch", "0", spill=True)
+    assert made.reserve(result, 10)
+    directories = [made.path, made.path.parent, made.spill_path, made.spill_path.parent]
+    directories += [made.path / "batch", made.spill_path / "batch"]
+    assert {mode(path) for path in directories} == {0o700}
+    files = [made.path / "batch" / "chain", made.path / "budget", result]
+    assert {mode(path) for path in files} == {0o600}
+
+
+@pytest.mark.parametrize("what", ["link", "open", "file", "foreign"])
+def test_what_others_put_there_is_refused(
+    settings: HostSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert settings.memory_directory is not None
+    path = settings.memory_directory / f"keyrange-{os.getuid()}"
+    if what == "link":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        path.symlink_to(tmp_path / "theirs")
+    elif what == "file":
+        path.touch(0o600)
+    else:
+        path.mkdir(mode=0o700)
+        if what == "open":
+            path.chmod(0o750)
+    if what == "foreign":
+        mine = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+        path.rename(path.with_name(f"keyrange-{mine + 1}"))
+    with pytest.raises(OSError, match="keyrange-"):
+        ExecutorDirectory(settings)
+    assert list(settings.spill_directory.iterdir()) == []
+
+
+def test_names_tell_nothing() -> None:
+    name = name_of("plan", "secret-topic", 3)
+    assert name == name_of("plan", "secret-topic", 3)
+    assert set(name) <= set("0123456789abcdef")
+    names = {name_of(*parts) for parts in (("a", "b"), ("ab",), ("a", "b", ""), ("", "a", "b"))}
+    assert len(names) == 4
+
+
+def test_the_usual_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'a'},{tmp_path / 'b'}")
+    monkeypatch.setattr(module, "_SHARED_MEMORY", tmp_path)
+    assert usual_settings(1, 2) == HostSettings(1, 2, tmp_path, tmp_path / "a")
+    monkeypatch.setattr(module, "_SHARED_MEMORY", tmp_path / "none")
+    assert usual_settings(1, 2).memory_directory is None
+
+
+def placed(made: ExecutorDirectory, file_name: str, size: int) -> str:
+    """Where a result of so many bytes finds room, as readers look for it."""
+    for spill in (False, True):
+        path = made.result("batch", file_name, spill)
+        if made.reserve(path, size):
+            assert path.stat().st_size == size
+            return "spill" if spill else "memory"
+    return "nowhere"
+
+
+def test_memory_is_filled_first_then_the_local_directory(settings: HostSettings) -> None:
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    sizes = [600, 600, 400, 2_400, 1]
+    found = [placed(made, str(number), size) for number, size in enumerate(sizes)]
+    assert found == ["memory", "spill", "memory", "spill", "nowhere"]
+    made.result("batch", "0", spill=False).unlink()
+    assert placed(made, "5", 600) == "memory"
+
+
+def test_a_result_that_grows_counts_once(settings: HostSettings) -> None:
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    path = made.result("batch", "0", spill=False)
+    assert made.reserve(path, 600)
+    assert made.reserve(path, 1_000)
+    assert not made.reserve(path, 1_001)
+    assert path.stat().st_size == 1_000
+
+
+def test_all_batches_of_an_executor_share_the_budget(settings: HostSettings) -> None:
+    one, two = ExecutorDirectory(settings), ExecutorDirectory(settings)
+    for made, name in ((one, "a"), (two, "b")):
+        (made.path / name).mkdir()
+    assert one.reserve(one.result("a", "0", spill=False), 700)
+    assert not two.reserve(two.result("b", "0", spill=False), 700)
+
+
+def test_without_shared_memory_there_is_one_place_for_both_budgets(tmp_path: Path) -> None:
+    made = ExecutorDirectory(HostSettings(1_000, 3_000, None, tmp_path))
+    (made.path / "batch").mkdir()
+    assert made.path == made.spill_path
+    assert placed(made, "0", 3_900) == "memory"
+    assert placed(made, "1", 200) == "nowhere"
+
+
+def test_nothing_is_left_behind_where_the_batch_is_gone(settings: HostSettings) -> None:
+    """A late maker does not make the directories again."""
+    made = ExecutorDirectory(settings)
+    for spill in (False, True):
+        with pytest.raises(FileNotFoundError):
+            made.reserve(made.result("gone", "0", spill), 10)
+    assert {path.name for path in made.path.iterdir()} == {"budget", "spill"}
+    assert list(made.spill_path.iterdir()) == []
+
+
+_MAKE = """
+import sys
+from pathlib import Path
+from keyrange.host.directory import ExecutorDirectory, HostSettings
+made = ExecutorDirectory(HostSettings(1000, 3000, Path(sys.argv[1]), Path(sys.argv[2])))
+(made.path / "batch").mkdir()
+for spill in (False, True):
+    assert made.reserve(made.result("batch", "0", spill), 10)
+print(made.path.name)
+"""
+
+
+def by_another_executor(settings: HostSettings, tmp_path: Path) -> str:
+    """Directories of an executor that is gone when this returns; their name."""
+    places = [str(settings.memory_directory), str(settings.spill_directory)]
+    script = tmp_path / "make.py"
+    script.write_text(_MAKE)
+    # A shell between: the owner is the maker's parent.
+    command = f"{sys.executable} {script} {' '.join(places)}; true"
+    return subprocess.run(
+        command, shell=True, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_what_a_dead_executor_left_is_swept(settings: HostSettings, tmp_path: Path) -> None:
+    dead = by_another_executor(settings, tmp_path)
+    made = ExecutorDirectory(settings)
+    assert dead != made.path.name
+    for parent in (made.path.parent, made.spill_path.parent):
+        assert [path.name for path in parent.iterdir()] == [made.path.name]
+
+
+def test_a_sweep_follows_no_link_to_elsewhere(settings: HostSettings, tmp_path: Path) -> None:
+    dead = by_another_executor(settings, tmp_path)
+    made_at = Path(str(settings.memory_directory)) / f"keyrange-{os.getuid()}" / dead
+    (made_at / "spill").unlink()
+    (tmp_path / "precious").mkdir()
+    (made_at / "spill").symlink_to(tmp_path / "precious")
+    ExecutorDirectory(settings)
+    assert not made_at.exists()
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_what_lives_or_may_live_is_left_alone(settings: HostSettings) -> None:
+    """This executor, and those of other containers, whose processes cannot be seen from here."""
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    foreign = made.path.with_name("1-1-1")
+    foreign.mkdir()
+    ExecutorDirectory(settings)
+    assert (made.path / "batch").is_dir()
+    assert foreign.is_dir()
+    age(foreign, 2 * 86_400)
+    ExecutorDirectory(settings)
+    assert not foreign.exists()
+
+
+def age(path: Path, by_s: float) -> None:
+    """As if nobody had touched a directory and what is in it for so long."""
+    for each in (*path.iterdir(), path):
+        touched = each.stat().st_mtime - by_s
+        os.utime(each, (touched, touched))
+
+
+def test_idle_batches_are_swept_unless_a_reader_is_there(settings: HostSettings) -> None:
+    made = ExecutorDirectory(settings)
+    held = Chain(made.path / "held", 2, 0, 0)
+    for name in ("old", "young", "kept"):
+        Chain(made.path / name, 2, 0, 0).close()
+        assert made.reserve(made.result(name, "0", spill=True), 10)
+    made.result("spilled", "0", spill=True).parent.mkdir()
+    for name in ("held", "old", "kept"):
+        age(made.path / name, 3_600)
+    for name in ("old", "kept", "spilled"):
+        age(made.spill_path / name, 3_600)
+    made.sweep_idle(keep="kept")
+
+    names = {path.name for path in made.path.iterdir()} - {"budget", "spill"}
+    assert names == {"held", "young", "kept"}
+    assert {path.name for path in made.spill_path.iterdir()} == {"young", "kept"}
+    held.close()
+    made.sweep_idle(keep="kept")
+    assert not (made.path / "held").exists()
+
+
+def test_a_batch_that_was_just_made_is_not_idle(settings: HostSettings) -> None:
+    """Its directory is there a moment before its first file."""
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    made.sweep_idle(keep="")
+    assert (made.path / "batch").is_dir()
+
+
+def test_a_batch_takes_its_spill_along(settings: HostSettings) -> None:
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    assert made.reserve(made.result("batch", "0", spill=True), 10)
+    made.remove("batch")
+    assert {path.name for path in made.path.iterdir()} == {"budget", "spill"}
+    assert list(made.spill_path.iterdir()) == []
