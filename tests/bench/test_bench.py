@@ -46,14 +46,14 @@ KEYRANGE = {
 }
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", "bench", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
-        timeout=280,
+        timeout=timeout_s,
         check=False,
     )
 
@@ -81,9 +81,10 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "keyrange", "--out", str(out))
+    finished = bench("--tiny", "--only", "keyrange", "--out", str(out), timeout_s=580)
     assert finished.returncode == 0, finished.stderr[-4000:]
     document = json.loads(out.read_text())
     figures = {figure["name"]: figure for figure in document["figures"]}
