@@ -1,4 +1,4 @@
-"""Key ranges over real topics: all rows once, each key's in order by one task, over restarts too."""
+"""Key ranges over real topics: all rows once, each key's in order by one task, over restarts."""
 
 from __future__ import annotations
 

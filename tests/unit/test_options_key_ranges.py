@@ -294,3 +294,17 @@ def test_keys_are_not_shown_with_the_options() -> None:
     options = parsed(keys=f'["{SECRET}"]')
     assert options.key_ranges.keys == (SECRET.encode(),)
     assert SECRET not in f"{options} {options!r} {options.key_ranges}"
+
+
+@pytest.mark.parametrize("split_by", ["keyRange", "offset"])
+@pytest.mark.parametrize("named", [{"subscribe": "t,u"}, {"assign": '{"t": [0], "u": [1]}'}])
+def test_a_named_topic_that_keeps_its_order_is_refused_at_once(
+    split_by: str, named: dict[str, str]
+) -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    given = servers | named | {"splitBy": split_by, "accept.range.fetch": '{"u": false}'}
+    [message] = refused(given)
+    assert "RANGE_FETCH_NOT_ACCEPTED" in message
+    assert "topic u" in message
+    parse_options(given | {"splitBy": "partition"})
+    parse_options(given | {"accept.range.fetch": '{"v": false}'})

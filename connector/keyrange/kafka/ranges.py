@@ -9,7 +9,7 @@ saves work, the rows do not depend on it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.columns import ConstantColumns, without_constants
 from keyrange.wire.decode import Chunk
+from keyrange.wire.whereabouts import RUNS, runs_of_readers
 
 _log = logging.getLogger(__name__)
 
@@ -50,11 +51,19 @@ class _Made:
 class RangeReader:
     """Reads a reader's part of one split; `splits` fetches, `directory` is where results are left.
 
-    For one pass: make a new one for another. Rows are handed over while no lock is held but the one
-    that says that a reader is here: whoever takes them may be slow, or never come back.
+    Without `keep_values` a result only says in which record batches a reader's records are, and
+    they are fetched again. For one pass: make a new one for another. Rows are handed over while no
+    lock is held but the one that says that a reader is here: whoever takes them may be slow, or
+    never come back.
     """
 
-    def __init__(self, splits: SplitReader, directory: ExecutorDirectory, split: Split) -> None:
+    def __init__(
+        self,
+        splits: SplitReader,
+        directory: ExecutorDirectory,
+        split: Split,
+        keep_values: bool = True,
+    ) -> None:
         assert split.placement is not None
         self._splits = splits
         self._directory = directory
@@ -62,7 +71,10 @@ class RangeReader:
         self._reader = split.placement.reader
         self._readers = split.placement.readers
         columns = splits.settings.decode.columns
-        self._decoder = splits.decoder(split, shared=without_constants(columns))
+        self._keep_values = keep_values
+        shared = without_constants(columns) if keep_values else ("offset",)
+        self._decoder = splits.decoder(split, shared)
+        self._schema = self._decoder.schema if keep_values else RUNS
         self._constants = ConstantColumns(split.topic, split.partition, columns)
         self._made: dict[int, _Made] = {}
         self._ratio = _FIRST_RATIO
@@ -150,7 +162,7 @@ class RangeReader:
         # What is mapped stays readable.
         chain.take(link.index)
         self._drop_if_taken(chain, link.index, path)
-        return map(self._constants.add, rows)
+        return map(self._constants.add, rows) if self._keep_values else self._fetch_again(rows)
 
     def _make_next(self, chain: Chain, index: int) -> None:
         """Make the chunk that is needed now, unless another was quicker."""
@@ -164,7 +176,8 @@ class RangeReader:
     def _make_ahead(self, chain: Chain, index: int) -> bool:
         """Make a chunk behind the one that is needed, if the end of the chain is near and free, and
         what is made can be kept."""
-        end = chain.claim_end(wait=False) if self._had_room else None
+        pays = self._had_room and self._keep_values
+        end = chain.claim_end(wait=False) if pays else None
         if end is None:
             return False
         if end.index - index > _AHEAD_MAX or end.from_offset >= self._split.until_offset:
@@ -205,7 +218,7 @@ class RangeReader:
                 self._had_room = True
                 chain.finish(end.index, state)
                 self._drop_if_taken(chain, end.index, path)
-                return _Made(rows)
+                return _Made(rows) if self._keep_values else _Made([], chunk)
         self._had_room = False
         chain.finish(end.index, State.NOWHERE)
         return _Made([], chunk)
@@ -221,8 +234,9 @@ class RangeReader:
             path.unlink(missing_ok=True)
             if not enlarge(int(len(chunk.data) * self._ratio)):
                 return None
-            with ResultWriter(path, self._decoder.schema, enlarge) as writer:
-                rows, whole = self._write(writer, chunk, from_offset, until_offset)
+            with ResultWriter(path, self._schema, enlarge) as writer:
+                write = self._write if self._keep_values else self._write_runs
+                rows, whole = write(writer, chunk, from_offset, until_offset)
             self._ratio = max(path.stat().st_size / len(chunk.data), _RATIO_MIN)
             return rows if whole else [*rows, *read_results(path, self._reader)]
         except (OSError, pa.ArrowInvalid) as failure:
@@ -247,6 +261,31 @@ class RangeReader:
                 rows.append(batch.slice(starts[own], starts[own + 1] - starts[own]))
             writer.write(batch, starts, own if whole else None)
         return rows, whole
+
+    def _write_runs(
+        self, writer: ResultWriter, chunk: Chunk, from_offset: int, until_offset: int
+    ) -> tuple[list[pa.RecordBatch], bool]:
+        """As `_write`: where records are. This reader has the chunk at hand and needs none."""
+        placed = (
+            (batch.column(0).to_numpy(), starts)
+            for batch, starts in self._decoder.decode_placed(chunk, from_offset, until_offset)
+        )
+        runs, starts = runs_of_readers(chunk, from_offset, until_offset, placed, self._readers)
+        writer.write(runs, starts, self._reader)
+        return [], True
+
+    def _fetch_again(self, runs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [
+            replace(
+                self._split,
+                from_offset=run["from_offset"],
+                until_offset=run["until_offset"],
+                bytes_estimate=run["bytes"],
+            )
+            for batch in runs
+            for run in batch.to_pylist()
+        ]
+        return self._splits.read(parts)
 
     def _path(self, chain: Chain, index: int, state: State) -> Path:
         name = chain.result_name(index)

@@ -75,6 +75,15 @@ def choose_key_ranges(values: dict[str, Any], violations: Violations) -> None:
     if split_by != "partition" and values["max_records_per_partition"] is not None:
         violations.add("maxRecordsPerPartition", f"is not valid with splitBy={split_by}")
     default, topics = values["accept"]
+    named = {p.topic for p in values["assign"] or ()} | {*(values["subscribe"] or ())}
+    refused = sorted(topic for topic in named if not topics.get(topic, default))
+    if split_by != "partition" and refused:
+        violations.add(
+            "splitBy",
+            f"{split_by} [RANGE_FETCH_NOT_ACCEPTED]: accept.range.fetch keeps topic {refused[0]} "
+            f"in the order of its partitions, and splitBy={split_by} would not; read it with "
+            "splitBy=partition, in a query of its own",
+        )
     values["key_ranges"] = KeyRangeOptions(
         split_by=split_by,
         ranges_per_partition=values["ranges_per_partition"],

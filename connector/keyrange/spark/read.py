@@ -83,7 +83,7 @@ def _read_ranges(
             from keyrange.kafka.ranges import RangeReader
 
             for split in shared:
-                yield from RangeReader(reader, directory, split).read()
+                yield from RangeReader(reader, directory, split, keys.keep_values).read()
     if alone:
         yield from reader.read(alone)
 

@@ -17,7 +17,7 @@ from keyrange.errors import InvalidError
 from keyrange.options import parse_options
 from keyrange.spark.read import ReadTask
 from keyrange.spark.tasks import plan_read
-from scripted import SERVERS, ScriptedCluster, planned, session
+from scripted import PATTERN, SERVERS, ScriptedCluster, planned, session
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
@@ -35,7 +35,7 @@ def plan(
     cluster.topics = {"t": "a" * 32, "u": "b" * 32}
     view = cluster.describe(["t", "u"])
     ranges = {partition: OffsetRange(10, 10 + count) for partition, count in records.items()}
-    parsed = parse_options(SERVERS | {"subscribe": "t,u"} | options)
+    parsed = parse_options(SERVERS | {"subscribePattern": "t|u"} | options)
     sizes = dict.fromkeys(records, 100.0)
     return plan_read(ranges, sizes, lambda _: places, view, view.topic_ids(), parsed)
 
@@ -199,6 +199,6 @@ def test_queries_that_share_a_partition_by_explicit_ranges_read_all_of_it_once()
 
 def test_a_stream_refuses_to_split_a_topic_that_keeps_its_order() -> None:
     given = {"splitBy": "keyRange", "accept.range.fetch": "false", "startingOffsets": "earliest"}
-    run = session(ScriptedCluster(100), **given)
+    run = session(ScriptedCluster(100), PATTERN, **given)
     with pytest.raises(InvalidError, match=r"accept\.range\.fetch keeps topic t"):
         run.plan(run.initial(), read_checkpoint(planned(run)))
