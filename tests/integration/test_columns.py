@@ -44,7 +44,7 @@ def test_a_batch_read_has_the_rows_of_the_full_read(
     spark: SparkSession, topics: Topics, topic: str, columns: str
 ) -> None:
     some = batch(spark, topics, topic, columns=columns)
-    full = batch(spark, topics, topic, includeHeaders="true")
+    full = batch(spark, topics, topic, includeHeaders="true", includeKeyHash="true")
 
     assert some.columns == [name for name in COLUMNS if name.lower() in columns.lower().split(",")]
     assert some.schema == full.select(some.columns).schema

@@ -174,9 +174,9 @@ def _keyed(stage: _Stage) -> Iterator[Figure]:
 
 
 def _summary(folded: DataFrame) -> object:
-    """All results in a line: each key once, with the checksum of its values in order."""
+    """All results in a line: each key once, with the digest of its values in order."""
     return folded.selectExpr(
-        "count(*)", "count(DISTINCT key)", "sum(count)", "bit_xor(xxhash64(key, checksum, count))"
+        "count(*)", "count(DISTINCT key)", "sum(count)", "bit_xor(xxhash64(key, digest, count))"
     ).collect()
 
 
