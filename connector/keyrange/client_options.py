@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.jaas import parse_jaas
-from keyrange.parsing import Property, Violations, int_between, one_of
+from keyrange.parsing import (
+    NAME_BYTES_MAX,
+    Property,
+    Violations,
+    int_between,
+    name_up_to,
+    one_of,
+)
 from keyrange.secret import NO_SECRET, Secret
 from keyrange.security_properties import SECURITY_PROPERTIES, TLS_VERSIONS
 
@@ -96,6 +103,7 @@ def _bootstrap_servers(value: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
+_NAME = name_up_to(NAME_BYTES_MAX)
 _POSITIVE = int_between(1, 2**31 - 1)
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
@@ -106,9 +114,9 @@ _SHARE_GROUP = "the source is no share consumer"
 
 _MAPPED = (
     Property("bootstrap.servers", "bootstrap_servers", _bootstrap_servers),
-    Property("client.id", "client_id"),
-    Property("client.rack", "client_rack"),
-    Property("group.id", "group_id"),
+    Property("client.id", "client_id", _NAME),
+    Property("client.rack", "client_rack", _NAME),
+    Property("group.id", "group_id", _NAME),
     Property("isolation.level", "isolation_level", one_of("read_uncommitted", "read_committed")),
     Property("fetch.min.bytes", "fetch_min_bytes", _NOT_NEGATIVE),
     Property("fetch.max.wait.ms", "fetch_max_wait_ms", _NOT_NEGATIVE),
@@ -152,6 +160,7 @@ _IGNORED = (
     Property("metadata.recovery.rebootstrap.trigger.ms", ignored="see metadata.recovery.strategy"),
     Property("share.acknowledgement.mode", ignored=_SHARE_GROUP),
     Property("share.acquire.mode", ignored=_SHARE_GROUP),
+    Property("internal.leave.group.on.close", ignored=_NO_GROUP),
     Property(
         "internal.throw.on.fetch.stable.offset.unsupported",
         ignored="brokers without it are too old to be read",

@@ -39,6 +39,21 @@ def text(value: str) -> str:
     return value
 
 
+# A string of Kafka's messages has its length in two bytes.
+NAME_BYTES_MAX = 2**15 - 1
+
+
+def name_up_to(most_bytes: int) -> Callable[[str], str]:
+    """Text that goes into Kafka's messages as it is."""
+
+    def parse(value: str) -> str:
+        if len(value.encode(errors="replace")) > most_bytes:
+            raise ValueError(f"must have {most_bytes} bytes at the most")
+        return value
+
+    return parse
+
+
 def boolean(value: str) -> bool:
     """true or false in any case, as Spark reads its own options."""
     folded = value.strip().lower()

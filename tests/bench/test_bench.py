@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 CI = Path(__file__).parents[2] / "ci"
+WAYS = ("", ".per_range", ".grouped")
 READ = {
     f"read.{size}.{codec}.{figure}"
     for size in ("200B", "1KB")
@@ -31,15 +32,28 @@ LATENCY = {
     for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
 } | {"latency.idle.core_share"}
 
+KEYRANGE = {
+    "keyrange.keyed.vs_jvm_repartition",
+    "keyrange.keyed.seconds",
+    "keyrange.keyed.jvm.seconds",
+    "keyrange.shuffle.bytes",
+    "keyrange.shuffle.jvm.bytes",
+    "keyrange.speedup.1p",
+    "keyrange.throughput.1p16r.vs_partition",
+    "keyrange.throughput.4p16r.vs_partition",
+    *(f"keyrange.throughput.{side}.mrec_per_second" for side in ("1p16r", "4p16r", "partition")),
+    *(f"keyrange.amplification.{count}{way}" for count in (4, 16, 64) for way in WAYS),
+}
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+
+def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", "bench", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
-        timeout=280,
+        timeout=timeout_s,
         check=False,
     )
 
@@ -63,6 +77,26 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
         assert figure["value"] > 0 or name == "latency.idle.core_share"
         assert figure["runs"] == 1
         assert name in finished.stdout
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    finished = bench("--tiny", "--only", "keyrange", "--out", str(out), timeout_s=580)
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    document = json.loads(out.read_text())
+    figures = {figure["name"]: figure for figure in document["figures"]}
+    assert figures.keys() == KEYRANGE
+    # What is counted and not timed holds at any size.
+    assert figures["keyrange.shuffle.bytes"]["value"] == 0
+    assert figures["keyrange.shuffle.jvm.bytes"]["value"] > 0
+    for count in (4, 16, 64):
+        ways = [figures[f"keyrange.amplification.{count}{way}"]["value"] for way in WAYS]
+        assert ways[0] == max(ways)
+        # Every byte is sent once at least. Beside it: the sample that a plan is made by.
+        assert min(ways) >= 1.0
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:

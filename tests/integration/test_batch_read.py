@@ -351,3 +351,14 @@ def test_a_task_has_no_more_records_than_allowed(
     assert frame.rdd.getNumPartitions() == 9
     sizes = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
     assert sorted(sizes) == [3, 3, 3, 3, 3, 3, 4, 4, 4]
+
+
+def test_a_topic_as_a_view_of_sql(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create_topic("view")
+    topics.produce(topic, [b"x"] * 3)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW keyrange_view USING keyrange OPTIONS ("
+        f"`kafka.bootstrap.servers` '{topics.cluster.bootstrap_servers}', subscribe '{topic}')"
+    )
+
+    assert spark.table("keyrange_view").count() == 3

@@ -111,15 +111,22 @@ def test_a_group_of_the_oldest_broker(caplog: pytest.LogCaptureFixture) -> None:
         topics.close()
 
 
-def test_a_deleted_topic_is_named_and_leaves_the_others_committed(
-    topics: Topics, cluster: Cluster
+def test_a_deleted_topic_is_named_and_holds_up_no_other(
+    topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topics.create_topic("half")
-    here, gone = TopicPartition(topic, 0), TopicPartition(f"{topic}-gone", 0)
-    with pytest.raises(KeyrangeError) as failure:
-        commit_group_offsets(cluster, topic, {here: 4, gone: 5}, {}, 300)
-    assert f"UNKNOWN_TOPIC_OR_PARTITION for topic {gone.topic}" in str(failure.value)
-    assert group_offsets(cluster, topic, [here, gone]) == {here: 4}
+    here, gone = TopicPartition(topic, 0), TopicPartition(topics.create_topic("gone"), 0)
+    topics.delete_topic(gone.topic)
+    commit_group_offsets(cluster, topic, {here: 0}, {}, PATIENCE_MS)
+    mirror = GroupMirror(cluster, topic, PATIENCE_MS)
+    with caplog.at_level(logging.WARNING, "keyrange"):
+        for step in range(1, 4):
+            mirror.mirror({here: step, gone: 5}, {}, step)
+            assert group_offsets(cluster, topic, [here, gone]) == {here: step}
+    assert [text for text in caplog.messages if topic in text] == [
+        f"offsets of group '{topic}' are left out: Kafka knows no topic {gone.topic}"
+    ]
+    assert (mirror.metrics()["committed"], mirror.metrics()["failed"]) == (3, 1)
 
 
 def test_ends_of_epochs_and_a_group_over_a_restart() -> None:

@@ -86,6 +86,15 @@ TOPICS = (
         "10 rows",
         topics=PATTERNS,
     ),
+    batch(
+        "ten", "a pattern with a quotation", {"subscribePattern": r"\Qten\E-<shared>"}, "10 rows"
+    ),
+    batch(
+        "three",
+        "a pattern with a set in a set",
+        {"subscribePattern": "t[a-z&&[^e]]ree-<shared>"},
+        "26 rows",
+    ),
 )
 
 ROWS = (

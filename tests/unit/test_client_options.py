@@ -277,11 +277,12 @@ def test_a_store_is_given_once_and_wholly(given: dict[str, str], named: str) -> 
     assert message.startswith(f"option 'kafka.{named}' ")
 
 
-def test_every_property_of_javas_consumer_has_a_row() -> None:
-    """The names that kafka-clients 4.3.1 prints: ConsumerConfig.configNames()."""
-    golden = Path(__file__).parents[1] / "golden" / "consumer-properties-4.3.1.txt"
+@pytest.mark.parametrize(("version", "count"), [("3.9.2", 98), ("4.3.1", 116)])
+def test_every_property_of_javas_consumer_has_a_row(version: str, count: int) -> None:
+    """What ConsumerConfig.configNames() of kafka-clients prints: of Spark 4.2's, and of 4.3.1."""
+    golden = Path(__file__).parents[1] / "golden" / f"consumer-properties-{version}.txt"
     names = golden.read_text().split()
-    assert len(names) == 116
+    assert len(names) == count
     assert [name for name in names if name not in PROPERTIES] == []
 
 

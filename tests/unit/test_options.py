@@ -15,7 +15,8 @@ from keyrange.core.positions import (
 )
 from keyrange.core.subscription import Subscribe
 from keyrange.errors import InvalidError
-from keyrange.options import OPTIONS, Mode, SourceOptions, parse_options
+from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
+from keyrange.options.key_ranges import KEY_RANGE_ROWS
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"
@@ -45,6 +46,8 @@ DEFAULTS: dict[str, Any] = {
     "bytes_per_task": 8 << 20,
     "min_tasks": 1,
     "include_headers": False,
+    "include_key_hash": False,
+    "key_ranges": KeyRangeOptions(memory_bytes=200 << 20, spill_bytes=20 << 30),
     "columns": None,
     "filter_pushdown": False,
     "fail_on_data_loss": True,
@@ -100,6 +103,7 @@ def test_limits_are_inclusive(name: str, field: str, least: int, most: int, unit
     ("name", "field"),
     [
         ("includeHeaders", "include_headers"),
+        ("includeKeyHash", "include_key_hash"),
         ("failOnDataLoss", "fail_on_data_loss"),
         ("filterPushdown", "filter_pushdown"),
     ],
@@ -111,7 +115,9 @@ def test_switches(name: str, field: str) -> None:
 
 
 def test_every_option_is_tested_here() -> None:
-    tested = {name for name, *_ in LIMITS} | {"includeHeaders", "failOnDataLoss"}
+    tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
+    # In test_options_key_ranges.py.
+    key_ranges = {row.name for row in KEY_RANGE_ROWS}
     positions = {
         f"{side}{name}"
         for side in ("starting", "ending")
@@ -129,7 +135,7 @@ def test_every_option_is_tested_here() -> None:
         "columns",
         "filterPushdown",
     }
-    assert {row.name for row in OPTIONS} == tested | positions | others
+    assert {row.name for row in OPTIONS} == tested | positions | key_ranges | others
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])
@@ -213,11 +219,15 @@ def test_what_cannot_be_columns(given: str, text: str) -> None:
     assert violations({"columns": given}) == [f"option 'columns' {text}"]
 
 
-def test_headers_must_not_be_asked_for_and_left_out() -> None:
-    assert violations({"columns": "key,value", "includeHeaders": "true"}) == [
-        "option 'includeHeaders' must not be true where option 'columns' leaves headers out"
+@pytest.mark.parametrize(
+    ("option", "column"), [("includeHeaders", "headers"), ("includeKeyHash", "keyHash")]
+)
+def test_a_column_must_not_be_asked_for_and_left_out(option: str, column: str) -> None:
+    assert violations({"columns": "key,value", option: "true"}) == [
+        f"option '{option}' must not be true where option 'columns' leaves {column} out"
     ]
-    parse_options(REQUIRED | {"columns": "key,value", "includeHeaders": "false"})
+    parse_options(REQUIRED | {"columns": "key,value", option: "false"})
+    parse_options(REQUIRED | {"columns": f"key,{column}", option: "true"})
 
 
 @pytest.mark.parametrize(
@@ -251,6 +261,7 @@ def test_positions(given: str, expected: Any) -> None:
         '{"@keyrange":{"version":1}}',
         '{"t":{"0":5}',
         "[" * 100_000,
+        '{"t":{"0":%s}}' % ("9" * 5_000),
     ],
     ids=lambda given: given[:20],
 )
@@ -313,17 +324,6 @@ def test_an_option_like_no_other_is_refused_without_a_guess() -> None:
 def test_the_least_must_not_be_higher_than_the_most() -> None:
     [message] = violations({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"})
     assert message.endswith("must not be higher than maxOffsetsPerTrigger: 20 and 15")
-
-
-def test_offsets_are_mirrored_where_a_group_is_named() -> None:
-    def mirrored(given: dict[str, str]) -> tuple[bool, str]:
-        options = parse_options(REQUIRED | given)
-        return options.mirror_offsets, options.group_id_prefix
-
-    assert mirrored({"kafka.group.id": "g"}) == (True, "")
-    assert mirrored({"groupIdPrefix": "p"}) == (True, "p")
-    assert mirrored({"groupIdPrefix": "p", "kafka.group.id": "g"}) == (True, "")
-    assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
 
 
 MODES = [

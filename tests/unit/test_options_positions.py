@@ -1,4 +1,4 @@
-"""What to read and from where: precedence, defaults, groups, and what is refused."""
+"""What to read and from where, and the group told of it: precedence, defaults, refusals."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ def test_the_start_of_a_group() -> None:
     assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
     [message] = violations({"startingOffsets": "group"})
     assert "needs a name" in message
+    [message] = violations({"startingOffsets": "group:" + "g" * 32_768})
+    assert message == "option 'startingOffsets' must have 32767 bytes at the most"
 
 
 def test_one_way_to_subscribe() -> None:
@@ -85,6 +87,8 @@ def test_one_way_to_subscribe() -> None:
     assert assigned == Assign((T0, T1))
     assert isinstance(assigned, Assign)
     assert assigned.topics == ("t",)
+    for pattern in (r"\[a[b]", r"[\[]", "[]&]&&[^]]", r"a[\]][&]", "[a][b]"):
+        parse_options(servers | {"subscribePattern": pattern})
     matched = parse_options(servers | {"subscribePattern": "a.c"}).subscription
     assert matched == SubscribePattern("a.c")
     assert isinstance(matched, SubscribePattern)
@@ -112,6 +116,10 @@ def test_one_way_to_subscribe() -> None:
         ("assign", '{"t":["0"]}', "'0' is not a partition"),
         ("subscribePattern", " ", "the pattern to subscribe is empty"),
         ("subscribePattern", "a(", "must be a regular expression"),
+        ("subscribePattern", "[a-c[x-z]]", "sets within sets"),
+        ("subscribePattern", r"x[a]\[[]\][^bc]*[\w&&[^b]]+", "sets within sets"),
+        ("subscribePattern", "[[:alpha:]]", "sets within sets"),
+        ("subscribePattern", "t[a-z&&def]", "sets within sets"),
         ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "is -1"),
         ("startingOffsetsByTimestamp", "soon", "must be JSON"),
         ("startingTimestamp", "x", "must be a whole number"),
@@ -125,3 +133,43 @@ def test_what_is_wrong_with_a_value_is_said(name: str, value: str, text: str) ->
         parse_options(REQUIRED | {name: value})
     assert f"option '{name}' " in caught.value.message
     assert text in caught.value.message
+
+
+def test_offsets_are_mirrored_where_a_group_is_named() -> None:
+    def mirrored(given: dict[str, str]) -> tuple[bool, str]:
+        options = parse_options(REQUIRED | given)
+        return options.mirror_offsets, options.group_id_prefix
+
+    assert mirrored({"kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p"}) == (True, "p")
+    assert mirrored({"groupIdPrefix": "p", "kafka.group.id": "g"}) == (True, "")
+    assert mirrored({"groupIdPrefix": "p", "mirrorOffsets": "false"}) == (False, "p")
+
+
+def test_an_empty_name_of_a_group_is_none() -> None:
+    """Jobs hand options through that nobody has filled in; Kafka has no group without a name."""
+    empty = {"kafka.group.id": "", "groupIdPrefix": ""}
+    options = parse_options(REQUIRED | empty)
+    assert (options.mirror_offsets, options.group_id_prefix) == (False, "")
+    assert parse_options(REQUIRED | empty | {"groupIdPrefix": "p"}).mirror_offsets
+    assert violations(empty | {"mirrorOffsets": "true"}) == [
+        "option 'mirrorOffsets' needs the group's name: kafka.group.id or groupIdPrefix"
+    ]
+    assert violations(empty | {"startingOffsets": "group"}) == [
+        "option 'startingOffsets' 'group' needs a name: group:NAME or kafka.group.id"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("kafka.group.id", 32_767),
+        ("kafka.client.id", 32_767),
+        ("kafka.client.rack", 32_767),
+        ("groupIdPrefix", 32_734),
+    ],
+)
+def test_a_name_that_kafkas_messages_have_no_room_for(name: str, most: int) -> None:
+    parse_options(REQUIRED | {name: "x" * most})
+    message = f"option '{name}' must have {most} bytes at the most"
+    assert violations({name: "x" * (most - 1) + "ü"}) == [message]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.core.offsets import EARLIEST, OFFSET_MAX, TopicPartition
+from keyrange.core.offsets import EARLIEST, OFFSET_MAX, PARTITION_MAX, TopicPartition
 from keyrange.core.ownership import Ownership, read_ownership, write_ownership
 from keyrange.errors import KeyrangeError, error
 
@@ -26,7 +26,6 @@ RESERVED: Final = "@keyrange"
 VERSION: Final = 1
 
 _TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
-_PARTITION_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition,
         for number, offset in partitions.items():
             if not (isinstance(number, str) and number.isascii() and number.isdigit()):
                 raise _invalid(f"{number!r} is not a partition of topic {topic}")
-            if len(number) > 10 or int(number) > _PARTITION_MAX or number != str(int(number)):
+            if len(number) > 10 or int(number) > PARTITION_MAX or number != str(int(number)):
                 raise _invalid(f"{number} is not a partition of topic {topic}")
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise _invalid(f"the offset of {topic}-{number} is not a whole number")
@@ -145,7 +144,7 @@ def read_partitions(document: Any) -> list[TopicPartition]:
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, int):
                 raise _invalid(f"{number!r} is not a partition of topic {topic}")
-            if not 0 <= number <= _PARTITION_MAX:
+            if not 0 <= number <= PARTITION_MAX:
                 raise _invalid(f"{number} is not a partition of topic {topic}")
             found.add(TopicPartition(topic, number))
     return sorted(found)

@@ -9,7 +9,7 @@ with both ends included, as the proposal has it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -105,12 +105,6 @@ def cover_once(ranges: Iterable[KeyRange]) -> bool:
     """Whether every hash of the space is in exactly one of the ranges."""
     ranges = list(ranges)
     return merge(ranges) == [SPACE] and overlap(ranges) is None
-
-
-def index_of(ranges: Sequence[KeyRange], place: int) -> int | None:
-    """Which of some sorted ranges without overlaps a hash lies in."""
-    at = bisect_right(ranges, place, key=lambda each: each.from_hash) - 1
-    return at if at >= 0 and ranges[at].contains(place) else None
 
 
 def read_ranges(document: Any) -> list[KeyRange]:

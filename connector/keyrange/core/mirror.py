@@ -6,6 +6,7 @@ fails costs nothing but a while of a wrong lag: it is tried again later, and sai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keyrange.core.offsets import Positions, TopicPartition
@@ -34,6 +35,8 @@ class MirrorState:
         self._wait_until_ms: float | None = None
         self._pause_ms = settings.retry_ms
         self._said: set[str] = set()
+        # Partitions of topics that Kafka does not know, and when they are tried again.
+        self._absent: dict[TopicPartition, float] = {}
         self._last_error = ""
         self._counts = {"committed": 0, "refused": 0, "failed": 0}
 
@@ -44,17 +47,24 @@ class MirrorState:
         """
         # A partition that went may come back, as another one with the same name: it starts anew.
         self._acknowledged = {p: at for p, at in self._acknowledged.items() if p in positions}
+        self._absent = {p: until for p, until in self._absent.items() if p in positions}
         if self._wait_until_ms is not None and now_ms < self._wait_until_ms:
             return {}
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._acknowledged.clear()
-        return {p: at for p, at in positions.items() if self._acknowledged.get(p) != at}
+        return {
+            p: at
+            for p, at in positions.items()
+            if self._acknowledged.get(p) != at and self._absent.get(p, now_ms) <= now_ms
+        }
 
     def acknowledge(self, committed: Positions, now_ms: float) -> None:
         """Kafka has taken `committed`, which `due` gave."""
         if not self._acknowledged:
             self._refresh_at_ms = now_ms + self._settings.refresh_ms
         self._acknowledged.update(committed)
+        for partition in committed:
+            self._absent.pop(partition, None)
         self._wait_until_ms = None
         self._pause_ms = self._settings.retry_ms
         self._said.clear()
@@ -68,6 +78,20 @@ class MirrorState:
     def fail(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
         """Whether Kafka has taken them is unknown; returns whether that has to be said."""
         return self._give_up("failed", tried, reason, text, now_ms)
+
+    def leave_out(self, absent: Iterable[TopicPartition], text: str, now_ms: float) -> bool:
+        """Kafka knows no such topics, though the query has read them: they hold up no others.
+
+        Returns whether that has to be said: once for each partition, until Kafka takes it.
+        """
+        places = set(absent)
+        first = not places <= self._absent.keys()
+        self._absent |= dict.fromkeys(places, now_ms + self._settings.retry_max_ms)
+        for partition in places:
+            self._acknowledged.pop(partition, None)
+        self._counts["failed"] += 1
+        self._last_error = text
+        return first
 
     def metrics(self) -> dict[str, int | str]:
         """How many commits went how, and the error since the last one that went well, or ""."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 EARLIEST: Final = -2
 LATEST: Final = -1
 OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**31 - 1
 
 
 class TopicPartition(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from keyrange.core.key_ranges import SPACE, KeyRange, merge, read_ranges, write_ranges
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import PARTITION_MAX, TopicPartition
 
 # In the place of a partition's number: all partitions of the topic.
 EVERY: Final = -1
@@ -49,11 +49,10 @@ def read_ownership(document: Any) -> dict[TopicPartition, tuple[KeyRange, ...]]:
     found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
     for topic, each in document.items():
         parts = {str(EVERY): each} if isinstance(each, list) else each
-        if not isinstance(parts, dict):
+        if not isinstance(parts, dict) or not parts:
             raise ValueError(f"topic {topic[:249]} has neither partitions nor ranges")
         for number, ranges in parts.items():
-            plain = number.isascii() and number.isdigit() and len(number) < 11
-            if not plain and parts is each:
+            if parts is each and not _is_partition(number):
                 raise ValueError(f"'{number[:40]}' is not a partition of topic {topic[:249]}")
             try:
                 spans = tuple(read_ranges(ranges))
@@ -61,6 +60,11 @@ def read_ownership(document: Any) -> dict[TopicPartition, tuple[KeyRange, ...]]:
                 raise ValueError(f"topic {topic[:249]}: {failure}") from None
             found[TopicPartition(topic, int(number))] = spans or (SPACE,)
     return found
+
+
+def _is_partition(text: str) -> bool:
+    plain = text.isascii() and text.isdigit() and len(text) < 11
+    return plain and text == str(int(text)) and int(text) <= PARTITION_MAX
 
 
 def write_ownership(ownership: Ownership) -> dict[str, Any]:

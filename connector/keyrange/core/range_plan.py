@@ -7,6 +7,7 @@ be, and a task that reads a whole partition has nothing to share.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -65,9 +66,10 @@ def weigh(
     more as there are ranges.
     """
     prior = len(spans)
+    in_order = sorted(places)
     cells: list[Cell] = []
     for span in spans:
-        found = sum(1 for each in places if span.contains(each))
+        found = bisect_left(in_order, span.until_hash) - bisect_left(in_order, span.from_hash)
         even = span.size / SPACE.size
         share = (found + prior * even) / (len(places) + prior)
         hot = len(spans) > 1 and share > _HOT * even and found > 2
@@ -128,8 +130,8 @@ def cut_line(
 ) -> list[list[_Item]]:
     """Cut a line of things into at most `pieces` stretches of about equal weight.
 
-    One that weighs more than a stretch should gets one of its own; what stays is shared by the
-    others.
+    One that weighs more than a stretch should gets one of its own, in front of the others: what
+    takes longest starts first. What stays is shared by the others.
     """
     pieces = max(min(pieces, len(items)), 1)
     heavy = _heavy(items, weight, pieces)
@@ -148,7 +150,7 @@ def cut_line(
             stretches.append([])
         stretches[-1].append(item)
         done += weight(item)
-    return stretches + alone
+    return alone + stretches
 
 
 def _heavy(items: Sequence[_Item], weight: Callable[[_Item], float], pieces: int) -> set[int]:

@@ -75,16 +75,16 @@ def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:
 
 def _deleted(partitions: Collection[TopicPartition], group_id: str) -> KeyrangeError:
     names = ", ".join(map(str, partitions))
+    # From the positions alone both look the same.
+    lost = (
+        f"some data may have been lost: partitions {names} are gone, or not subscribed to any more"
+    )
     if group_id:
         return error(
             "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
-            f"some data may have been lost: partitions {names} are gone, and "
-            f"kafka.group.id is set to {group_id}",
+            f"{lost}, and kafka.group.id is set to {group_id}",
         )
-    return error(
-        "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
-        f"some data may have been lost: partitions {names} are gone",
-    )
+    return error("KAFKA_DATA_LOSS.PARTITIONS_DELETED", lost)
 
 
 def _not_from_zero(partition: TopicPartition, first: int) -> KeyrangeError:

@@ -121,6 +121,7 @@ class BrokerNode:
                 "kafka.Kafka",
                 [str(self._properties_path)],
                 settings.heap_mb,
+                settings.jvm_options,
             ),
             ready=lambda: answers_api_versions(self.port()),
             timeout_s=settings.start_timeout_s,

@@ -29,6 +29,7 @@ class BrokerSettings:
     `racks` names one rack per node, and turns fetching from the closest replica on. `listeners` is
     added to PLAINTEXT, which is always there. `users` (name to password) log in with PLAIN and, on
     Kafka 3.5 or newer, SCRAM. `mutual_tls` lets the SSL listeners ask for client certificates.
+    `jvm_options` go to the brokers' JVMs.
     """
 
     version: str = KAFKA_VERSION
@@ -39,6 +40,7 @@ class BrokerSettings:
     mutual_tls: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     heap_mb: int = 512
+    jvm_options: tuple[str, ...] = ()
     start_timeout_s: float = 90
 
     def __post_init__(self) -> None:

@@ -29,9 +29,11 @@ from keyrange.kafka.cursor import Cursor, InFlight, take_back
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import ClusterView
+from keyrange.options import SourceOptions
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, Workspace, scan_chunk
 from keyrange.wire.fetch_response import FetchedPartition
+from keyrange.wire.select import Selection
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,21 @@ class ReadSettings:
     decode: DecodeSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
+
+
+def read_settings(options: SourceOptions) -> ReadSettings:
+    """What the options of a source say of reading."""
+    return ReadSettings(
+        decode=DecodeSettings(
+            columns=options.chosen_columns,
+            batch_rows=options.max_batch_rows,
+            batch_bytes=options.max_batch_bytes,
+            record_batch_bytes_max=options.max_record_batch_bytes,
+            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
+        ),
+        fail_on_data_loss=options.fail_on_data_loss,
+        poll_timeout_ms=options.poll_timeout_ms,
+    )
 
 
 class SplitReader:

@@ -78,14 +78,16 @@ def commit_group_offsets(
     positions: Positions,
     leader_epochs: Mapping[TopicPartition, int],
     timeout_ms: float | None = None,
-) -> None:
-    """Commit positions to a group without being its member.
+) -> set[TopicPartition]:
+    """Commit positions to a group without being its member; returns those that were left out,
+    because the coordinator knows no such topic.
 
     `leader_epochs` go along where they are known. Raises GROUP_OFFSETS_REFUSED with Kafka's error,
     for example where the group has members; AUTHORIZATION_FAILED that names the topic; and as
     `group_offsets` does. What failed may have been committed in part, or wholly.
     """
     left = {place: (at, leader_epochs.get(place, -1)) for place, at in positions.items()}
+    absent: set[TopicPartition] = set()
 
     def request() -> Any:
         return protocol.offset_commit(group_id, by_topic(left))
@@ -94,15 +96,19 @@ def commit_group_offsets(
         why = ""
         for topic in answer.topics:
             for each in topic.partitions:
-                if each.error_code:
+                place = TopicPartition(topic.name, each.partition_index)
+                if each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                    absent.add(place)
+                elif each.error_code:
                     why = _passing(group_id, each.error_code, _refused, topic.name)
-                else:
-                    left.pop(TopicPartition(topic.name, each.partition_index), None)
+                    continue
+                left.pop(place, None)
         return why
 
     if left:
         question = _GroupQuestion(protocol.OFFSET_COMMIT, request, read, _refused)
         _ask_coordinator(cluster, group_id, question, timeout_ms)
+    return absent
 
 
 def epoch_ends(

@@ -47,13 +47,16 @@ class GroupMirror:
             return
         began = time.monotonic()
         failure: KeyrangeError | None = None
+        absent: set[TopicPartition] = set()
         try:
-            commit_group_offsets(self._cluster, self._group_id, due, epochs, self._timeout_ms)
+            absent = commit_group_offsets(
+                self._cluster, self._group_id, due, epochs, self._timeout_ms
+            )
         except KeyrangeError as raised:
             failure = raised
         now_ms += (time.monotonic() - began) * 1000
         if failure is None:
-            self._state.acknowledge(due, now_ms)
+            self._taken(due, absent, now_ms)
             return
         text = failure.message
         if isinstance(failure, DeniedError):
@@ -63,6 +66,16 @@ class GroupMirror:
             news = self._state.fail(due, failure.condition.name, text, now_ms)
         if news:
             _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
+
+    def _taken(self, due: Positions, absent: set[TopicPartition], now_ms: float) -> None:
+        """All but the partitions of topics that are gone, or that Kafka does not tell of yet."""
+        if taken := {place: at for place, at in due.items() if place not in absent}:
+            self._state.acknowledge(taken, now_ms)
+        if not absent:
+            return
+        text = f"Kafka knows no topic {', '.join(sorted({place.topic for place in absent}))}"
+        if self._state.leave_out(absent, text, now_ms):
+            _log.warning("offsets of group '%s' are left out: %s", self._group_id, text)
 
     def metrics(self) -> dict[str, int | str]:
         """How many commits were `committed`, `refused`, `failed`; `lastError` since the last good

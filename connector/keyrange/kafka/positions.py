@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.core.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.core.offsets import EARLIEST, LATEST, OffsetRange, Positions, TopicPartition
 from keyrange.core.positions import (
     Everywhere,
     GroupOffsets,
@@ -62,6 +62,22 @@ def bind(
 def resolve(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
     """`place` and `bind` in one."""
     return bind(cluster, view, place(cluster, view, spec))
+
+
+def between(first: Positions, last: Positions) -> dict[TopicPartition, OffsetRange]:
+    """What lies between two sets of offsets.
+
+    Raises RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.
+    """
+    for partition in sorted(first):
+        if first[partition] > last[partition]:
+            raise error(
+                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                f"The resolved start offset {first[partition]} is greater than the resolved end "
+                f"offset {last[partition]} for topic {partition.topic} partition "
+                f"{partition.partition}",
+            )
+    return {partition: OffsetRange(at, last[partition]) for partition, at in first.items()}
 
 
 def bind_splits(cluster: Cluster, view: ClusterView, splits: Sequence[Split]) -> list[Split]:

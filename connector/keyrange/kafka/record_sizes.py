@@ -17,6 +17,7 @@ from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
 from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.select import Selection
 
 _log = logging.getLogger(__name__)
 
@@ -27,17 +28,21 @@ class RecordSizes:
 
     One fetch of some 64 KiB per partition says it; with many partitions only some are sampled and
     the others are taken to be like them. A sample that fails is no failure: a batch is then planned
-    by an assumed size. `with_keys` notes too where the keys of the sample lie in the hash space.
+    by an assumed size. `with_keys` notes too where the keys of the sample lie in the hash space,
+    null keys at its beginning with `nulls_first`.
     """
 
     _SAMPLE_BYTES: Final = 64 * 1024
     _SAMPLES_MAX: Final = 32
     _ASSUMED: Final = 256.0
 
-    def __init__(self, cluster: Cluster, with_keys: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, with_keys: bool = False, nulls_first: bool = False
+    ) -> None:
         self._cluster = cluster
         self._known: dict[TopicPartition, float] = {}
         self._with_keys = with_keys
+        self._selection = Selection(nulls_first=nulls_first)
         self._places: dict[TopicPartition, list[int]] = {}
 
     def of(
@@ -117,10 +122,11 @@ class RecordSizes:
                 bytes_seen / max(chunk.next_offset - int(chunk.batches[0]["base_offset"]), 1), 1e-3
             )
             if self._with_keys:
-                self._places[partition] = _key_places(partition, chunk)
+                self._places[partition] = key_places(partition, chunk, self._selection)
 
 
-def _key_places(partition: TopicPartition, chunk: Chunk) -> list[int]:
-    decoder = Decoder(*partition, DecodeSettings(columns=("keyHash",)))
-    batches = decoder.decode(chunk, 0, chunk.next_offset)
+def key_places(partition: TopicPartition, chunk: Chunk, selection: Selection) -> list[int]:
+    """Where the keys of a chunk's records lie in the hash space, a place per record."""
+    settings = DecodeSettings(columns=("keyHash",), selection=selection)
+    batches = Decoder(*partition, settings).decode(chunk, 0, chunk.next_offset)
     return [place for batch in batches for place in batch.column(0).to_pylist()]

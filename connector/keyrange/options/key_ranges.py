@@ -35,7 +35,8 @@ class KeyRangeOptions:
     accepts: bool = True
     accepting: Mapping[str, bool] = field(default_factory=dict)
     nulls_first: bool = False
-    keys: tuple[bytes | None, ...] | None = None
+    # A key may be a secret of the user's users: it is not shown.
+    keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
     memory_bytes: int = 0
     spill_bytes: int = 0
     keep_values: bool = True
@@ -102,16 +103,11 @@ def _count(value: str) -> int | None:
 
 
 def _ranges(value: str) -> Ownership:
+    document = _by_topic(value, _RANGES_TEXT)
     try:
-        found = read_ownership(_object(value, _RANGES_TEXT))
+        found = read_ownership(document)
     except ValueError as failure:
-        said = str(failure)
-        raise ValueError(
-            said if said.startswith("must") else f"must be JSON, {_RANGES_TEXT}; {said}"
-        ) from None
-    unknown = next((p.topic for p in found if not is_topic_name(p.topic)), None)
-    if unknown is not None:
-        raise ValueError(f"must name topics, and '{unknown[:40]}' cannot be one")
+        raise ValueError(f"must be JSON, {_RANGES_TEXT}; {failure}") from None
     if not found:
         raise ValueError(f"must name at least one topic: {_RANGES_TEXT}")
     return found
@@ -120,16 +116,16 @@ def _ranges(value: str) -> Ownership:
 def _accept(value: str) -> tuple[bool, Mapping[str, bool]]:
     if value.strip().lower() in ("true", "false"):
         return boolean(value), {}
-    topics = _object(value, 'such as {"orders": false}, or true or false')
+    topics = _by_topic(value, _ACCEPT_TEXT)
     if not all(isinstance(each, bool) for each in topics.values()):
-        raise ValueError('must be true, false or JSON such as {"orders": false}')
+        raise ValueError(f"must be JSON, {_ACCEPT_TEXT}")
     return True, topics
 
 
 def _keys(value: str) -> tuple[bytes | None, ...]:
     try:
         document = json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, list) or not document:
         raise ValueError(f"must be {_KEYS_TEXT}")
@@ -146,17 +142,29 @@ def _key(document: Any) -> bytes | None:
             return base64.b64decode(document["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
             pass
-    # A key may be a secret of the user's users: it is not shown.
     raise ValueError(f"must be {_KEYS_TEXT}")
 
 
-def _object(value: str, form: str) -> dict[str, Any]:
+def _by_topic(value: str, form: str) -> dict[str, Any]:
+    twice = False
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        twice = twice or len(found) < len(pairs)
+        return found
+
     try:
-        document = json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
+        document = json.loads(value, object_pairs_hook=each_once)
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise ValueError(f"must be JSON, {form}")
+    if twice:
+        raise ValueError("must name every topic and partition once")
+    for topic in document:
+        if not is_topic_name(topic):
+            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
     return document
 
 
@@ -164,6 +172,7 @@ _RANGES_TEXT: Final = (
     '{"topic": {"0": [[lo, hi], ...], "1": []}}, or for all its partitions {"topic": [[lo, hi]]}; '
     f"both ends included, within [0, {HASH_MAX}]; [] is the whole partition"
 )
+_ACCEPT_TEXT: Final = 'such as {"orders": false}, or true or false'
 _KEYS_TEXT: Final = 'JSON, a list of texts, null or {"base64": "..."}'
 
 KEY_RANGE_ROWS: Final = (

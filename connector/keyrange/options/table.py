@@ -12,7 +12,15 @@ from keyrange.core.columns import parse_columns
 from keyrange.options import values
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
-from keyrange.parsing import boolean, duration_ms, int_between, one_of, size_between, text
+from keyrange.parsing import (
+    NAME_BYTES_MAX,
+    boolean,
+    duration_ms,
+    int_between,
+    name_up_to,
+    one_of,
+    size_between,
+)
 
 _WHAT = (
     Option(
@@ -321,7 +329,7 @@ _CLUSTER = (
         "group_id_prefix",
         None,
         BOTH,
-        text,
+        name_up_to(NAME_BYTES_MAX - 33),  # a dash and 32 hexadecimal digits follow
         "the beginning of a group's name",
         "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
         "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
@@ -336,7 +344,7 @@ _CLUSTER = (
         "true, false",
         "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
         "show the query's lag. They are never read back. Default: true where kafka.group.id or "
-        "groupIdPrefix is given.",
+        "groupIdPrefix is given; an empty one is none.",
     ),
     Option(
         "fetchOffset.numRetries",

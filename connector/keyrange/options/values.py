@@ -11,6 +11,7 @@ from keyrange.core.checkpoint import is_topic_name, read_partitions, read_positi
 from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.core.positions import Everywhere, GroupOffsets, Offsets
 from keyrange.errors import InvalidError
+from keyrange.parsing import NAME_BYTES_MAX, name_up_to
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
@@ -40,13 +41,20 @@ def partitions(value: str) -> tuple[TopicPartition, ...]:
 def pattern(value: str) -> str:
     if not value.strip():
         raise ValueError("must hold a regular expression: the pattern to subscribe is empty")
+    shared = "must be a regular expression that Python reads as well as Java"
+    if _SET_OF_SETS.match(value):
+        raise ValueError(f"{shared}: sets within sets, and &&, are Java's alone")
     try:
         re.compile(value)
     except re.error as failure:
-        raise ValueError(
-            f"must be a regular expression that Python reads as well as Java: {failure}"
-        ) from None
+        raise ValueError(f"{shared}: {failure}") from None
     return value
+
+
+# A set that holds another, or &&: Java unites and intersects, where Python reads the signs
+# themselves and so finds other topics.
+_SET = r"\[\^?\]?(?:\\.|[^\]\\\[&]|&(?!&))*+"
+_SET_OF_SETS = re.compile(rf"(?:\\.|[^\[\\]|{_SET}\])*+{_SET}(?:\[|&&)", re.DOTALL)
 
 
 def positions(value: str) -> Everywhere | Offsets:
@@ -60,7 +68,7 @@ def starting_positions(value: str) -> Everywhere | Offsets | GroupOffsets:
     """As `positions`; also `group`, or `group:NAME`."""
     folded = value.strip()
     if folded.lower() == "group" or folded.lower().startswith("group:"):
-        return GroupOffsets(folded[6:])
+        return GroupOffsets(name_up_to(NAME_BYTES_MAX)(folded[6:]))
     return positions(value)
 
 
@@ -73,7 +81,7 @@ def timestamps(value: str) -> Mapping[TopicPartition, int]:
 def _document(value: str, read: Callable[[Any], Any], form: str) -> Any:
     try:
         return read(json.loads(value))
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError also for numbers of thousands of digits
         raise ValueError(f"must be JSON, {form}") from None
     except InvalidError as failure:
         raise ValueError(f"must be JSON, {form}; {failure.message}") from None

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from keyrange.core.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.core.splits import Split, plan_splits
-from keyrange.errors import error
 from keyrange.options import SourceOptions
 from keyrange.spark.read import ReadTask, read_task
 
@@ -65,7 +64,7 @@ class KeyRangeBatchReader(DataSourceReader):
         return read_task(self._options, partition)
 
     def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
-        from keyrange.kafka.positions import bind, place
+        from keyrange.kafka.positions import between, bind, place
         from keyrange.kafka.record_sizes import RecordSizes
         from keyrange.kafka.subscribed import describe
         from keyrange.spark.tasks import make_tasks, plan_read
@@ -73,15 +72,13 @@ class KeyRangeBatchReader(DataSourceReader):
         options = self._options
         view = describe(cluster, options.subscription)
         start, end = place(cluster, view, options.start), place(cluster, view, options.end)
-        first, last = bind(cluster, view, start), bind(cluster, view, end)
-        _check_order(first, last)
-        all_ranges = {p: OffsetRange(first[p], last[p]) for p in first}
+        all_ranges = between(bind(cluster, view, start), bind(cluster, view, end))
         ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}
-        split_by = options.key_ranges.split_by
-        sampled = RecordSizes(cluster, with_keys=split_by == "keyRange")
+        keys = options.key_ranges
+        sampled = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
         sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
-        if split_by != "partition":
+        if keys.split_by != "partition":
             # Tasks that share a partition have to mean the same offsets: these stay as planned.
             return plan_read(pending, sizes, sampled.places, view, view.topic_ids(), options)
         splits = plan_splits(
@@ -122,14 +119,3 @@ def late_bound(
 
 def _topic_partition(split: Split) -> TopicPartition:
     return split.topic_partition
-
-
-def _check_order(first: _Places, last: _Places) -> None:
-    for partition in sorted(first):
-        if first[partition] > last[partition]:
-            raise error(
-                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-                f"The resolved start offset {first[partition]} is greater than the resolved end "
-                f"offset {last[partition]} for topic {partition.topic} partition "
-                f"{partition.partition}",
-            )

@@ -57,23 +57,10 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
     if not isinstance(task, ReadTask) or not task.splits:
         return
     # Imported here so that planning a query does not load them.
-    from keyrange.kafka.fetch import ReadSettings, SplitReader
+    from keyrange.kafka.fetch import SplitReader, read_settings
     from keyrange.wire.columns import joined
-    from keyrange.wire.decode import DecodeSettings
-    from keyrange.wire.select import Selection
 
-    settings = ReadSettings(
-        decode=DecodeSettings(
-            columns=options.chosen_columns,
-            batch_rows=options.max_batch_rows,
-            batch_bytes=options.max_batch_bytes,
-            record_batch_bytes_max=options.max_record_batch_bytes,
-            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
-        ),
-        fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout_ms=options.poll_timeout_ms,
-    )
-    reader = SplitReader(_kept_cluster(options.client), _view(task), settings)
+    reader = SplitReader(_kept_cluster(options.client), _view(task), read_settings(options))
     keys = options.key_ranges
     if keys.split_by != "keyRange" and keys.keys is None:
         yield from reader.read(task.splits)

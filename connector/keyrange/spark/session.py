@@ -64,6 +64,8 @@ class PlanningSession:
         self._initial: Checkpoint | None = None
         self._initial_failure: InvalidError | None = None
         self._target: dict[TopicPartition, int] | None = None
+        # Whether this run has been asked for an end: what is planned before is an earlier run's.
+        self._has_planned = False
         self._mirror: GroupMirror | None = None
         self._warned: set[str] = set()
 
@@ -130,6 +132,7 @@ class PlanningSession:
             raise self._initial_failure
         check_ownership(start, self._options.key_ranges.ownership)
         self.mirror(start)
+        self._has_planned = True
         self._pause()
         asked_at, cpu_at = time.monotonic(), time.process_time()
         end = self._asking(lambda: self._next(start, limited))
@@ -197,7 +200,7 @@ class PlanningSession:
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
         view = self._current_view(end.positions)
-        if not self._latest:
+        if not self._has_planned:
             self._check_replay(end, view)
         known = set(view.partitions())
         begin = {p: end.start_of(p, start) for p in end.positions}

@@ -94,7 +94,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.spark.session import PlanningSession
 
             cluster = Cluster(self._options.client)
-            with_keys = self._options.key_ranges.split_by == "keyRange"
-            sizes = RecordSizes(cluster, with_keys)
+            keys = self._options.key_ranges
+            sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
             self._session = PlanningSession(self._options, cluster, sizes)
         return self._session

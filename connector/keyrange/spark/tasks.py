@@ -1,116 +1,28 @@
-"""What a batch reads, as tasks: by partition, by key range, or by offset, as the options say."""
+"""A plan as Spark's tasks: with each its splits, and what it has to know of the cluster."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.range_plan import (
-    Cell,
-    auto_ranges,
-    cut_by_bytes,
-    even_ranges,
-    plan_tasks,
-    weigh,
-)
-from keyrange.core.splits import Split, deal, plan_splits
-from keyrange.errors import error
-from keyrange.host.directory import name_of
+from keyrange import planning
+from keyrange.core.offsets import TopicPartition
+from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.spark.read import ReadTask
 
-_Ranges = Mapping[TopicPartition, OffsetRange]
-_Sizes = Mapping[TopicPartition, float]
-# The places of a sample of a partition's records in the hash space.
-_Places = Callable[[TopicPartition], Sequence[int]]
-
 
 def plan_read(
-    ranges: _Ranges,
-    bytes_per_offset: _Sizes,
-    places: _Places,
+    ranges: planning.Ranges,
+    bytes_per_offset: planning.Sizes,
+    places: planning.Places,
     view: ClusterView,
     topic_ids: Mapping[str, str],
     options: SourceOptions,
 ) -> list[ReadTask]:
     """The tasks that read `ranges`."""
-    if options.key_ranges.split_by == "partition":
-        splits = plan_splits(
-            ranges, bytes_per_offset, options.min_partitions, options.max_records_per_partition
-        )
-        return make_tasks(splits, view, topic_ids, options)
-    check_accepted(ranges, options)
-    if options.key_ranges.split_by == "offset":
-        count = _task_count(ranges, options)
-        planned = cut_by_bytes(ranges, bytes_per_offset, count)
-    else:
-        cells = plan_cells(ranges, bytes_per_offset, places, options)
-        # As for partitions: no bytes to fill up a task with, so each has its own.
-        count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
-        planned = plan_tasks(cells, ranges, count, _naming(options))
+    planned = planning.plan_read(ranges, bytes_per_offset, places, options)
     return [_make_task(splits, view, topic_ids) for splits in planned]
-
-
-def cores(options: SourceOptions) -> int:
-    """How many tasks can run at once, as far as it is known."""
-    return options.key_ranges.cores or os.cpu_count() or 1
-
-
-def plan_cells(
-    ranges: _Ranges, bytes_per_offset: _Sizes, places: _Places, options: SourceOptions
-) -> list[Cell]:
-    """The key ranges of all partitions, with the bytes that are expected in them."""
-    counts = auto_ranges(ranges, bytes_per_offset, cores(options))
-    cells: list[Cell] = []
-    for partition, span in sorted(ranges.items()):
-        size = span.size * bytes_per_offset[partition]
-        spans = key_ranges_of(partition, options, counts[partition])
-        cells += weigh(partition, spans, size, places(partition))
-    return cells
-
-
-def key_ranges_of(
-    partition: TopicPartition, options: SourceOptions, auto: int
-) -> Sequence[KeyRange]:
-    """The ranges that a partition is read in; `auto` is how many where nothing else is said."""
-    given = options.key_ranges.given(partition)
-    if given is not None:
-        return given
-    if options.key_ranges.partial:
-        raise error(
-            "KEY_RANGES_MISSING",
-            f"keyRangesCoverage is partial, and keyRanges does not name partition {partition}",
-        )
-    return even_ranges(options.key_ranges.ranges_per_partition or auto)
-
-
-def check_accepted(ranges: _Ranges, options: SourceOptions) -> None:
-    """Refuse to split topics whose records need the order of their partition."""
-    for topic in sorted({partition.topic for partition in ranges}):
-        if not options.key_ranges.accepts_splits(topic):
-            raise error(
-                "RANGE_FETCH_NOT_ACCEPTED",
-                f"option accept.range.fetch keeps topic {topic} in the order of its partitions, "
-                f"and splitBy={options.key_ranges.split_by} would not",
-            )
-
-
-def _task_count(ranges: _Ranges, options: SourceOptions) -> int:
-    wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
-    return min(wanted, max(sum(span.size for span in ranges.values()), 1))
-
-
-def _naming(options: SourceOptions) -> Callable[[TopicPartition], str]:
-    """Names for what the tasks of one plan share on a host."""
-    keys = options.key_ranges
-    if keys.memory_bytes + keys.spill_bytes == 0:
-        return lambda partition: ""  # noqa: ARG005
-    plan = uuid.uuid4().hex
-    return lambda partition: name_of(plan, *partition)
 
 
 def make_tasks(
@@ -120,10 +32,7 @@ def make_tasks(
     options: SourceOptions,
 ) -> list[ReadTask]:
     """Deal splits by partition out to tasks, as the options say."""
-    tasks_min = max(options.min_tasks, options.min_partitions or 1)
-    # A bound on the records of a task is none if splits share one.
-    bytes_per_task = options.bytes_per_task if options.max_records_per_partition is None else 0
-    return [_make_task(task, view, topic_ids) for task in deal(splits, bytes_per_task, tasks_min)]
+    return [_make_task(task, view, topic_ids) for task in planning.deal_out(splits, options)]
 
 
 def _make_task(

@@ -5,8 +5,9 @@ Runs between the index and the gather pass, so that what is left out is never co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class Selection:
     `nulls_first`: a null key's place is 0 instead of the hash of its offset.
     """
 
-    keys: tuple[bytes | None, ...] | None = None
+    keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
     nulls_first: bool = False
 
 
@@ -106,7 +107,7 @@ class _Wanted:
     def __init__(self, keys: tuple[bytes | None, ...]) -> None:
         found = sorted({(hash_of(key), key) for key in keys if key is not None})
         self._places = np.array([place for place, _ in found], np.int64)
-        self._ends = np.cumsum([0, *(len(key) for _, key in found)]).astype(np.int64)
+        self._ends = np.array([0, *accumulate(len(key) for _, key in found)], np.int64)
         self._bytes = _bytes(b"".join(key for _, key in found))
         self._null = None in keys
 

@@ -50,3 +50,26 @@ def test_a_reason_is_said_once_until_a_success() -> None:
     state.acknowledge(tried, 0)
     assert state.metrics() == {"committed": 1, "refused": 2, "failed": 1, "lastError": ""}
     assert state.refuse(tried, "members", "text 4", 0)
+
+
+def test_a_topic_that_is_gone_holds_up_no_other_and_is_said_once() -> None:
+    state, gone = MirrorState(SETTINGS), TopicPartition("gone", 0)
+    state.acknowledge({PLACE: 1}, 0)
+    assert state.leave_out([gone], "gone", 0)
+    assert state.metrics() == {"committed": 1, "refused": 0, "failed": 1, "lastError": "gone"}
+    assert state.due({PLACE: 2, gone: 5}, 4_999) == {PLACE: 2}
+    assert state.due({PLACE: 2, gone: 5}, 5_000) == {PLACE: 2, gone: 5}
+    state.acknowledge({PLACE: 2}, 5_000)
+    assert not state.leave_out([gone], "gone", 5_000)
+    assert state.due({PLACE: 2, gone: 5}, 10_000) == {gone: 5}
+    state.acknowledge({gone: 5}, 10_000)
+    assert state.due({PLACE: 2, gone: 5}, 10_001) == {}
+    assert state.leave_out([gone], "gone", 10_001)
+
+
+def test_a_topic_that_came_back_is_tried_at_once() -> None:
+    state = MirrorState(SETTINGS)
+    state.leave_out([PLACE], "gone", 0)
+    assert state.due({PLACE: 0}, 1) == {}
+    assert state.due({}, 2) == {}
+    assert state.due({PLACE: 0}, 3) == {PLACE: 0}

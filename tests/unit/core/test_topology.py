@@ -40,7 +40,9 @@ def test_deleted_partitions_are_one_loss_with_their_names() -> None:
     findings = compare(Checkpoint({B0: 1, A1: 2, A0: 5}), {A0: 5}, {}, ())
     assert findings.start == {A0: 5}
     assert conditions(findings) == ["PARTITIONS_DELETED"]
-    assert "partitions a-1, b-0 are gone" in findings.losses[0].message
+    assert (
+        "partitions a-1, b-0 are gone, or not subscribed to any more" in findings.losses[0].message
+    )
 
 
 def test_a_group_of_the_users_own_is_named_with_deleted_partitions() -> None:

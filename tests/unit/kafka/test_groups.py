@@ -116,9 +116,17 @@ def test_a_lost_connection_is_made_again() -> None:
 
 
 def test_what_was_taken_is_not_sent_again() -> None:
-    cluster = scripted(["a", "a"], [taken({0: 0, 1: 3}), taken({1: 0})])
+    cluster = scripted(["a", "a"], [taken({0: 0, 1: LOADING}), taken({1: 0})])
     commit_group_offsets(cluster, "g", {PLACES[0]: 5, PLACES[1]: 6}, {})
     assert [sent(request) for _, request in cluster.asked] == [{0: 5, 1: 6}, {1: 6}]
+
+
+def test_a_topic_that_nobody_knows_is_not_waited_for() -> None:
+    """The others are committed, also where one of them has to be sent again."""
+    places = [*PLACES, TopicPartition("t", 2)]
+    cluster = scripted(["a", "a"], [taken({0: 3, 1: LOADING, 2: 0}), taken({1: 0})])
+    assert commit_group_offsets(cluster, "g", dict.fromkeys(places, 5), {}) == {PLACES[0]}
+    assert [sent(request) for _, request in cluster.asked] == [{0: 5, 1: 5, 2: 5}, {1: 5}]
 
 
 @pytest.mark.parametrize(

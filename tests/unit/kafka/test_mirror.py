@@ -22,11 +22,12 @@ class Commits:
         self.outcomes: list[KeyrangeError | None] = []
         self.calls: list[tuple[Any, ...]] = []
 
-    def __call__(self, cluster: Any, *call: Any) -> None:
+    def __call__(self, cluster: Any, *call: Any) -> set[TopicPartition]:
         self.calls.append(call)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
             raise outcome
+        return set()
 
 
 @pytest.fixture

@@ -118,14 +118,17 @@ def test_a_leader_that_kept_the_log_is_asked_once(monkeypatch: pytest.MonkeyPatc
     assert epochs.asked == 1
 
 
+@pytest.mark.parametrize("available_now", [False, True])
 def test_a_replayed_batch_on_a_log_that_was_cut_back_is_a_loss(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, available_now: bool
 ) -> None:
     Epochs(monkeypatch, until=80)
     cluster = ScriptedCluster(100, epoch=3)
     end = planned(session(cluster, **EARLIEST_START))
     cluster.latest, cluster.epoch = 150, 4
     again = session(cluster, **EARLIEST_START)
+    if available_now:
+        again.fix_target()
     with pytest.raises(DataLossError, match="LOG_TRUNCATED"):
         again.plan(again.initial(), read_checkpoint(end))
 

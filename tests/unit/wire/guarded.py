@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.core.columns import COLUMNS, USUAL
+from keyrange.core.key_ranges import HASH_MAX
+from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError
-from keyrange.wire import batches, columns, compression, decode, kernels
+from keyrange.wire import batches, columns, compression, decode, kernels, select
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
@@ -76,6 +79,12 @@ def guarded(data: bytes) -> np.ndarray[Any, Any]:
     return made
 
 
+def array(items: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    made = empty(len(items), dtype)
+    made[:] = items
+    return made
+
+
 def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
     made = empty(count, dtype)
     return pa.py_buffer(made), made
@@ -84,16 +93,35 @@ def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
 def put_guards() -> None:
     """Let the modules of keyrange.wire allocate between guards."""
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
-    numpy.empty, numpy.zeros = empty, zeros
-    for module in (batches, columns, compression, decode):
+    numpy.empty, numpy.zeros, numpy.array = empty, zeros, array
+    for module in (batches, columns, compression, decode, select):
         module.np = numpy
     columns._allocate = _allocate
+    select._bytes = lambda text: guarded(text or b"\0")
 
 
 def _release() -> None:
     for pages, address in _taken:
         _free[pages].append(address)
     _taken.clear()
+
+
+def selection(random: Random) -> select.Selection:
+    keys = None
+    if random.random() < 0.4:
+        keys = tuple(mutations.record(random).key for _ in range(random.randint(1, 3)))
+    return select.Selection(keys, random.random() < 0.5)
+
+
+def placement(random: Random) -> Placement | None:
+    """None, or a cut of which some may be nobody's, and all may be."""
+    if random.random() < 0.4:
+        return None
+    inside = {
+        random.choice((0, random.randint(0, HASH_MAX - 1))) for _ in range(random.randint(0, 6))
+    }
+    uppers = (*sorted(inside), HASH_MAX)
+    return Placement(uppers, tuple(random.randint(-1, 3) for _ in uppers), 0)
 
 
 def one_case(random: Random) -> None:
@@ -108,10 +136,12 @@ def one_case(random: Random) -> None:
     sizes = decode.DecodeSettings(
         random.choice(READS), random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
     )
+    sizes = replace(sizes, selection=selection(random))
     aborted = [batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
     try:
         chunk = decode.scan_chunk(guarded(data), "t", 0, low, aborted)
-        for batch in decode.Decoder("t", 0, sizes).decode(chunk, low, high):
+        decoder = decode.Decoder("t", 0, sizes, placement=placement(random))
+        for batch in decoder.decode(chunk, low, high):
             batch.validate(full=True)
     except KeyrangeError:
         pass

@@ -15,6 +15,7 @@ from strategies import Batch, Record, array, encode_batch
 RECORDS = tuple(Record(n, n, b"key", b"value", (("h", b"1"),)) for n in range(5))
 # What is made for a column: compiled passes, and buffers for its ends, bytes, bitmap or numbers.
 BUFFERS = {"key": 3, "value": 3, "offset": 1, "timestamp": 1, "timestampType": 1, "headers": 6}
+BUFFERS |= {"keyHash": 1}
 PASSES = {
     "key": ["gather_bytes"],
     "value": ["gather_bytes"],
@@ -33,7 +34,7 @@ def test_only_what_is_chosen_is_made(
         compiled = getattr(kernels, name)
         return lambda *given: (passes.append(name), compiled(*given))[1]
 
-    for name in ("gather_bytes", "gather_numbers", "index_headers", "gather_header_bytes"):
+    for name in ("gather_numbers", *{each for made in PASSES.values() for each in made}):
         monkeypatch.setattr(kernels, name, counted(name))
     allocate = module._allocate
     monkeypatch.setattr(

@@ -1,48 +1,12 @@
 """The error catalogue: every way in which keyrange refuses or fails, in one table.
 
-Rule of this file: an error that a user can see has a condition here. The condition's name is part
-of the text, because a Spark worker hands only the text of an exception to the JVM; names that
-Spark's Kafka connector or Kafka itself publish are kept as they are (`KAFKA_DATA_LOSS.*`,
-`UNKNOWN_TOPIC_OR_PARTITION`). Messages never hold secrets or payloads.
-
-    KeyrangeError
-    ├── InvalidError       the caller must change something: options, checkpoint, environment
-    ├── UnavailableError   the cluster could not be reached or did not answer; trying again may help
-    ├── DeniedError        authentication or authorisation failed; trying again does not help
-    ├── DataLossError      records that were asked for are not in Kafka any more
-    └── CorruptError       bytes came that are not what Kafka writes
+Names that Spark's Kafka connector or Kafka itself publish are kept as they are
+(`KAFKA_DATA_LOSS.*`, `UNKNOWN_TOPIC_OR_PARTITION`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
-
-
-class Kind(Enum):
-    """What the operator does about it."""
-
-    INVALID = "invalid"
-    UNAVAILABLE = "unavailable"
-    DENIED = "denied"
-    DATA_LOSS = "data loss"
-    CORRUPT = "corrupt"
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One row of the catalogue.
-
-    `retriable` says whether the same call may succeed later with nothing changed by a person.
-    """
-
-    name: str
-    kind: Kind
-    retriable: bool
-    remedy: str
-
+from keyrange.errors.condition import Condition, Kind
 
 _FAIL_ON_DATA_LOSS = (
     "check the topic's retention and whether it was recreated; to read on from what is left, "
@@ -95,7 +59,9 @@ CATALOGUE: dict[str, Condition] = {
             "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
             Kind.INVALID,
             False,
-            "name every partition of the subscribed topics and no other; -1 is latest, -2 earliest",
+            "name every partition of the subscribed topics and no other (-1 is latest, -2 "
+            "earliest), or say where the rest is with startingOffsetsDefault or "
+            "endingOffsetsDefault",
         ),
         Condition(
             "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
@@ -338,62 +304,3 @@ CATALOGUE: dict[str, Condition] = {
         ),
     )
 }
-
-
-class KeyrangeError(Exception):
-    """An error of the catalogue.
-
-    Raised through `error()`; `str()` reads `[CONDITION] message. To mend it: remedy.`
-    """
-
-    def __init__(self, condition: str, message: str) -> None:
-        self.condition = CATALOGUE[condition]
-        self.message = message
-        super().__init__(condition, message)
-
-    def __str__(self) -> str:
-        return f"[{self.condition.name}] {self.message}. To mend it: {self.condition.remedy}."
-
-    @property
-    def retriable(self) -> bool:
-        return self.condition.retriable
-
-
-class InvalidError(KeyrangeError): ...
-
-
-class UnavailableError(KeyrangeError): ...
-
-
-class DeniedError(KeyrangeError): ...
-
-
-class DataLossError(KeyrangeError): ...
-
-
-class CorruptError(KeyrangeError): ...
-
-
-_TYPES: dict[Kind, type[KeyrangeError]] = {
-    Kind.INVALID: InvalidError,
-    Kind.UNAVAILABLE: UnavailableError,
-    Kind.DENIED: DeniedError,
-    Kind.DATA_LOSS: DataLossError,
-    Kind.CORRUPT: CorruptError,
-}
-
-
-def error(condition: str, message: str, **context: Any) -> KeyrangeError:
-    """Make (not raise) the typed error of a condition.
-
-    `context` is appended to the message as `name=value`, in the order given, so that
-    topic-partition and offsets read the same everywhere.
-    """
-    kind = CATALOGUE[condition].kind
-    detail = ", ".join(f"{name}={value}" for name, value in context.items())
-    return _TYPES[kind](condition, f"{message} ({detail})" if detail else message)
-
-
-def invalid_options(violations: Sequence[str]) -> InvalidError:
-    """One error for all violations of the options, so that they are mended in one go."""
-    return InvalidError("INVALID_OPTIONS", "; ".join(violations))

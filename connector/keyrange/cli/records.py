@@ -1,0 +1,133 @@
+"""`keyrange records`: the records of some keys, wherever in a topic they are.
+
+They are read by keyrange's own reader, without Spark; all others are left out while they are
+decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, note
+from keyrange.cli.source import (
+    Reading,
+    ServersOption,
+    SourceOptionsOption,
+    TopicsOption,
+    named_options,
+    open_reading,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PASS_BYTES: Final = 64 * 1024 * 1024
+_PROGRESS_S: Final = 2.0
+# What of a key or value a table shows; JSON has all of it.
+_CELL_CHARACTERS: Final = 120
+_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def records(
+    key: KeysOption,
+    bootstrap_servers: ServersOption = "",
+    topic: TopicsOption = "",
+    option: SourceOptionsOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many records to print at most.")] = 100,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Print the records with these keys, partition by partition, in offset order.
+
+    All partitions are looked through, from startingOffsets (earliest) to the end; options such as
+    startingTimestamp and endingOffsets say where. JSON is one record a line.
+    """
+    named = named_options(bootstrap_servers, topic, option)
+    if "keys" in {name.lower() for name in named}:
+        raise typer.BadParameter("--option keys: say it with --key")
+    named["keys"] = keys_option([read_key(each) for each in key])
+    printer = make_output(output)
+    rows: list[list[Any]] = []
+    printed = 0
+    # Closed at the limit, which ends what was asked for ahead.
+    with open_reading(named) as reading, closing(_read(reading)) as found:
+        for record in islice(found, limit):
+            printed += 1
+            if output is OutputFormat.JSON:
+                print(json.dumps(_json(record)), flush=True)
+            else:
+                rows.append(_cells(record))
+    if output is OutputFormat.TEXT:
+        printer.table("Records", _COLUMNS, rows)
+    if printed == limit:
+        note(f"stopped after the {limit} records of --limit, there may be more")
+
+
+def _read(reading: Reading) -> Generator[dict[str, Any]]:
+    """The records, one by one; it says on stderr how far it is when that takes a while."""
+    from keyrange.core.range_plan import cut_by_bytes
+    from keyrange.kafka.fetch import SplitReader, read_settings
+    from keyrange.kafka.record_sizes import RecordSizes
+
+    pending = reading.pending
+    sizes = RecordSizes(reading.cluster).of(reading.view, pending)
+    total = sum(span.size for span in pending.values())
+    total_bytes = sum(span.size * sizes[partition] for partition, span in pending.items())
+    reader = SplitReader(reading.cluster, reading.view, read_settings(reading.options))
+    said, done, found = time.monotonic(), 0, 0
+    for splits in cut_by_bytes(pending, sizes, int(total_bytes / _PASS_BYTES) + 1):
+        for batch in reader.read(splits):
+            for record in _rows(batch):
+                found += 1
+                yield record
+        done += sum(split.until_offset - split.from_offset for split in splits)
+        if time.monotonic() - said > _PROGRESS_S and done < total:
+            said = time.monotonic()
+            note(f"looked through {done:,} of {total:,} offsets, found {found:,} records")
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Rows as plain values; timestamps in microseconds, which may be of any year."""
+    columns = {}
+    for name in (each for each in (*_COLUMNS, "headers") if each in batch.schema.names):
+        column = batch.column(name)
+        columns[name] = (column.cast("int64") if name == "timestamp" else column).to_pylist()
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _json(record: dict[str, Any]) -> dict[str, Any]:
+    shaped = {name: in_json(each) for name, each in record.items() if name in ("key", "value")}
+    if "timestamp" in record:
+        shaped["timestamp"] = _time(record["timestamp"])
+    if record.get("headers") is not None:
+        shaped["headers"] = [[each["key"], in_json(each["value"])] for each in record["headers"]]
+    return {**record, **shaped}
+
+
+def _cells(record: dict[str, Any]) -> list[Any]:
+    """A line of the table: a cell for each of the columns, whichever were read."""
+    cells = {**record}
+    for name in ("key", "value"):
+        text = shown(record[name]) if name in record else ""
+        long = len(text) > _CELL_CHARACTERS
+        cells[name] = f"{text[:_CELL_CHARACTERS]}..." if long else text
+    if "timestamp" in record:
+        cells["timestamp"] = _time(record["timestamp"])
+    return [cells.get(name) for name in _COLUMNS]
+
+
+def _time(microseconds: int) -> str:
+    try:
+        at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds // 1000} ms"
+    return at.isoformat(timespec="milliseconds")

@@ -1,0 +1,91 @@
+"""What commands that read a cluster share: the options of the source, and what they stand for.
+
+Rule of this file: nothing of Spark. Heavy modules are imported when a command runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from keyrange.cli.arguments import named_values
+
+if TYPE_CHECKING:
+    from keyrange.core.offsets import OffsetRange, TopicPartition
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
+    from keyrange.options import SourceOptions
+
+ServersOption = Annotated[
+    str, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")
+]
+TopicsOption = Annotated[
+    str,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC,...",
+        help="Topics to subscribe to; options subscribePattern and assign may stand for it.",
+    ),
+]
+SourceOptionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the source, such as startingOffsets or kafka.*; VALUE may be @FILE, "
+        "for secrets.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A cluster, and the offsets that a batch read with these options would cover."""
+
+    options: SourceOptions
+    cluster: Cluster
+    view: ClusterView
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    @property
+    def pending(self) -> dict[TopicPartition, OffsetRange]:
+        """Those partitions that hold something to read."""
+        return {partition: span for partition, span in self.ranges.items() if span.size}
+
+
+def named_options(
+    bootstrap_servers: str, topic: str, given: list[str] | None, **usual: str
+) -> dict[str, str]:
+    """The options as the source takes them; `usual` are those that the command has others of than
+    the source, where nothing is given."""
+    options = named_values(given or [])
+    names = {name.lower() for name in options}
+    options |= {name: value for name, value in usual.items() if name.lower() not in names}
+    if bootstrap_servers:
+        options["kafka.bootstrap.servers"] = bootstrap_servers
+    if topic:
+        options["subscribe"] = topic
+    return options
+
+
+@contextmanager
+def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
+    """Look up where the options start and end. Raises what the source raises for them."""
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.positions import between, resolve
+    from keyrange.kafka.subscribed import describe
+    from keyrange.options import parse_options
+
+    options = parse_options(named, "batch")
+    cluster = Cluster(options.client)
+    try:
+        view = describe(cluster, options.subscription)
+        first = resolve(cluster, view, options.start)
+        last = resolve(cluster, view, options.end)
+        yield Reading(options, cluster, view, between(first, last))
+    finally:
+        cluster.close()

@@ -1,0 +1,93 @@
+"""Errors: what is raised, by conditions of one catalogue.
+
+An error that a user can see has a condition. Its name is part of the text, because a Spark worker
+hands only the text of an exception to the JVM. Messages never hold secrets or payloads.
+
+    KeyrangeError
+    ├── InvalidError       the caller must change something: options, checkpoint, environment
+    ├── UnavailableError   the cluster could not be reached or did not answer; trying again may help
+    ├── DeniedError        authentication or authorisation failed; trying again does not help
+    ├── DataLossError      records that were asked for are not in Kafka any more
+    └── CorruptError       bytes came that are not what Kafka writes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from keyrange.errors.catalogue import CATALOGUE
+from keyrange.errors.condition import Condition, Kind
+
+__all__ = [
+    "CATALOGUE",
+    "Condition",
+    "CorruptError",
+    "DataLossError",
+    "DeniedError",
+    "InvalidError",
+    "KeyrangeError",
+    "Kind",
+    "UnavailableError",
+    "error",
+    "invalid_options",
+]
+
+
+class KeyrangeError(Exception):
+    """An error of the catalogue.
+
+    Raised through `error()`; `str()` reads `[CONDITION] message. To mend it: remedy.`
+    """
+
+    def __init__(self, condition: str, message: str) -> None:
+        self.condition = CATALOGUE[condition]
+        self.message = message
+        super().__init__(condition, message)
+
+    def __str__(self) -> str:
+        return f"[{self.condition.name}] {self.message}. To mend it: {self.condition.remedy}."
+
+    @property
+    def retriable(self) -> bool:
+        return self.condition.retriable
+
+
+class InvalidError(KeyrangeError): ...
+
+
+class UnavailableError(KeyrangeError): ...
+
+
+class DeniedError(KeyrangeError): ...
+
+
+class DataLossError(KeyrangeError): ...
+
+
+class CorruptError(KeyrangeError): ...
+
+
+_TYPES: dict[Kind, type[KeyrangeError]] = {
+    Kind.INVALID: InvalidError,
+    Kind.UNAVAILABLE: UnavailableError,
+    Kind.DENIED: DeniedError,
+    Kind.DATA_LOSS: DataLossError,
+    Kind.CORRUPT: CorruptError,
+}
+
+
+def error(condition: str, message: str, **context: Any) -> KeyrangeError:
+    """Make (not raise) the typed error of a condition.
+
+    `context` is appended to the message as `name=value`, in the order given, so that
+    topic-partition and offsets read the same everywhere.
+    """
+    kind = CATALOGUE[condition].kind
+    detail = ", ".join(f"{name}={value}" for name, value in context.items())
+    return _TYPES[kind](condition, f"{message} ({detail})" if detail else message)
+
+
+def invalid_options(violations: Sequence[str]) -> InvalidError:
+    """One error for all violations of the options, so that they are mended in one go."""
+    return InvalidError("INVALID_OPTIONS", "; ".join(violations))

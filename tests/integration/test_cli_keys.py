@@ -1,0 +1,185 @@
+"""`keyrange ranges` and `keyrange records` against a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mmh3
+import pytest
+from typer.testing import CliRunner, Result
+
+from brokers import Record, Topics
+from keyrange.cli import records as records_command
+from keyrange.cli.main import app
+from keyrange.core.key_ranges import cover_once, index_of, read_ranges
+from keyrange.errors import InvalidError, KeyrangeError
+
+PARTITIONS = 3
+# A key in three is one and the same; some have none.
+KEYS = [b"hot" if n % 3 == 0 else None if n % 10 == 1 else b"key-%d" % (n % 40) for n in range(600)]
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def topic(topics: Topics) -> str:
+    name = topics.create_topic("keys", PARTITIONS)
+    topics.produce(name, [Record(b"value %d" % n, key) for n, key in enumerate(KEYS)])
+    odd = [
+        Record(b"\xff\x1b", b"\x00\xfe", 0),
+        Record(None, b"", 0),
+        Record(b"x" * 500, b"long", 0),
+    ]
+    topics.produce(name, odd)
+    return name
+
+
+def keyrange(topics: Topics, topic: str, *arguments: str) -> Result:
+    servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic]
+    result = CliRunner().invoke(app, [*arguments, *servers])
+    if isinstance(result.exception, KeyrangeError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def found(topics: Topics, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    result = keyrange(topics, topic, "records", *arguments, "--output", "json")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_records_of_a_key_are_all_of_them_in_order(topics: Topics, topic: str) -> None:
+    rows = found(topics, topic, "--key", "hot", "--limit", "1000")
+    assert [row["value"] for row in rows] == [f"value {n}" for n in range(0, 600, 3)]
+    assert {row["key"] for row in rows} == {"hot"}
+    assert [row["offset"] for row in rows] == sorted(row["offset"] for row in rows)
+
+
+def test_records_of_several_keys_and_of_none(topics: Topics, topic: str) -> None:
+    rows = found(topics, topic, "--key", "null", "--key", "key-5", "--limit", "1000")
+    wanted = [n for n, key in enumerate(KEYS) if key in (None, b"key-5")]
+    assert sorted(int(row["value"].split()[1]) for row in rows) == wanted
+    assert {row["key"] for row in rows} == {None, "key-5"}
+
+
+def test_bytes_that_are_no_text(topics: Topics, topic: str) -> None:
+    [odd] = found(topics, topic, "--key", "hex:00fe")
+    assert (odd["key"], odd["value"]) == ({"hex": "00fe"}, {"hex": "ff1b"})
+    [empty] = found(topics, topic, "--key", "")
+    assert (empty["key"], empty["value"]) == ("", None)
+    table = keyrange(topics, topic, "records", "--key", "base64:AP4=", "--key", "").stdout
+    assert "hex:00fe" in table
+    assert "hex:ff1b" in table
+    assert "null" in table
+
+
+def test_a_table_cuts_long_values_and_json_does_not(topics: Topics, topic: str) -> None:
+    table = keyrange(topics, topic, "records", "--key", "long").stdout
+    assert "x" * 120 + "..." in table
+    assert "x" * 121 not in table
+    [row] = found(topics, topic, "--key", "long")
+    assert row["value"] == "x" * 500
+
+
+def test_a_limit_stops_the_reading_and_says_so(topics: Topics, topic: str) -> None:
+    result = keyrange(topics, topic, "records", "--key", "hot", "--limit", "2", "--output", "json")
+    assert len(result.stdout.splitlines()) == 2
+    assert "2 records of --limit" in result.stderr
+
+
+def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
+    [first, *_, last] = found(topics, topic, "--key", "hot", "--limit", "1000")
+    span = {
+        "startingOffsets": {topic: {str(first["partition"]): first["offset"] + 1}},
+        "endingOffsets": {topic: {str(first["partition"]): last["offset"]}},
+    }
+    options = [f"--option={name}={json.dumps(at)}" for name, at in span.items()]
+    options += ["--option=startingOffsetsDefault=earliest", "--option=endingOffsetsDefault=latest"]
+    rows = found(topics, topic, "--key", "hot", "--limit", "1000", *options)
+    assert len(rows) == 198
+    later = found(topics, topic, "--key", "hot", "--option=startingTimestamp=0")
+    assert later[0] == first
+
+
+def test_a_long_scan_says_how_far_it_is(
+    topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_command, "_PASS_BYTES", 2_000)
+    monkeypatch.setattr(records_command, "_PROGRESS_S", 0.0)
+    result = keyrange(topics, topic, "records", "--key", "hot", "--limit", "1000")
+    assert "looked through" in result.stderr
+    assert "of 603 offsets" in result.stderr
+    assert result.stdout.count("hot") == 200
+
+
+def test_a_plan_covers_what_is_there(topics: Topics, topic: str) -> None:
+    options = ["--option=parallelism=4", "--option=keyRangesPerPartition=4"]
+    result = keyrange(topics, topic, "ranges", "plan", *options, "--output", "json")
+    plan = json.loads(result.stdout)
+    assert plan["offsets"] == 603
+    assert sum(each["sampled_records"] for each in plan["partitions"]) == 603
+    assert any(row["hot"] for each in plan["partitions"] for row in each["ranges"])
+    table = keyrange(topics, topic, "ranges", "plan", *options).stdout
+    assert "read amplification without sharing" in table
+    assert "hot" in table
+
+
+def test_what_is_suggested_is_taken_and_more_even(topics: Topics, topic: str) -> None:
+    four = "--option=keyRangesPerPartition=4"
+    result = keyrange(topics, topic, "ranges", "plan", "--suggest", four)
+    suggested = json.loads(result.stdout)[topic]
+    assert "the heaviest key" in result.stderr
+    even = _largest(keyrange(topics, topic, "ranges", "plan", four, "--output", "json").stdout)
+    option = f"--option=keyRanges={result.stdout.strip()}"
+    cut = _largest(keyrange(topics, topic, "ranges", "plan", option, "--output", "json").stdout)
+    assert all(cover_once(read_ranges(ranges)) for ranges in suggested.values())
+    assert cut < even
+
+
+def _largest(document: str) -> int:
+    return sum(
+        max(row["records"] for row in each["ranges"]) for each in json.loads(document)["partitions"]
+    )
+
+
+@pytest.mark.parametrize("key", ["hot", "key-5", "key-17"])
+def test_the_owner_is_where_the_records_are(topics: Topics, topic: str, key: str) -> None:
+    """kafka-python's producer has the partitioner of Java's."""
+    option = "--option=keyRangesPerPartition=16"
+    result = keyrange(topics, topic, "ranges", "owner", "--key", key, option, "--output", "json")
+    owner = json.loads(result.stdout)
+    [row] = found(topics, topic, "--key", key, "--limit", "1")
+    assert owner["partition"] == row["partition"]
+    assert owner["partitions"] == PARTITIONS
+    assert owner["hash"] == mmh3.hash64(key.encode(), 0, signed=False)[0] >> 1
+    assert index_of(read_ranges([owner["bounds"]]), owner["hash"]) == 0
+
+
+def test_the_owner_by_given_ranges_may_be_another_query(topics: Topics, topic: str) -> None:
+    place = mmh3.hash64(b"hot", 0, signed=False)[0] >> 1
+    below = f"--option=keyRanges={json.dumps({topic: [[0, place - 1]]})}"
+    partial = "--option=keyRangesCoverage=partial"
+    arguments = ("ranges", "owner", "--key", "hot", below, partial)
+    assert "another query reads it" in keyrange(topics, topic, *arguments).stdout
+
+
+def test_topics_that_are_not_to_be_split_are_refused(topics: Topics, topic: str) -> None:
+    kept = f"--option=accept.range.fetch={json.dumps({topic: False})}"
+    for arguments in (("plan",), ("plan", "--suggest"), ("owner", "--key", "a")):
+        with pytest.raises(InvalidError, match="RANGE_FETCH_NOT_ACCEPTED"):
+            keyrange(topics, topic, "ranges", *arguments, kept)
+
+
+def test_a_topic_that_is_not_there_is_named(topics: Topics) -> None:
+    for arguments in (("records", "--key", "a"), ("ranges", "plan")):
+        with pytest.raises(InvalidError, match="no topic named nowhere"):
+            keyrange(topics, "nowhere", *arguments)
+
+
+def test_an_empty_topic_has_an_empty_plan(topics: Topics) -> None:
+    empty = topics.create_topic("empty", 2)
+    plan = json.loads(keyrange(topics, empty, "ranges", "plan", "--output", "json").stdout)
+    assert (plan["offsets"], plan["tasks"], plan["partitions"]) == (0, [], [])
+    assert found(topics, empty, "--key", "a") == []
+    result = keyrange(topics, empty, "ranges", "owner", "--key", "a", "--output", "json")
+    assert json.loads(result.stdout)["ranges"] == 1
