@@ -9,5 +9,6 @@ export KEYRANGE_SOAK=1 KEYRANGE_HYPOTHESIS_PROFILE=soak
 for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
   .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration/test_faults.py \
-    tests/parity
+    tests/unit/kafka/test_ranges_simulated.py tests/integration/test_key_ranges.py \
+    tests/integration/test_key_ranges_faults.py tests/parity
 done

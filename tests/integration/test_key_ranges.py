@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from brokers import Record, Topics
+from brokers import Record, Topics, wait_until
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.host.directory import usual_settings
 from sources import Collected, batch, committed, run_available_now, stream
@@ -23,7 +23,7 @@ from sources import Collected, batch, committed, run_available_now, stream
 # A task for each range, and several chunks in each partition.
 SPLIT = {
     "splitBy": "keyRange",
-    "keyRangesPerPartition": "5",
+    "keyRangesPerPartition": "4",
     "bytesPerTask": "0",
     "kafka.max.partition.fetch.bytes": "4000",
 }
@@ -112,8 +112,7 @@ def test_records_without_a_key(spark: SparkSession, topics: Topics, null_keys: s
     assert (places == {0}) is (null_keys == "first")
     frame = batch(spark, topics, topic, **SPLIT, nullKeys=null_keys)
     tasks = frame.where("key IS NULL").select("partition", spark_partition_id()).distinct()
-    # Both partitions have records without a key.
-    assert (tasks.count() == 2) is (null_keys == "first")
+    assert (tasks.count() == 1) is (null_keys == "first")
 
 
 def test_transactions_and_what_is_open(spark: SparkSession, topics: Topics) -> None:
@@ -138,15 +137,22 @@ def test_a_compacted_topic(spark: SparkSession, topics: Topics) -> None:
     """Offsets with holes, and batches that hold nothing any more."""
     settings = {
         "cleanup.policy": "compact",
-        "segment.bytes": "20000",
+        "segment.ms": "100",
         "min.cleanable.dirty.ratio": "0.01",
-        "max.compaction.lag.ms": "100",
     }
     topic = topics.create_topic("compacted", 2, settings)
-    keyed_only = [record for record in keyed(4_000) if record.key is not None]
-    topics.produce(topic, keyed_only, batch_size=1_000, linger_ms=20)
-    frame = batch(spark, topics, topic, **ALL, **SPLIT)
-    assert rows(frame) == rows(batch(spark, topics, topic, **ALL))
+    records = [record for record in keyed(600) if record.key is not None]
+    for part in (records[:300], records[300:], records[:20]):
+        topics.produce(topic, part, batch_size=1_000, linger_ms=20)
+    whole = batch(spark, topics, topic, **ALL)
+    wait_until(lambda: whole.count() < len(records), 60)
+    before, split, after = None, None, rows(whole)
+    # The cleaner may run between two reads.
+    while before != after:
+        before = after
+        split = rows(batch(spark, topics, topic, **ALL, **SPLIT))
+        after = rows(whole)
+    assert split == before
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -276,23 +282,26 @@ def test_a_stream_whose_number_of_ranges_changes(
     topic = filled(topics, records[:300])
     sink = DeltaSink(tmp_path / "table", topic)
     checkpoint = tmp_path / "checkpoint"
-    for run in range(1, 6):
-        given = {**SPLIT, "keyRangesPerPartition": str(random.randint(1, 9))}
+    for run in range(1, 5):
+        given = {**SPLIT, "keyRangesPerPartition": str(random.randint(1, 7))}
         if run == 4:
             given = {"splitBy": "partition"}
         frame = stream(
-            spark, topics, topic, startingOffsets="earliest", maxOffsetsPerTrigger="120", **given
+            spark, topics, topic, startingOffsets="earliest", maxOffsetsPerTrigger="150", **given
         )
         if run in (1, 3):
             sink.fails.add(len(committed(checkpoint)) + 1)
             with pytest.raises(StreamingQueryException, match="on purpose"):
                 run_available_now(frame, checkpoint, sink)
-            topics.produce(topic, records[300 * (run // 2 + 1) :][:300], batch_size=1_000)
         else:
             run_available_now(frame, checkpoint, sink)
             if run == 2:
                 # In the table, and not known to be.
-                (checkpoint / "commits" / str(committed(checkpoint)[-1])).unlink()
+                last = committed(checkpoint)[-1]
+                for name in (f"{last}", f".{last}.crc"):
+                    (checkpoint / "commits" / name).unlink()
+        if run < 3:
+            topics.produce(topic, records[300 * run :][:300], batch_size=1_000)
 
     table = spark.read.format("delta").load(sink.table)
     assert rows(table) == rows(batch(spark, topics, topic))

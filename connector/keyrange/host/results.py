@@ -20,8 +20,8 @@ from pyarrow import ipc
 _STARTS: Final = b"starts"
 # How a stream ends that was written to its end.
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-# What a message's metadata may take, beside its buffers.
-_MESSAGE_BYTES: Final = 16 * 1024
+# What a message's metadata may take, beside its buffers and where its readers' rows start.
+_MESSAGE_BYTES: Final = 2 * 1024
 
 
 class ResultWriter:
@@ -39,6 +39,7 @@ class ResultWriter:
         try:
             # Opening cut it to nothing.
             os.truncate(path, self._reserved)
+            self._claim(schema.serialize().size + len(_END))
             self._writer = ipc.new_stream(self._sink, schema)
         except BaseException:
             self._sink.close()
@@ -77,14 +78,17 @@ class ResultWriter:
         if at == until:
             return
         rows = batch.slice(at, until - at)
-        size = self._sink.tell() + rows.nbytes + _MESSAGE_BYTES
+        inside = np.clip(np.array(starts, np.int64), at, until) - at
+        self._claim(self._sink.tell() + rows.nbytes + inside.nbytes + _MESSAGE_BYTES)
+        metadata = pa.KeyValueMetadata({_STARTS: inside.tobytes()})
+        self._writer.write_batch(rows, custom_metadata=metadata)
+
+    def _claim(self, size: int) -> None:
+        """Reserve as much, if it is not reserved yet."""
         if size > self._reserved:
             self._reserved = max(size, 2 * self._reserved)
             if not self._enlarge(self._reserved):
                 raise OSError(errno.ENOSPC, "the budget has no room")
-        inside = np.clip(np.array(starts, np.int64), at, until) - at
-        metadata = pa.KeyValueMetadata({_STARTS: inside.tobytes()})
-        self._writer.write_batch(rows, custom_metadata=metadata)
 
 
 def read_results(path: Path, reader: int) -> Iterator[pa.RecordBatch]:

@@ -62,7 +62,7 @@ def test_readers_one_after_the_other_fetch_each_chunk_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("memory_bytes", [0, 1_500])
 def test_without_room_each_reads_for_itself(tmp_path: Path, memory_bytes: int) -> None:
-    """And no more than that: what could not be kept is not fetched ahead either."""
+    """And no more than that."""
     shared = Shared(tmp_path, memory_bytes=memory_bytes, spill_bytes=0, value_bytes=4_000)
     assert in_turns(all_readers(shared)) == everything(shared)
     assert shared.fetches == shared.chunks * shared.readers

@@ -1,0 +1,145 @@
+"""Runs of jobs/ingest.py in processes of their own, and how tests kill parts of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pyspark.sql import SparkSession
+
+from brokers import Topics
+from keyrange.embedded import jars
+
+INGEST = Path(__file__).parents[1] / "jobs" / "ingest.py"
+
+
+def assert_exactly_once(spark: SparkSession, table: str, count: int) -> None:
+    """Values are numbered: each number is there, and none twice."""
+    row = (
+        spark.read.format("delta")
+        .load(table)
+        .selectExpr("cast(substr(cast(value AS string), 1, 12) AS long) AS n")
+        .selectExpr("count(*) AS rows", "count(DISTINCT n) AS distinct", "max(n) AS last")
+        .first()
+    )
+    assert row is not None
+    assert (row["rows"], row["distinct"], row["last"]) == (count, count, count - 1)
+
+
+class Ingest:
+    """A run of jobs/ingest.py by spark-submit in a process group of its own."""
+
+    def __init__(self, topics: Topics, topic: str, home: Path, master: str, *more: str) -> None:
+        self.table, self.checkpoint = home / "table", home / "checkpoint"
+        self.log = home / f"ingest-{time.monotonic_ns()}.log"
+        delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    str(Path(sys.executable).parent / "spark-submit"),
+                    *("--master", master, "--jars", delta_jars),
+                    *("--conf", "spark.ui.enabled=false"),
+                    *("--conf", "spark.sql.shuffle.partitions=2"),
+                    *("--conf", "spark.databricks.delta.snapshotPartitions=2"),
+                    str(INGEST),
+                    *("--bootstrap-servers", topics.cluster.bootstrap_servers),
+                    *("--topic", topic, "--table", str(self.table)),
+                    *("--checkpoint", str(self.checkpoint), *more),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                start_new_session=True,
+            )
+
+    def kill_all(self) -> None:
+        """kill -9 of everything: JVM, driver's Python, workers, executors."""
+        everyone = [self.process.pid]
+        everyone += [child.pid for child in psutil.Process(self.process.pid).children(True)]
+        for pid in everyone:
+            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+        self.process.wait(30)
+
+    def wait(self, timeout_s: float = 120) -> int:
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            raise AssertionError(f"no end: {self.text()[-3000:]}") from None
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def with_suppressed(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except ProcessLookupError:
+        pass
+
+
+@contextmanager
+def ingest(topics: Topics, topic: str, home: Path, master: str, *more: str) -> Iterator[Ingest]:
+    run = Ingest(topics, topic, home, master, *more)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.kill_all()
+
+
+def kill_when_busy(run: Ingest, victim: str, delay_s: float = 0) -> bool:
+    """kill -9 an executor's JVM, or a Python worker that reads, so long after there is one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and run.process.poll() is None:
+        executors = [
+            process
+            for process in psutil.Process(run.process.pid).children(recursive=True)
+            if "CoarseGrainedExecutorBackend" in " ".join(cmdline(process))
+        ]
+        for executor in executors:
+            readers = [
+                process
+                for process in children(executor)
+                if "pyspark.daemon" in " ".join(cmdline(process)) and children(process)
+            ]
+            if readers and connected(children(readers[0])[0]):
+                time.sleep(delay_s)
+                workers = children(readers[0])
+                if not workers:
+                    continue
+                target = executor if victim == "executor" else workers[0]
+                target.send_signal(signal.SIGKILL)
+                return True
+        time.sleep(0.005)
+    return False
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
+
+
+def connected(process: psutil.Process) -> bool:
+    """Whether a worker has begun to read: it has a connection to the broker besides Spark's."""
+    try:
+        return len(process.net_connections("tcp")) > 1
+    except psutil.Error:
+        return False

@@ -1,0 +1,55 @@
+"""Key ranges while executors and workers are killed: the rows are the same, and nothing stays."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from brokers import Record, Topics, wait_until
+from ingesting import assert_exactly_once, ingest, kill_when_busy
+from keyrange.host.directory import ExecutorDirectory, usual_settings
+
+SPLIT = (
+    *("--option", "splitBy=keyRange", "--option", "keyRangesPerPartition=5"),
+    *("--option", "bytesPerTask=0", "--option", "kafka.max.partition.fetch.bytes=400000"),
+)
+_LONG = [pytest.param(v, n, marks=pytest.mark.slow) for v in ("executor", "worker") for n in (1, 2)]
+
+
+@pytest.mark.parametrize(("victim", "seed"), [("executor", 0), ("worker", 0), *_LONG])
+def test_killed_while_chunks_are_shared(
+    spark: SparkSession, topics: Topics, tmp_path: Path, victim: str, seed: int
+) -> None:
+    """The batch's tasks run again, beside those that the killed one shared chunks with."""
+    random = Random(seed)
+    count = 40_000
+    topic = topics.create_topic("killed", 2)
+    topics.produce(
+        topic,
+        (Record(b"%012d" % n + b"x" * 500, b"%d" % (n % 701), n % 2) for n in range(count)),
+        linger_ms=50,
+        batch_size=64 * 1024,
+    )
+    more = (*SPLIT, "--available-now")
+    with ingest(topics, topic, tmp_path, "local-cluster[2,1,1024]", *more) as run:
+        killed = kill_when_busy(run, victim, random.random() * seed)
+        code = run.wait(280)
+
+    assert killed
+    assert code == 0, run.text()[-3000:]
+    assert_exactly_once(spark, str(run.table), count)
+    wait_until(lambda: dead_executors() == [])
+
+
+def dead_executors() -> list[str]:
+    """What executors that are gone have left, after another one has swept."""
+    made = ExecutorDirectory(usual_settings(1, 1))
+    names = [path.name for path in made.path.parent.iterdir()]
+    shutil.rmtree(made.path, ignore_errors=True)
+    shutil.rmtree(made.spill_path, ignore_errors=True)
+    return [name for name in names if not psutil.pid_exists(int(name.partition("-")[0]))]
