@@ -96,8 +96,8 @@ def ingest(topics: Topics, topic: str, home: Path, master: str, *more: str) -> I
             run.kill_all()
 
 
-def kill_when_busy(run: Ingest, victim: str, delay_s: float = 0) -> bool:
-    """kill -9 an executor's JVM, or a Python worker that reads, so long after there is one."""
+def kill_when_busy(run: Ingest, victim: str) -> bool:
+    """kill -9 an executor's JVM, or a Python worker that reads, as soon as there is one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and run.process.poll() is None:
         executors = [
@@ -112,7 +112,6 @@ def kill_when_busy(run: Ingest, victim: str, delay_s: float = 0) -> bool:
                 if "pyspark.daemon" in " ".join(cmdline(process)) and children(process)
             ]
             if readers and connected(children(readers[0])[0]):
-                time.sleep(delay_s)
                 workers = children(readers[0])
                 if not workers:
                     continue

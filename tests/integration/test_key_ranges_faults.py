@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 from random import Random
 
@@ -11,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokers import Record, Topics, wait_until
-from ingesting import assert_exactly_once, ingest, kill_when_busy
+from ingesting import Ingest, assert_exactly_once, children, ingest
 from keyrange.host.directory import ExecutorDirectory, usual_settings
 
 SPLIT = (
@@ -37,13 +40,36 @@ def test_killed_while_chunks_are_shared(
     )
     more = (*SPLIT, "--available-now")
     with ingest(topics, topic, tmp_path, "local-cluster[2,1,1024]", *more) as run:
-        killed = kill_when_busy(run, victim, random.random() * seed)
+        killed = kill_when_sharing(run, victim, random.random() * seed)
         code = run.wait(280)
 
     assert killed
     assert code == 0, run.text()[-3000:]
     assert_exactly_once(spark, str(run.table), count)
     wait_until(lambda: dead_executors() == [])
+
+
+def kill_when_sharing(run: Ingest, victim: str, delay_s: float) -> bool:
+    """kill -9 an executor, or a worker of it, so long after it has begun a chain of chunks."""
+    memory = usual_settings(0, 0).memory_directory
+    assert memory is not None
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and run.process.poll() is None:
+        for chain in memory.glob(f"keyrange-{os.getuid()}/*/*/chain"):
+            try:
+                daemon = psutil.Process(int(chain.parents[1].name.partition("-")[0]))
+                executor = daemon.parent()
+                ours = run.process.pid in {each.pid for each in daemon.parents()}
+            except psutil.NoSuchProcess:
+                continue
+            workers = children(daemon)
+            if ours and executor is not None and workers:
+                time.sleep(delay_s)
+                target = executor if victim == "executor" else workers[0]
+                target.send_signal(signal.SIGKILL)
+                return True
+        time.sleep(0.005)
+    return False
 
 
 def dead_executors() -> list[str]:
