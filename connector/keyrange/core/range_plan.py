@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import sqrt
 from typing import Final, TypeVar
 
 from keyrange.core.key_ranges import SPACE, KeyRange, cover_once, split_evenly
@@ -23,6 +24,10 @@ _AUTO_RANGES_PER_TASK: Final = 4
 _RANGES_MAX: Final = 1024
 # A range that has so many times its share of the partition is hot.
 _HOT: Final = 2.0
+# By chance a count hardly ever differs from its mean by more than so many square roots of it, and
+# counts of a few say nothing.
+_CHANCE: Final = 4.0
+_FEW: Final = 4
 
 _Item = TypeVar("_Item")
 
@@ -62,17 +67,24 @@ def weigh(
 ) -> list[Cell]:
     """The ranges with the bytes expected in each, by the places of a sample of records.
 
-    Small samples are not trusted far: each range counts as if it had its share of as many records
-    more as there are ranges.
+    A sample says something of a range only where it has far more or far fewer records there than
+    by chance; all others have even parts of what is left. Taken at its word, a few hundred records
+    would make ranges that are alike differ by a fifth.
     """
-    prior = len(spans)
     in_order = sorted(places)
-    cells: list[Cell] = []
+    shares: dict[KeyRange, float] = {}
     for span in spans:
         found = bisect_left(in_order, span.until_hash) - bisect_left(in_order, span.from_hash)
+        even = len(places) * span.size / SPACE.size
+        if abs(found - even) > _CHANCE * sqrt(even) and max(found, even) > _FEW:
+            shares[span] = found / len(places)
+    measured = sum(span.size for span in shares) / SPACE.size
+    left = max(1 - sum(shares.values()), 0.0) / (1 - measured) if measured < 1 else 0.0
+    cells: list[Cell] = []
+    for span in spans:
         even = span.size / SPACE.size
-        share = (found + prior * even) / (len(places) + prior)
-        hot = len(spans) > 1 and share > _HOT * even and found > 2
+        share = shares.get(span, left * even)
+        hot = len(spans) > 1 and share > _HOT * even and span in shares
         cells.append(Cell(partition, span, share * total_bytes, hot))
     return cells
 
