@@ -23,7 +23,7 @@ from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter, read_results
 from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
-from keyrange.wire.columns import ConstantColumns, without_constants
+from keyrange.wire.columns import ConstantColumns, as_one, without_constants
 from keyrange.wire.decode import Chunk
 from keyrange.wire.whereabouts import RUNS, runs_of_readers
 
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 _AHEAD_MAX: Final = 2
 # Own rows beyond so many bytes of a chunk, which may decompress to a multiple, are mapped.
 _HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+# Of more readers than these, one's own rows are copied out of the batch that they came in.
+_SLICED_MAX: Final = 2
 # Bytes of a result per byte of log, before the first one is written, and at least.
 _FIRST_RATIO: Final = 1.5
 _RATIO_MIN: Final = 0.1
@@ -260,6 +262,9 @@ class RangeReader:
             if whole and starts[own] < starts[own + 1]:
                 rows.append(batch.slice(starts[own], starts[own + 1] - starts[own]))
             writer.write(batch, starts, own if whole else None)
+        if rows and self._readers > _SLICED_MAX:
+            # A slice holds the rows of all readers.
+            rows = [as_one(rows)]
         return rows, whole
 
     def _write_runs(

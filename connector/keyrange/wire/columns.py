@@ -115,13 +115,14 @@ def joined(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Reco
         small.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= rows_min or size >= _JOINED_BYTES:
-            yield _as_one(small)
+            yield as_one(small)
             small, rows, size = [], 0, 0
     if small:
-        yield _as_one(small)
+        yield as_one(small)
 
 
-def _as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of the rows of several, at least one; a copy where there are several."""
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
