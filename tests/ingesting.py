@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +36,15 @@ def assert_exactly_once(spark: SparkSession, table: str, count: int) -> None:
 class Ingest:
     """A run of jobs/ingest.py by spark-submit in a process group of its own."""
 
-    def __init__(self, topics: Topics, topic: str, home: Path, master: str, *more: str) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        topic: str,
+        home: Path,
+        master: str,
+        *more: str,
+        confs: Mapping[str, str] | None = None,
+    ) -> None:
         self.table, self.checkpoint = home / "table", home / "checkpoint"
         self.log = home / f"ingest-{time.monotonic_ns()}.log"
         delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
@@ -48,6 +56,7 @@ class Ingest:
                     *("--conf", "spark.ui.enabled=false"),
                     *("--conf", "spark.sql.shuffle.partitions=2"),
                     *("--conf", "spark.databricks.delta.snapshotPartitions=2"),
+                    *(f"--conf={name}={value}" for name, value in (confs or {}).items()),
                     str(INGEST),
                     *("--bootstrap-servers", topics.cluster.bootstrap_servers),
                     *("--topic", topic, "--table", str(self.table)),
@@ -87,8 +96,15 @@ def with_suppressed(action: Callable[[], None]) -> None:
 
 
 @contextmanager
-def ingest(topics: Topics, topic: str, home: Path, master: str, *more: str) -> Iterator[Ingest]:
-    run = Ingest(topics, topic, home, master, *more)
+def ingest(
+    topics: Topics,
+    topic: str,
+    home: Path,
+    master: str,
+    *more: str,
+    confs: Mapping[str, str] | None = None,
+) -> Iterator[Ingest]:
+    run = Ingest(topics, topic, home, master, *more, confs=confs)
     try:
         yield run
     finally:

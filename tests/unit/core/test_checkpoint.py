@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.core.checkpoint import Checkpoint, read_checkpoint, read_positions
+from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.core.offsets import OFFSET_MAX, TopicPartition
+from keyrange.core.ownership import EVERY
 from keyrange.errors import InvalidError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -33,6 +35,9 @@ checkpoints = st.builds(
     leader_epochs=st.dictionaries(partitions, st.integers(-1, 2**31 - 1), max_size=3),
     initial=st.dictionaries(partitions, offsets, max_size=3),
     fresh=st.booleans(),
+    ownership=st.dictionaries(
+        partitions, st.sampled_from([(SPACE,), (KeyRange(0, 5), KeyRange(6, 2**62))]), max_size=3
+    ),
 )
 
 
@@ -56,6 +61,13 @@ V1 = Checkpoint(
     leader_epochs={TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 0},
     initial={TopicPartition("orders", 1): 40},
 )
+PARTIAL = Checkpoint(
+    positions={TopicPartition("orders", 0): 23, TopicPartition("pay", 3): 4},
+    ownership={
+        TopicPartition("orders", EVERY): (KeyRange(0, 2**62),),
+        TopicPartition("pay", 3): (KeyRange(5, 9), KeyRange(2**62, HASH_MAX + 1)),
+    },
+)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +75,7 @@ V1 = Checkpoint(
     [
         ("checkpoint-v1.json", V1),
         ("checkpoint-v1-fresh.json", Checkpoint({TopicPartition("orders", 0): 5}, fresh=True)),
+        ("checkpoint-v1-partial.json", PARTIAL),
     ],
 )
 def test_version_1_is_read_and_written_as_it_always_was(name: str, expected: Checkpoint) -> None:
@@ -112,6 +125,7 @@ def test_the_text_is_the_same_for_the_same_state(checkpoint: Checkpoint, random:
         shuffled(checkpoint.leader_epochs),
         shuffled(checkpoint.initial),
         checkpoint.fresh,
+        ownership=shuffled(checkpoint.ownership),
     )
     assert as_text(other.to_json()) == as_text(checkpoint.to_json())
 
