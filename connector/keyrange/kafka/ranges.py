@@ -23,7 +23,7 @@ from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter, read_results
 from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
-from keyrange.wire.columns import ConstantColumns, as_one, without_constants
+from keyrange.wire.columns import ConstantColumns, copied, without_constants
 from keyrange.wire.decode import Chunk
 from keyrange.wire.whereabouts import RUNS, runs_of_readers
 
@@ -264,7 +264,7 @@ class RangeReader:
             writer.write(batch, starts, own if whole else None)
         if rows and self._readers > _SLICED_MAX:
             # A slice holds the rows of all readers.
-            rows = [as_one(rows)]
+            rows = [copied(rows)]
         return rows, whole
 
     def _write_runs(

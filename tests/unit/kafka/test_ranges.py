@@ -279,6 +279,15 @@ def test_a_broken_connection_is_tried_again(tmp_path: Path) -> None:
     assert shared.fetches == shared.chunks + 2
 
 
+def test_own_rows_do_not_hold_those_of_others(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, value_bytes=10_000)
+    rows = list(shared.reader(0).read())
+    assert len(rows) > 3
+    for batch in rows:
+        values = batch.column("value")
+        assert values.get_total_buffer_size() <= values.nbytes + 64
+
+
 def test_records_that_are_fetched_again_stay_in_order(tmp_path: Path) -> None:
     """However often a broker refuses one of the requests for them."""
     shared = Shared(tmp_path, chunks=3, batches_per_chunk=8, keep_values=False)
