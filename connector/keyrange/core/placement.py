@@ -60,7 +60,8 @@ class Placement:
 def place(readers: Sequence[Sequence[KeyRange]]) -> Placement:
     """The cut in which reader n reads `readers[n]`; nothing may be read by two of them.
 
-    Hashes in no range are nobody's. A reader's neighbours are joined. The placement is in the hands of reader 0.
+    Hashes in no range are nobody's, and a reader's neighbours are joined. The placement is in the
+    hands of reader 0.
     """
     owned = sorted((span, reader) for reader, spans in enumerate(readers) for span in spans)
     uppers: list[int] = []

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, cover_once, merge, overlap, split_evenly
+from keyrange.core.key_ranges import (
+    HASH_MAX,
+    SPACE,
+    KeyRange,
+    cover_once,
+    merge,
+    overlap,
+    split_evenly,
+)
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.range_plan import (
     Cell,
