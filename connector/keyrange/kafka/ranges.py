@@ -193,10 +193,9 @@ class RangeReader:
     def _wait(self, chain: Chain, index: int) -> None:
         """Wait for who makes a chunk; what a reader that died has left is nowhere."""
         chain.wait(index)
-        if not chain.try_lock(index):
+        if not _is_pending(chain, index) or not chain.try_lock(index):
             return
-        link = chain.link(index)
-        if link is None or link.state is not State.PENDING:
+        if not _is_pending(chain, index):
             chain.unlock(index)
             return
         for state in _KEPT:
@@ -308,3 +307,8 @@ class RangeReader:
             bytes_estimate=link.size,
         )
         return self._splits.read([part])
+
+
+def _is_pending(chain: Chain, index: int) -> bool:
+    link = chain.link(index)
+    return link is not None and link.state is State.PENDING
