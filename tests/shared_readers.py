@@ -39,6 +39,7 @@ class Shared:
     seed: int = 0
     value_bytes: int = 20
     batches_per_chunk: int = 2
+    keep_values: bool = True
     decode: DecodeSettings = field(default_factory=DecodeSettings)
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class Shared:
         cluster: Any = ScriptedCluster(self.world)
         how = ReadSettings(self.decode, True, 10_000)
         splits = SplitReader(cluster, self.world.view(), how)
-        return RangeReader(splits, self.directory, self.splits[number])
+        return RangeReader(splits, self.directory, self.splits[number], self.keep_values)
 
     def read(self, number: int) -> Iterator[list[int]]:
         """The offsets that a reader hands over, batch by batch."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import OffsetRange, TopicPartition
@@ -91,9 +91,20 @@ def key_ranges_of(
     return even_ranges(options.key_ranges.ranges_per_partition or auto)
 
 
-def check_accepted(ranges: Ranges, options: SourceOptions) -> None:
+def check_partitions(partitions: Collection[TopicPartition], options: SourceOptions) -> None:
+    """Refuse what cannot be planned, before an end is in the checkpoint that no task reads up to:
+    the options that mend it would be other ones than the checkpoint's."""
+    if options.key_ranges.split_by == "partition":
+        return
+    check_accepted(partitions, options)
+    if options.key_ranges.partial:
+        for partition in sorted(partitions):
+            key_ranges_of(partition, options, 1)
+
+
+def check_accepted(partitions: Collection[TopicPartition], options: SourceOptions) -> None:
     """Refuse to split topics whose records need the order of their partition."""
-    for topic in sorted({partition.topic for partition in ranges}):
+    for topic in sorted({partition.topic for partition in partitions}):
         if not options.key_ranges.accepts_splits(topic):
             raise error(
                 "RANGE_FETCH_NOT_ACCEPTED",

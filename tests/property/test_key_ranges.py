@@ -223,12 +223,13 @@ def test_a_placement_gives_each_reader_its_ranges_and_nobody_the_rest(
 ) -> None:
     placement = place(read)
     assert is_a_cut(placement)
+    assert all(a != b for a, b in pairwise(placement.owners))
     assert placement.readers == len(read)
     for point in points(span for own in read for span in own):
         wanted = [reader for reader, own in enumerate(read) if times(own, point)]
         assert owner_of(placement, point) == (wanted[0] if wanted else NOBODY)
     for reader, own in enumerate(read):
-        assert placement.of(reader).ranges() == sorted(own)
+        assert placement.of(reader).ranges() == merge(own)
         assert placement.of(reader).of(0) == placement
 
 

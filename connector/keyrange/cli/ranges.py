@@ -199,7 +199,8 @@ def _share(ranges: Sequence[Sequence[int]]) -> float:
 def _sample(reading: Reading) -> RecordSizes:
     from keyrange.kafka.record_sizes import RecordSizes
 
-    return RecordSizes(reading.cluster, with_keys=True)
+    nulls_first = reading.options.key_ranges.nulls_first
+    return RecordSizes(reading.cluster, with_keys=True, nulls_first=nulls_first)
 
 
 def _suggest(reading: Reading, out: Output) -> None:

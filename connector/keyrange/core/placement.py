@@ -60,7 +60,8 @@ class Placement:
 def place(readers: Sequence[Sequence[KeyRange]]) -> Placement:
     """The cut in which reader n reads `readers[n]`; nothing may be read by two of them.
 
-    Hashes in no range are nobody's. The placement is in the hands of reader 0.
+    Hashes in no range are nobody's, and a reader's neighbours are joined. The placement is in the
+    hands of reader 0.
     """
     owned = sorted((span, reader) for reader, spans in enumerate(readers) for span in spans)
     uppers: list[int] = []
@@ -72,8 +73,12 @@ def place(readers: Sequence[Sequence[KeyRange]]) -> Placement:
         if span.from_hash > at:
             uppers.append(span.from_hash - 1)
             owners.append(NOBODY)
-        uppers.append(span.until_hash - 1)
-        owners.append(reader)
+        if owners and owners[-1] == reader:
+            # What was cut only to be dealt out would make every task as large as all ranges.
+            uppers[-1] = span.until_hash - 1
+        else:
+            uppers.append(span.until_hash - 1)
+            owners.append(reader)
         at = span.until_hash
     if at <= HASH_MAX:
         uppers.append(HASH_MAX)

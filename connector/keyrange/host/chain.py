@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -148,16 +149,36 @@ class Chain:
 
     def try_lock(self, index: int) -> bool:
         """Become the maker of a pending chunk; False where another is at work on it."""
-        return self._lock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = self._open(_lock_name(index))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._locks[index] = descriptor
+        return True
 
     def wait(self, index: int) -> None:
-        """Wait until nobody is at work on a chunk."""
-        if self._lock(index, fcntl.LOCK_EX):
-            self.unlock(index)
+        """Wait until nobody is at work on a pending chunk."""
+        try:
+            descriptor = self._open(_lock_name(index), _FLAGS & ~os.O_CREAT)
+        except FileNotFoundError:
+            # It was finished meanwhile.
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        finally:
+            os.close(descriptor)
 
     def finish(self, index: int, state: State) -> None:
         """Say what became of a chunk that this reader made."""
         self._write(bytes([state]), self._row_at(index) + _STATE_AT)
+        # Nobody locks it from here on, and who looks for room goes through all files that are here.
+        with suppress(FileNotFoundError):
+            os.unlink(_lock_name(index), dir_fd=self._directory)
         self.unlock(index)
 
     def has_made(self, index: int) -> bool:
@@ -189,27 +210,18 @@ class Chain:
         if os.pwrite(self._file, data, at) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _open(self, name: str) -> int:
-        return os.open(name, _FLAGS, 0o600, dir_fd=self._directory)
+    def _open(self, name: str, flags: int = _FLAGS) -> int:
+        return os.open(name, flags, 0o600, dir_fd=self._directory)
 
     def _row_at(self, index: int) -> int:
         return self._readers + index * self._row_bytes
-
-    def _lock(self, index: int, operation: int) -> bool:
-        descriptor = self._open(f"{index}.lock")
-        try:
-            fcntl.flock(descriptor, operation)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._locks[index] = descriptor
-        return True
 
     def unlock(self, index: int) -> None:
         """Stop being the maker of a chunk."""
         descriptor = self._locks.pop(index, None)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _lock_name(index: int) -> str:
+    return f"{index}.lock"

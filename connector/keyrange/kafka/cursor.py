@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +58,20 @@ class InFlight:
     connection: Connection
     version: int
     bytes: int
+
+
+def may_join(cursor: Cursor, in_flight: Iterable[InFlight], bytes_max: int) -> bool:
+    """Whether a cursor may be asked for beside what is under way.
+
+    One request at a time for each partition: where one has to be asked again, what comes behind it
+    would be read before it, and the records of a key would change places.
+    """
+    partition, asked_bytes = cursor.split.topic_partition, 0
+    for asked in in_flight:
+        asked_bytes += asked.bytes
+        if asked.cursor.split.topic_partition == partition:
+            return False
+    return asked_bytes <= bytes_max
 
 
 def take_back(connection: Connection, in_flight: deque[InFlight], waiting: deque[Cursor]) -> None:

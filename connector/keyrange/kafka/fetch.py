@@ -25,7 +25,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster, Deadline
 from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
-from keyrange.kafka.cursor import Cursor, InFlight, take_back
+from keyrange.kafka.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import ClusterView
@@ -163,10 +163,9 @@ class SplitReader:
         """
         client = self._cluster.settings
         chunk_bytes = min(client.max_partition_fetch_bytes, client.fetch_max_bytes)
-        asked_bytes = sum(asked.bytes for asked in in_flight)
         while waiting and len(in_flight) < _IN_FLIGHT_MAX:
             ask_bytes = waiting[0].ask_bytes(chunk_bytes)
-            if in_flight and asked_bytes + ask_bytes > chunk_bytes:
+            if in_flight and not may_join(waiting[0], in_flight, chunk_bytes - ask_bytes):
                 return
             try:
                 in_flight.append(self._send(waiting[0], ask_bytes))
@@ -176,7 +175,6 @@ class SplitReader:
                 if not in_flight:
                     self._again(waiting[0], str(failure))
                 return
-            asked_bytes += ask_bytes
             waiting.popleft()
 
     def _send(self, cursor: Cursor, ask_bytes: int) -> InFlight:

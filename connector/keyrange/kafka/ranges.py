@@ -23,7 +23,7 @@ from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter, read_results
 from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
-from keyrange.wire.columns import ConstantColumns, as_one, without_constants
+from keyrange.wire.columns import ConstantColumns, copied, without_constants
 from keyrange.wire.decode import Chunk
 from keyrange.wire.whereabouts import RUNS, runs_of_readers
 
@@ -193,10 +193,9 @@ class RangeReader:
     def _wait(self, chain: Chain, index: int) -> None:
         """Wait for who makes a chunk; what a reader that died has left is nowhere."""
         chain.wait(index)
-        if not chain.try_lock(index):
+        if not _is_pending(chain, index) or not chain.try_lock(index):
             return
-        link = chain.link(index)
-        if link is None or link.state is not State.PENDING:
+        if not _is_pending(chain, index):
             chain.unlock(index)
             return
         for state in _KEPT:
@@ -264,7 +263,7 @@ class RangeReader:
             writer.write(batch, starts, own if whole else None)
         if rows and self._readers > _SLICED_MAX:
             # A slice holds the rows of all readers.
-            rows = [as_one(rows)]
+            rows = [copied(rows)]
         return rows, whole
 
     def _write_runs(
@@ -308,3 +307,8 @@ class RangeReader:
             bytes_estimate=link.size,
         )
         return self._splits.read([part])
+
+
+def _is_pending(chain: Chain, index: int) -> bool:
+    link = chain.link(index)
+    return link is not None and link.state is State.PENDING

@@ -26,6 +26,7 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
+from keyrange.planning import check_partitions
 from keyrange.spark.read import ReadTask
 from keyrange.spark.tasks import plan_read
 
@@ -153,6 +154,7 @@ class PlanningSession:
             return None
         if limited and self._waits(start, findings, latest):
             return None
+        check_partitions(latest, self._options)
         end = self._end(findings.start, latest, view, limited)
         if end == dict(start.positions) and not start.fresh and not findings.restarted:
             return None

@@ -128,6 +128,11 @@ def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
+def copied(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """As `as_one`, and always a copy: a slice holds all of the batch that it was cut from."""
+    return as_one([*batches, batches[0].slice(0, 0)])
+
+
 def _utf8(strings: pa.Array) -> pa.Array:
     """Kafka checks no text: what is not UTF-8 reads as Java's consumer reads it, with U+FFFD."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import mmh3
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from keyrange.cli.main import app
 from keyrange.cli.plan_document import Plan, document
+from keyrange.cli.ranges import _sample
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import InvalidError
@@ -110,6 +112,14 @@ def test_wrong_options_are_one_error_of_the_catalogue(
     assert isinstance(failure, InvalidError)
     assert failure.condition.name == "INVALID_OPTIONS"
     assert said in str(failure)
+
+
+@pytest.mark.parametrize(("null_keys", "first"), [("first", True), ("spread", False)])
+def test_a_sample_puts_null_keys_where_the_query_has_them(null_keys: str, first: bool) -> None:
+    """All in the first range they may make it hot, and the plan has to say so."""
+    named = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "nullKeys": null_keys}
+    reading: Any = SimpleNamespace(cluster=None, options=parse_options(named))
+    assert _sample(reading)._selection.nulls_first is first
 
 
 def planned(places: dict[TopicPartition, list[int]], **given: str) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, cover_once, merge, split_evenly
+from keyrange.core.key_ranges import (
+    HASH_MAX,
+    SPACE,
+    KeyRange,
+    cover_once,
+    merge,
+    overlap,
+    split_evenly,
+)
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.range_plan import (
     Cell,
@@ -74,7 +82,8 @@ def test_every_hash_of_every_offset_is_read_by_one_task(line: list[Cell], tasks:
         assert sorted(each.reader for each in placements) == list(range(len(splits)))
         assert {each.of(0) for each in placements} == {placements[0].of(0)}
         owned = [span for each in placements for span in each.ranges()]
-        assert sorted(owned) == sorted(spans)
+        assert merge(owned) == merge(spans)
+        assert overlap(owned) is None
         names = {split.shared for split in splits}
         assert names == ({shared_name(partition)} if len(splits) > 1 else {""})
 

@@ -55,6 +55,17 @@ def test_links_follow_one_another(place: Path) -> None:
     chain.close()
 
 
+def test_a_finished_chunk_leaves_no_lock_behind(place: Path) -> None:
+    """Who looks for room in a directory goes through all that is in it, chunk after chunk."""
+    chain, other = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
+    for _ in range(3):
+        extended(chain, 10, 1)
+        other.wait(0)
+    assert [path.name for path in place.iterdir()] == ["chain"]
+    other.close()
+    chain.close()
+
+
 def test_only_one_holds_the_end(place: Path) -> None:
     one, two = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
     end = one.claim_end(wait=False)

@@ -63,6 +63,20 @@ def test_a_lost_connection_costs_every_split_on_it_one_more_request() -> None:
     assert len(world.asked) == 1 + 8
 
 
+def test_pieces_of_one_partition_stay_in_order_where_one_is_asked_again() -> None:
+    """A piece that overtook another would change the order of a key's records."""
+    refused = iter([True, False, True])
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        return Fetched(error_code=6) if next(refused, False) else Fetched(log(offset))
+
+    pieces = [Split("t", 0, at, at + 5, 100) for at in range(0, 20, 5)]
+    found = offsets(reader(World(script)).read([*pieces, small(1, until=5)]))
+
+    assert [offset for partition, offset in found if partition == 0] == list(range(20))
+    assert [offset for partition, offset in found if partition == 1] == list(range(5))
+
+
 def test_a_connection_that_breaks_again_and_again_ends_by_the_deadline() -> None:
     def script(node: int, partition: int, offset: int) -> Fetched:
         raise ConnectionLost("reset")

@@ -279,6 +279,33 @@ def test_a_broken_connection_is_tried_again(tmp_path: Path) -> None:
     assert shared.fetches == shared.chunks + 2
 
 
+def test_own_rows_do_not_hold_those_of_others(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, value_bytes=10_000)
+    rows = list(shared.reader(0).read())
+    assert len(rows) > 3
+    for batch in rows:
+        values = batch.column("value")
+        assert values.get_total_buffer_size() <= values.nbytes + 64
+
+
+def test_records_that_are_fetched_again_stay_in_order(tmp_path: Path) -> None:
+    """However often a broker refuses one of the requests for them."""
+    shared = Shared(tmp_path, chunks=3, batches_per_chunk=8, keep_values=False)
+    assert flat(shared.read(0)) == shared.expected(0)
+    answered, seen = shared.world.script, set[int]()
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        first = offset not in seen
+        seen.add(offset)
+        refused = first and len(seen) % 2 == 1
+        return Fetched(error_code=6) if refused else answered(node, partition, offset)
+
+    shared.world.script = script
+    for number in (1, 2):
+        assert flat(shared.read(number)) == shared.expected(number)
+    assert len(seen) > 6
+
+
 def test_no_lock_is_held_while_rows_are_handed_over(tmp_path: Path) -> None:
     shared = Shared(tmp_path, readers=2)
     reader = shared.read(0)

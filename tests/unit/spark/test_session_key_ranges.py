@@ -6,7 +6,7 @@ import pytest
 
 from keyrange.core.checkpoint import read_checkpoint
 from keyrange.errors import InvalidError
-from scripted import EARLIEST_START, ScriptedCluster, planned, session
+from scripted import EARLIEST_START, PATTERN, ScriptedCluster, planned, session
 
 LOW = f'{{"t": [[0, {2**62 - 1}]]}}'
 LOW_IN_TWO = f'{{"t": {{"0": [[0, 5], [6, {2**62 - 1}]]}}}}'
@@ -65,11 +65,30 @@ def test_a_query_of_whole_partitions_takes_no_part_of_them_later() -> None:
         session(cluster, **partial(LOW)).latest(end, limited=True)
 
 
-def test_a_partition_that_is_not_named_is_refused() -> None:
-    cluster = ScriptedCluster(100, partitions=2)
-    one = partial(f'{{"t": {{"0": [[0, {2**62 - 1}]]}}}}')
-    run = session(cluster, **one)
-    start, end = run.initial(), read_checkpoint(planned(run))
+def test_a_partition_that_is_not_named_is_refused_before_anything_is_planned() -> None:
+    """An end in the checkpoint would say that all its keys are read, and be in the way of the
+    ranges that mend it."""
+    one = f'{{"t": {{"0": [[0, {2**62 - 1}]]}}}}'
+    both = f'{{"t": {{"0": [[0, {2**62 - 1}]], "1": [[0, 5]]}}}}'
+    end = planned(session(ScriptedCluster(100), **partial(one)))
+    grown = ScriptedCluster(100, partitions=2)
 
     with pytest.raises(InvalidError, match=r"KEY_RANGES_MISSING.*t-1"):
-        run.plan(start, end)
+        session(grown, **partial(one)).latest(end, limited=True)
+    mended = session(grown, **partial(both))
+    end_of_both = mended.latest(end, limited=True)
+    assert end_of_both["t"] == {"0": 100, "1": 100}
+    [task] = mended.plan(read_checkpoint(end), read_checkpoint(end_of_both))
+    assert [split.partition for split in task.splits] == [1]
+
+
+def test_a_topic_that_must_not_be_split_is_refused_before_anything_is_planned() -> None:
+    cluster = ScriptedCluster(100)
+    options = {"splitBy": "offset", "accept.range.fetch": '{"tx": false}', **EARLIEST_START}
+    end = planned(session(cluster, PATTERN, **options))
+    cluster.topics["tx"] = "b" * 32
+
+    with pytest.raises(InvalidError, match=r"RANGE_FETCH_NOT_ACCEPTED.*tx"):
+        session(cluster, PATTERN, **options).latest(end, limited=True)
+    unsplit = session(cluster, PATTERN, **EARLIEST_START)
+    assert unsplit.latest(end, limited=True)["tx"] == {"0": 100}
