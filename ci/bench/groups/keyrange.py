@@ -144,7 +144,7 @@ def _keyed(stage: _Stage) -> Iterator[Figure]:
     """Work by key, in order: from key ranges as they are, and from the JVM connector after the
     shuffle and the sort that it needs."""
     bench = stage.bench
-    topic = stage.topic("keyed", bench.pick(full=2_000_000, quick=500_000, tiny=5_000), 1)
+    topic = stage.topic("keyed", bench.pick(full=8_000_000, quick=500_000, tiny=5_000), 1)
 
     def ours() -> DataFrame:
         rows = stage.read(topic, **BY_KEY, columns="key,value")
