@@ -5,7 +5,7 @@ Readers are numbered from 0. Spark's tasks are readers of one partition side by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,16 +36,8 @@ class Placement:
 
         It is what a reader needs that shares nothing.
         """
-        uppers: list[int] = []
-        owners: list[int] = []
-        for upper, owner in zip(self.uppers, self.owners, strict=True):
-            mine = 0 if owner == self.reader else NOBODY
-            if owners and owners[-1] == mine:
-                uppers[-1] = upper
-            else:
-                uppers.append(upper)
-                owners.append(mine)
-        return Placement(tuple(uppers), tuple(owners), 0)
+        cells = zip(self.uppers, self.owners, strict=True)
+        return _joined((upper, 0 if owner == self.reader else NOBODY) for upper, owner in cells)
 
     def ranges(self) -> list[KeyRange]:
         """What this reader reads, in order."""
@@ -64,23 +56,32 @@ def place(readers: Sequence[Sequence[KeyRange]]) -> Placement:
     hands of reader 0.
     """
     owned = sorted((span, reader) for reader, spans in enumerate(readers) for span in spans)
-    uppers: list[int] = []
-    owners: list[int] = []
+    cells: list[tuple[int, int]] = []
     at = 0
     for span, reader in owned:
         if span.from_hash < at:
             raise ValueError(f"{span} is read twice")
         if span.from_hash > at:
-            uppers.append(span.from_hash - 1)
-            owners.append(NOBODY)
-        if owners and owners[-1] == reader:
-            # What was cut only to be dealt out would make every task as large as all ranges.
-            uppers[-1] = span.until_hash - 1
-        else:
-            uppers.append(span.until_hash - 1)
-            owners.append(reader)
+            cells.append((span.from_hash - 1, NOBODY))
+        cells.append((span.until_hash - 1, reader))
         at = span.until_hash
     if at <= HASH_MAX:
-        uppers.append(HASH_MAX)
-        owners.append(NOBODY)
+        cells.append((HASH_MAX, NOBODY))
+    return _joined(cells)
+
+
+def _joined(cells: Iterable[tuple[int, int]]) -> Placement:
+    """A placement of cells, each an upper bound and its owner, in the hands of reader 0.
+
+    Neighbours of one owner become one: what was cut only to be dealt out would make every task as
+    large as all ranges.
+    """
+    uppers: list[int] = []
+    owners: list[int] = []
+    for upper, owner in cells:
+        if owners and owners[-1] == owner:
+            uppers[-1] = upper
+        else:
+            uppers.append(upper)
+            owners.append(owner)
     return Placement(tuple(uppers), tuple(owners), 0)

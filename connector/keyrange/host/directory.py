@@ -36,18 +36,14 @@ _SPILL_LINK: Final = "spill"
 class HostSettings:
     """What readers on a host may keep for one another, per executor.
 
-    `memory_bytes` on shared memory, `spill_bytes` beyond it in `spill_directory`; both 0 turn
-    sharing off. `memory_directory` None stands for no shared memory.
+    `memory_bytes` on shared memory, `spill_bytes` beyond it in `spill_directory`.
+    `memory_directory` None stands for no shared memory.
     """
 
     memory_bytes: int
     spill_bytes: int
     memory_directory: Path | None
     spill_directory: Path
-
-    @property
-    def shares(self) -> bool:
-        return self.memory_bytes > 0 or self.spill_bytes > 0
 
 
 def usual_settings(memory_bytes: int, spill_bytes: int) -> HostSettings:

@@ -178,13 +178,7 @@ def _choose_positions(values: dict[str, Any], mode: Mode | None, violations: Vio
     rest, unmatched = values["starting_rest"], values["starting_unmatched"]
     if isinstance(start, Offsets | GroupOffsets):
         start = replace(start, rest=rest)
-    spec = PositionSpec("startingOffsets", start)
-    if values["starting_timestamps"] is not None:
-        times = Timestamps(values["starting_timestamps"], unmatched, rest)
-        spec = PositionSpec("startingOffsetsByTimestamp", times)
-    if values["starting_timestamp_ms"] is not None:
-        time = Timestamp(values["starting_timestamp_ms"], unmatched)
-        spec = PositionSpec("startingTimestamp", time)
+    spec = _first_given("starting", values, start, unmatched, rest)
     if isinstance(spec.place, GroupOffsets) and not spec.place.group_id:
         group_id = values["client"].group_id
         if not group_id:
@@ -195,14 +189,23 @@ def _choose_positions(values: dict[str, Any], mode: Mode | None, violations: Vio
     end, rest = values["ending_offsets"], values["ending_rest"]
     if isinstance(end, Offsets):
         end = replace(end, rest=rest)
-    spec = PositionSpec("endingOffsets", end)
-    if values["ending_timestamps"] is not None:
-        times = Timestamps(values["ending_timestamps"], LATEST, rest)
-        spec = PositionSpec("endingOffsetsByTimestamp", times)
-    if values["ending_timestamp_ms"] is not None:
-        time = Timestamp(values["ending_timestamp_ms"], LATEST)
-        spec = PositionSpec("endingTimestamp", time)
-    values["end"] = spec
+    values["end"] = _first_given("ending", values, end, LATEST, rest)
+
+
+def _first_given(
+    side: str,
+    values: Mapping[str, Any],
+    place: Everywhere | Offsets | GroupOffsets,
+    unmatched: int | None,
+    rest: int | None,
+) -> PositionSpec:
+    """What a side's options say, by precedence: one time, times, else `place`."""
+    time_ms, times_ms = values[f"{side}_timestamp_ms"], values[f"{side}_timestamps"]
+    if time_ms is not None:
+        return PositionSpec(f"{side}Timestamp", Timestamp(time_ms, unmatched))
+    if times_ms is not None:
+        return PositionSpec(f"{side}OffsetsByTimestamp", Timestamps(times_ms, unmatched, rest))
+    return PositionSpec(f"{side}Offsets", place)
 
 
 def _choose_mirror(values: dict[str, Any], violations: Violations) -> None:

@@ -700,6 +700,15 @@ def gather_header_bytes(region, headers, rows, column, ends, data, valid):
 
 
 @numba.njit(inline="always")
+def _count_anew(state):
+    state.rows = 0
+    state.key_bytes = 0
+    state.value_bytes = 0
+    state.header_count = 0
+    state.header_bytes = 0
+
+
+@numba.njit(inline="always")
 def _count(state, record):
     state.rows += 1
     state.key_bytes += max(record.key_bytes, 0)
@@ -743,11 +752,7 @@ def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes
     """
     state = cursor[0]
     rows = state.rows
-    state.rows = 0
-    state.key_bytes = 0
-    state.value_bytes = 0
-    state.header_count = 0
-    state.header_bytes = 0
+    _count_anew(state)
     for row in range(rows):
         record = records[row]
         size = np.int64(record.key_bytes)
@@ -790,11 +795,7 @@ def place_records(records, hashes, cursor, uppers, owners, cells, placed, placed
     """
     state = cursor[0]
     rows = state.rows
-    state.rows = 0
-    state.key_bytes = 0
-    state.value_bytes = 0
-    state.header_count = 0
-    state.header_bytes = 0
+    _count_anew(state)
     starts[:] = 0
     for row in range(rows):
         at = _first_not_below(uppers, hashes[row])
