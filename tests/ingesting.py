@@ -14,10 +14,28 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 
-from brokers import Topics
+from brokers import Record, Topics
 from keyrange.embedded import jars
+from keyrange.host.directory import usual_settings
 
 INGEST = Path(__file__).parents[1] / "jobs" / "ingest.py"
+
+
+# Small chunks, and a task for every range, so that several readers share many chunks.
+SPLIT = (
+    *("--option", "splitBy=keyRange", "--option", "keyRangesPerPartition=5"),
+    *("--option", "bytesPerTask=0", "--option", "kafka.max.partition.fetch.bytes=400000"),
+)
+
+
+def produce_by_key(topics: Topics, topic: str, count: int) -> None:
+    """Numbered values of 500 bytes by 701 keys, in two partitions."""
+    topics.produce(
+        topic,
+        (Record(b"%012d" % n + b"x" * 500, b"%d" % (n % 701), n % 2) for n in range(count)),
+        linger_ms=50,
+        batch_size=64 * 1024,
+    )
 
 
 def assert_exactly_once(spark: SparkSession, table: str, count: int) -> None:
@@ -143,6 +161,29 @@ def cmdline(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def wait_for_sharing(
+    run: Ingest, ancestors: set[int]
+) -> tuple[psutil.Process, psutil.Process] | None:
+    """The executor and a Python worker of it, below one of the processes `ancestors`, as soon as it
+    has begun a chain of chunks; None where the run ends before."""
+    memory = usual_settings(0, 0).memory_directory
+    assert memory is not None
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and run.process.poll() is None:
+        for chain in memory.glob(f"keyrange-{os.getuid()}/*/*/chain"):
+            try:
+                daemon = psutil.Process(int(chain.parents[1].name.partition("-")[0]))
+                executor = daemon.parent()
+                ours = ancestors & {each.pid for each in daemon.parents()}
+            except psutil.NoSuchProcess:
+                continue
+            workers = children(daemon)
+            if ours and executor is not None and workers:
+                return executor, workers[0]
+        time.sleep(0.005)
+    return None
 
 
 def children(process: psutil.Process) -> list[psutil.Process]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import time
@@ -13,14 +12,17 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, wait_until
-from ingesting import Ingest, assert_exactly_once, children, ingest
+from brokers import Topics, wait_until
+from ingesting import (
+    SPLIT,
+    Ingest,
+    assert_exactly_once,
+    ingest,
+    produce_by_key,
+    wait_for_sharing,
+)
 from keyrange.host.directory import ExecutorDirectory, usual_settings
 
-SPLIT = (
-    *("--option", "splitBy=keyRange", "--option", "keyRangesPerPartition=5"),
-    *("--option", "bytesPerTask=0", "--option", "kafka.max.partition.fetch.bytes=400000"),
-)
 _LONG = [pytest.param(v, n, marks=pytest.mark.slow) for v in ("executor", "worker") for n in (1, 2)]
 
 
@@ -32,12 +34,7 @@ def test_killed_while_chunks_are_shared(
     random = Random(seed)
     count = 40_000
     topic = topics.create_topic("killed", 2)
-    topics.produce(
-        topic,
-        (Record(b"%012d" % n + b"x" * 500, b"%d" % (n % 701), n % 2) for n in range(count)),
-        linger_ms=50,
-        batch_size=64 * 1024,
-    )
+    produce_by_key(topics, topic, count)
     more = (*SPLIT, "--available-now")
     with ingest(topics, topic, tmp_path, "local-cluster[2,1,1024]", *more) as run:
         killed = kill_when_sharing(run, victim, random.random() * seed)
@@ -51,25 +48,13 @@ def test_killed_while_chunks_are_shared(
 
 def kill_when_sharing(run: Ingest, victim: str, delay_s: float) -> bool:
     """kill -9 an executor, or a worker of it, so long after it has begun a chain of chunks."""
-    memory = usual_settings(0, 0).memory_directory
-    assert memory is not None
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and run.process.poll() is None:
-        for chain in memory.glob(f"keyrange-{os.getuid()}/*/*/chain"):
-            try:
-                daemon = psutil.Process(int(chain.parents[1].name.partition("-")[0]))
-                executor = daemon.parent()
-                ours = run.process.pid in {each.pid for each in daemon.parents()}
-            except psutil.NoSuchProcess:
-                continue
-            workers = children(daemon)
-            if ours and executor is not None and workers:
-                time.sleep(delay_s)
-                target = executor if victim == "executor" else workers[0]
-                target.send_signal(signal.SIGKILL)
-                return True
-        time.sleep(0.005)
-    return False
+    sharing = wait_for_sharing(run, {run.process.pid})
+    if sharing is None:
+        return False
+    executor, worker = sharing
+    time.sleep(delay_s)
+    (executor if victim == "executor" else worker).send_signal(signal.SIGKILL)
+    return True
 
 
 def dead_executors() -> list[str]:

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +19,17 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, wait_until
-from ingesting import Ingest, assert_exactly_once, children, ingest, with_suppressed
+from brokers import Topics, wait_until
+from ingesting import (
+    SPLIT,
+    Ingest,
+    assert_exactly_once,
+    ingest,
+    produce_by_key,
+    wait_for_sharing,
+    with_suppressed,
+)
 from keyrange.embedded.process import free_ports
-from keyrange.host.directory import usual_settings
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SPECULATION = {
@@ -35,13 +41,9 @@ SPECULATION = {
     "spark.speculation.quantile": "0.2",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "200ms",
-    # Without it the stopped task would keep its executor, and the other does all the work.
+    # It would judge a task by the rows that it has read, and a stopped one has read many.
     "spark.speculation.efficiency.enabled": "false",
 }
-SPLIT = (
-    *("--option", "splitBy=keyRange", "--option", "keyRangesPerPartition=5"),
-    *("--option", "bytesPerTask=0", "--option", "kafka.max.partition.fetch.bytes=400000"),
-)
 
 
 @pytest.mark.slow
@@ -50,12 +52,7 @@ def test_a_second_attempt_reads_the_same(
 ) -> None:
     count = 40_000
     topic = topics.create_topic("speculated", 2)
-    topics.produce(
-        topic,
-        (Record(b"%012d" % n + b"x" * 500, b"%d" % (n % 701), n % 2) for n in range(count)),
-        linger_ms=50,
-        batch_size=64 * 1024,
-    )
+    produce_by_key(topics, topic, count)
     with (
         standalone_cluster(tmp_path) as (master, workers),
         ingest(
@@ -75,22 +72,11 @@ def test_a_second_attempt_reads_the_same(
 
 def stop_a_reader(run: Ingest, workers: list[int]) -> bool:
     """SIGSTOP a Python worker that shares chunks."""
-    memory = usual_settings(0, 0).memory_directory
-    assert memory is not None
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and run.process.poll() is None:
-        for chain in memory.glob(f"keyrange-{os.getuid()}/*/*/chain"):
-            try:
-                daemon = psutil.Process(int(chain.parents[1].name.partition("-")[0]))
-                ours = {each.pid for each in daemon.parents()} & set(workers)
-            except psutil.NoSuchProcess:
-                continue
-            readers = children(daemon)
-            if ours and readers:
-                readers[0].send_signal(signal.SIGSTOP)
-                return True
-        time.sleep(0.005)
-    return False
+    sharing = wait_for_sharing(run, set(workers))
+    if sharing is None:
+        return False
+    sharing[1].send_signal(signal.SIGSTOP)
+    return True
 
 
 @contextmanager
