@@ -5,7 +5,8 @@ that no topic can have. Under `@keyrange` stand the version of this format, the 
 recreated topic has another), the leader epochs, the name of the mirrored group where it was made
 up, the key ranges where the query reads only some, and the initial positions: Spark does not store
 what `initialOffset` answered, so the first end that follows carries the start of every partition
-that began in it, and a replay of that batch reads the same range.
+that began in it, and a replay of that batch reads the same range. `commits` names what a query
+that commits individually has planned the batch from.
 
 The text must be the same for the same state, because Spark compares offsets as text: keys are
 sorted, and nothing in it changes unless a position moves.
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from keyrange.core.commits.intake import NEVER_DUE
 from keyrange.core.offsets import EARLIEST, OFFSET_MAX, PARTITION_MAX, TopicPartition
 from keyrange.core.ownership import Ownership, read_ownership, write_ownership
 from keyrange.errors import KeyrangeError, error
@@ -29,6 +31,29 @@ _TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True)
+class CommitMark:
+    """What a batch of a query that commits individually was planned from.
+
+    `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
+    Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
+    into how many key ranges each partition is cut; one that is not named is not cut.
+    """
+
+    source_id: str
+    seq: int
+    due_ms: int = NEVER_DUE
+    ranges: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
+        if self.due_ms != NEVER_DUE:
+            document["dueMs"] = self.due_ms
+        if self.ranges:
+            document["ranges"] = _nest(self.ranges)
+        return dict(sorted(document.items()))
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Positions and their companions.
 
@@ -36,6 +61,7 @@ class Checkpoint:
     `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet. `group_id`
     is the group that positions are mirrored to, where its name was made up for this query.
     `ownership` is empty where whole partitions are read.
+    `commits` is there where records are committed individually.
     `foreign`: read from an offset without keyrange's key, which the JVM connector wrote.
     """
 
@@ -47,6 +73,7 @@ class Checkpoint:
     group_id: str = ""
     ownership: Ownership = field(default_factory=dict)
     foreign: bool = False
+    commits: CommitMark | None = None
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""
@@ -57,6 +84,8 @@ class Checkpoint:
     def to_json(self) -> dict[str, Any]:
         """The form that Spark writes, with its keys in order."""
         extra: dict[str, Any] = {"version": VERSION}
+        if self.commits is not None:
+            extra["commits"] = self.commits.to_json()
         if self.fresh:
             extra["fresh"] = True
         if self.group_id:
@@ -108,7 +137,21 @@ def read_checkpoint(document: Any) -> Checkpoint:
         group_id=group_id,
         ownership=ownership,
         foreign=RESERVED not in document,
+        commits=_read_mark(extra.get("commits")),
     )
+
+
+def _read_mark(document: Any) -> CommitMark | None:
+    if document is None:
+        return None
+    if not isinstance(document, dict) or not isinstance(document.get("sourceId"), str):
+        raise _invalid("'commits' names no source")
+    seq, due_ms = document.get("seq"), document.get("dueMs", NEVER_DUE)
+    for number in (seq, due_ms):
+        if not isinstance(number, int) or isinstance(number, bool) or number < NEVER_DUE:
+            raise _invalid("'commits' holds no whole numbers")
+    ranges = read_positions(document.get("ranges", {}), least=1)
+    return CommitMark(document["sourceId"], seq, due_ms, ranges)
 
 
 def is_topic_name(text: str) -> bool:

@@ -24,6 +24,7 @@ from keyrange.core.positions import (
 )
 from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.errors import invalid_options
+from keyrange.options.commits import CommitOptions
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
 from keyrange.options.option import Mode, Option
 from keyrange.options.table import OPTIONS
@@ -57,6 +58,7 @@ class SourceOptions:
     include_headers: bool
     include_key_hash: bool
     key_ranges: KeyRangeOptions
+    commits: CommitOptions
     columns: tuple[str, ...] | None
     filter_pushdown: bool
     fail_on_data_loss: bool
@@ -107,6 +109,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     _choose_positions(values, mode, violations)
     _choose_mirror(values, violations)
     choose_key_ranges(values, violations)
+    values["commits"] = CommitOptions()
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
     if violations.messages:

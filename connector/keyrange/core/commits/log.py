@@ -1,0 +1,113 @@
+"""What the commit table keeps: one commit after the other, each the whole state of the partitions
+that it touches.
+
+So the state at any commit is, for each partition, the last commit at or before it that touches the
+partition; some commits are `whole` and hold all, which bounds how far back has to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from keyrange.core.commits.state import PartitionState
+from keyrange.core.offsets import TopicPartition
+
+
+class Kind(Enum):
+    """What a commit is of."""
+
+    BATCH = "batch"
+    # A driver has begun: who finds a later one than its own has been replaced, and stops.
+    FENCE = "fence"
+    # Somebody set positions or dropped holes by hand.
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the numbers of a state rest on; another value means other numbers."""
+
+    hash: str = "murmur3_x64_128"
+    null_keys: str = "spread"
+    isolation: str = "immediate"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a batch did with one partition, in records; `log_end` as the batch knew it, -1 where it
+    did not."""
+
+    done: int = 0
+    rejected: int = 0
+    held_back: int = 0
+    dead: int = 0
+    redelivered: int = 0
+    log_end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit. `seq` counts the commits of a source from 1, without gaps.
+
+    `group` names the query group, `source_id` the source of one checkpoint, made up when that
+    began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
+    where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
+    every partition. `who` and `why` are of a reset.
+    """
+
+    seq: int
+    kind: Kind
+    group: str
+    source_id: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    committed_at_ms: int
+    terms: Terms = field(default_factory=Terms)
+    states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
+    whole: bool = False
+    who: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What all commits of a source up to `seq` say. `seq` 0 stands for none."""
+
+    seq: int = 0
+    states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    batch_id: int = -1
+    run_id: str = ""
+    terms: Terms | None = None
+
+    def after(self, commit: Commit) -> Known:
+        """With one more commit. Raises ValueError where it is not the next one."""
+        if commit.seq != self.seq + 1:
+            raise ValueError(f"commit {commit.seq} follows commit {self.seq}")
+        return Known(
+            commit.seq,
+            dict(commit.states) if commit.whole else {**self.states, **commit.states},
+            max(self.batch_id, commit.batch_id),
+            commit.run_id,
+            commit.terms,
+        )
+
+
+def known_at(commits: Iterable[Commit], seq: int) -> Known:
+    """The state at commit `seq`, from commits in any order that go back to a whole one, or to the
+    first.
+
+    Raises ValueError where one of them is missing or there twice.
+    """
+    wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
+    begin = max((at for at, c in enumerate(wanted) if c.whole), default=0)
+    wanted = wanted[begin:]
+    known = Known(wanted[0].seq - 1) if wanted and wanted[0].whole else Known()
+    for commit in wanted:
+        known = known.after(commit)
+    if known.seq != seq:
+        raise ValueError(f"the last commit is {known.seq}, not {seq}")
+    return known

@@ -1,0 +1,44 @@
+"""What a commit table can do, whoever writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from keyrange.core.commits.log import Commit, Known
+
+
+class CommitTable(Protocol):
+    """The commits of one source in one table. Every call sees what others have written meanwhile.
+
+    All raise KeyrangeError: COMMITS_DAMAGED where what is stored contradicts itself,
+    UNSUPPORTED_COMMITS where a newer version wrote it, COMMITS_UNREADABLE and COMMITS_UNWRITABLE
+    where the store fails.
+    """
+
+    def known(self, seq: int | None = None) -> Known:
+        """The state at commit `seq`, or at the last one; `Known()` where there is none."""
+        ...
+
+    def append(self, commit: Commit) -> None:
+        """Write one commit, in one transaction of the table.
+
+        A commit of a batch is identified by its batch: written once more it changes nothing. Raises
+        COMMITS_FENCED where another driver's commit stands in its place.
+        """
+        ...
+
+    def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
+        """The commits in [from_seq, until_seq), oldest first."""
+        ...
+
+    def last_source(self, group: str) -> str | None:
+        """The source that wrote last under a group's name; None where there is none."""
+        ...
+
+    def maintain(self, keep_from_seq: int) -> None:
+        """Keep reading and writing cheap: compact, checkpoint, remove files that nobody reads.
+
+        Commits before `keep_from_seq` are never asked for again but for their history.
+        """
+        ...
