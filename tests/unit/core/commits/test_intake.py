@@ -16,7 +16,7 @@ from keyrange.core.commits.intake import (
 )
 from keyrange.core.commits.state import Hole, PartitionState, Piece, fresh
 from keyrange.core.key_ranges import SPACE, KeyRange, split_evenly
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import OffsetRange, TopicPartition
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash
@@ -47,6 +47,13 @@ def test_a_batch_is_empty_that_hands_out_nothing() -> None:
     assert plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=9).is_empty
     assert not plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=10).is_empty
     assert not plan(PartitionState("id", 100, (Piece(SPACE, 99),)), end=100).is_empty
+
+
+def test_a_batch_reaches_from_the_first_to_the_last_that_it_hands_out() -> None:
+    behind = PartitionState("id", 100, (Piece(LOWER, 60), Piece(UPPER, 100)))
+    assert plan(behind).reach == OffsetRange(60, 120)
+    assert plan(state(Hole(5, 0)), due_ms=0).reach == OffsetRange(5, 120)
+    assert plan(fresh("id", 100), end=100).reach == OffsetRange(100, 100)
 
 
 def test_a_batch_does_not_go_back() -> None:

@@ -64,6 +64,13 @@ def test_commits_before_a_whole_one_are_not_needed(seq: int) -> None:
     assert known_at(HISTORY[4:], seq) == known_at(HISTORY, seq)
 
 
+def test_a_whole_commit_of_no_batch_does_not_hide_which_batch_was_the_last() -> None:
+    whole = commit(8, run_id="r3", states=states(other=9), whole=True)
+    assert known_at([*HISTORY, whole], 8) == Known(8, states(other=9), 3, "r3", Terms())
+    with pytest.raises(ValueError, match="commit 8 follows commit 0"):
+        known_at([whole], 8)
+
+
 @pytest.mark.parametrize(
     ("commits", "seq"),
     [
@@ -94,11 +101,9 @@ def test_the_last_terms_hold() -> None:
         {"kind": Kind.BATCH, "batch_id": -1},
         {"kind": Kind.FENCE, "batch_id": 3},
         {"kind": Kind.RESET, "batch_id": 0},
-        {"kind": Kind.FENCE, "whole": True},
-        {"kind": Kind.RESET, "whole": True},
     ],
 )
-def test_a_commit_of_a_batch_names_it_and_only_that_may_be_whole(fields: dict[str, Any]) -> None:
+def test_a_commit_of_a_batch_names_it_and_no_other_does(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="commit 1"):
         commit(1, **fields)
 
