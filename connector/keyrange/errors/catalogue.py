@@ -49,7 +49,7 @@ CATALOGUE: dict[str, Condition] = {
             "MAP_FUNCTION_FAILED",
             Kind.INVALID,
             False,
-            "read the function's own error, which is given as the cause, and correct the function",
+            "read the function's own error, which stands below, and correct the function",
         ),
         Condition(
             "INVALID_OFFSETS",

@@ -8,6 +8,7 @@ function, and stays what it is.
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any, Final, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.options import MapInArrow
 from keyrange.spark.schema import mapped_schema
 
@@ -105,13 +106,21 @@ def _guarded(mapping: MapInArrow, source: _Rows, call: Callable[[], T]) -> T:
     except Exception as failure:
         if source.failure is not None:
             raise source.failure  # noqa: B904 it is the earlier one
-        # Without its text, which may hold a payload.
-        raise error(
-            "MAP_FUNCTION_FAILED", f"option mapInArrow: {mapping} raised {_type(failure)}"
-        ) from failure
+        raise _failed(mapping, failure) from failure
     if source.failure is not None:
         raise source.failure
     return result
+
+
+def _failed(mapping: MapInArrow, failure: Exception) -> KeyrangeError:
+    """With the function's traceback as a note: Spark's workers leave the causes of errors out, and
+    the message is no place for a text that may hold a payload."""
+    own = failure.__traceback__
+    while own is not None and own.tb_frame.f_code.co_filename == __file__:
+        own = own.tb_next
+    failed = error("MAP_FUNCTION_FAILED", f"option mapInArrow: {mapping} raised {_type(failure)}")
+    failed.add_note("".join(traceback.format_exception(type(failure), failure, own)))
+    return failed
 
 
 def _check(mapping: MapInArrow, batch: object, expected: pa.Schema) -> None:

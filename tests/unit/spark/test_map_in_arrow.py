@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -214,6 +215,11 @@ def test_a_function_that_fails_is_the_cause(named: Named) -> None:
     assert failure.condition.name == "MAP_FUNCTION_FAILED"
     assert failure.message == "option mapInArrow: mapped_here:work raised LookupError"
     assert isinstance(failure.__cause__, LookupError)
+    [note] = failure.__notes__
+    assert note.startswith("Traceback")
+    # From the function on, and with nothing of ours.
+    assert re.findall("in (.*)", note) == ["work"]
+    assert note.endswith("LookupError: secret key\n")
     assert rows.closed
 
 
