@@ -146,7 +146,9 @@ def test_a_stream_goes_into_a_table_in_memory(
         .start()
     )
     assert query.awaitTermination(90)
-    assert rows(spark.table("folded")) == rows(batch(spark, topics, topic, **SPLIT, **FOLD))
+    found = rows(spark.table("folded"))
+    assert found == rows(batch(spark, topics, topic, **SPLIT, **FOLD))
+    assert sum(progress.numInputRows for progress in query.recentProgress) == len(found)
 
 
 def test_every_type_arrives(spark: SparkSession, topics: Topics, topic: str) -> None:

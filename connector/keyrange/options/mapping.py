@@ -68,9 +68,9 @@ MAPPING_ROWS: Final = (
         _function,
         "package.module:function",
         "The function that DataFrame.mapInArrow would be given, by the name under which executors "
-        "import it: from an iterator of pyarrow.RecordBatch to another. It runs in the task that "
-        "reads, so that only what it yields goes to Spark. Who may set it runs any function that "
-        "executors can import.",
+        "import it: from an iterator of pyarrow.RecordBatch, of the columns that the DataFrame "
+        "would have, to another. It runs in the task that reads, so that only what it yields goes "
+        "to Spark. Who may set it runs any function that executors can import.",
     ),
     Option(
         "mapInArrowSchema",
