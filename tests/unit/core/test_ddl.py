@@ -39,6 +39,11 @@ def test_columns_that_may_be_null(ddl: str, expected: str) -> None:
     assert all(field.nullable for field in schema)
 
 
+def test_many_nested_types_beside_each_other() -> None:
+    columns = parse_ddl(", ".join(f"c{n} array<int>" for n in range(60)))
+    assert len(columns["fields"]) == 60
+
+
 REFUSED = [
     ("", "a column's name, in backquotes where it is no plain word, is expected, not the end"),
     ("a", "struct<> is expected, not the end"),
