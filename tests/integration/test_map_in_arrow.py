@@ -17,12 +17,13 @@ from brokers import Record, Topics, wait_until
 from keyrange.core.ddl import parse_ddl
 from sources import batch, committed, run_available_now, stream
 
-# A task for each range, and several chunks in each partition.
+# A task for each range, several chunks in each partition, and several batches in each task.
 SPLIT = {
     "splitBy": "keyRange",
     "keyRangesPerPartition": "4",
     "bytesPerTask": "0",
     "kafka.max.partition.fetch.bytes": "4000",
+    "maxBatchRows": "20",
 }
 
 
