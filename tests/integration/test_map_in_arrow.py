@@ -148,7 +148,8 @@ def test_a_stream_goes_into_a_table_in_memory(
     )
     assert query.awaitTermination(90)
     found = rows(spark.table("folded"))
-    assert found == rows(batch(spark, topics, topic, **SPLIT, **FOLD))
+    frame = batch(spark, topics, topic, **SPLIT).mapInArrow(mapped.fold, mapped.FOLDED)
+    assert found == rows(frame)
     assert sum(progress.numInputRows for progress in query.recentProgress) == len(found)
 
 
