@@ -50,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "key_ranges": KeyRangeOptions(memory_bytes=200 << 20, spill_bytes=20 << 30),
     "columns": None,
     "filter_pushdown": False,
+    "map_in_arrow": None,
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -134,6 +135,9 @@ def test_every_option_is_tested_here() -> None:
         "mirrorOffsets",
         "columns",
         "filterPushdown",
+        # In test_options_mapping.py.
+        "mapInArrow",
+        "mapInArrowSchema",
     }
     assert {row.name for row in OPTIONS} == tested | positions | key_ranges | others
 
