@@ -27,7 +27,7 @@ from keyrange.cli.commits_opening import (
 )
 from keyrange.cli.commits_reset import reset
 from keyrange.cli.commits_verify import verify
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output
+from keyrange.cli.render import Output, OutputFormat, OutputOption, aligned, make_output, note
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, read_time, span
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from keyrange.cli.commits_document import LogEnd
     from keyrange.cli.commits_picture import Marks
     from keyrange.core.commits.log import Commit, Known
+    from keyrange.core.commits.state import PartitionState
     from keyrange.core.offsets import TopicPartition
 
 app = typer.Typer(
@@ -56,7 +57,9 @@ def show(
     partition: PartitionOption = None,
     ranges: Annotated[
         int,
-        typer.Option(min=0, help="How many key ranges of a partition to list, the lowest first."),
+        typer.Option(
+            min=0, help="How many key ranges of each partition to list, the lowest offset first."
+        ),
     ] = 8,
     at: Annotated[
         int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
@@ -83,7 +86,7 @@ def show(
     if output is OutputFormat.JSON:
         print(json.dumps({"table": table, **document}))
     else:
-        _show(table, document, known, ranges, make_output(output))
+        _show(table, document, known, last, ranges, make_output(output))
 
 
 @app.command()
@@ -106,15 +109,13 @@ def gaps(
     commits = open_commits(table, group, source, named_options("", "", option))
     known = chosen(commits.table.known(at), topic, partition)
     rows = list(islice(commits_document.gaps(known, now()), limit))
-    out = make_output(output)
     if output is OutputFormat.JSON:
         print(json.dumps(rows))
     else:
-        columns = ["partition", "offset", "keys", "place", "cause", "worked on", "since", "due"]
-        out.table("Holes", columns, [_gap(row) for row in rows])
+        _show_gaps(rows)
     holes = sum(len(state.holes) for state in known.states.values())
     if len(rows) < holes:
-        out.note(f"the first {len(rows):,} of {holes:,} holes; --limit shows more")
+        note(f"the first {len(rows):,} of {holes:,} holes; --limit shows more")
 
 
 @app.command()
@@ -134,16 +135,10 @@ def history(
     commits = open_commits(table, group, source, named_options("", "", option))
     since_ms = read_time(since, "--since", now()) if since else 0
     rows = _events(commits, since_ms, limit)
-    out = make_output(output)
     if output is OutputFormat.JSON:
         print(json.dumps(rows))
-        return
-    columns = ["seq", "kind", "batch", "time (UTC)", "done", "rejected", "held back", "dead"]
-    columns += ["again", "holes", "committed"]
-    out.table("Commits, newest first", columns, [_event(row) for row in rows])
-    for row in rows:
-        if row["who"] or row["why"]:
-            print(f"commit {row['seq']}, {row['kind']} by {row['who']}: {row['why']}")
+    else:
+        _show_history(rows)
 
 
 def _ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
@@ -190,7 +185,14 @@ def _events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]
     return rows[::-1]
 
 
-def _show(table: str, document: Mapping[str, Any], known: Known, ranges: int, out: Output) -> None:
+def _show(
+    table: str,
+    document: Mapping[str, Any],
+    known: Known,
+    last: Commit | None,
+    ranges: int,
+    out: Output,
+) -> None:
     from keyrange.cli.commits_picture import marks_for
 
     if not document["seq"]:
@@ -204,7 +206,7 @@ def _show(table: str, document: Mapping[str, Any], known: Known, ranges: int, ou
             "source": document["source_id"],
             "query": document["query_id"],
             "last commit": f"{document['seq']}{batch}",
-            "committed at": document["committed_at"],
+            "committed": _committed_text(last),
             "terms": ", ".join(
                 f"{name.replace('_', ' ')} {value}" for name, value in terms.items()
             ),
@@ -213,24 +215,26 @@ def _show(table: str, document: Mapping[str, Any], known: Known, ranges: int, ou
     marks = marks_for(sys.stdout.encoding)
     if known.states:
         print(marks.legend)
-    for row, state in zip(document["partitions"], _states(known), strict=True):
+    for row, (_, state) in zip(document["partitions"], sorted(known.states.items()), strict=True):
         print()
         _show_partition(row, state, marks)
-        _show_ranges(row, ranges, out)
+        _show_ranges(row, ranges)
 
 
-def _states(known: Known) -> list[Any]:
-    return [state for _, state in sorted(known.states.items())]
+def _committed_text(last: Commit | None) -> str | None:
+    if last is None:
+        return None
+    at_ms = last.committed_at_ms
+    return f"{brief(at_ms)} UTC, {span(now() - at_ms)} ago"
 
 
-def _show_partition(row: Mapping[str, Any], state: Any, marks: Marks) -> None:
+def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
     from keyrange.cli.commits_picture import draw
 
     end = row["log_end"]
-    lag = "lag not known" if row["lag"] is None else f"lag {row['lag']:,}"
-    if row["log_end_known_by"] == "batch":
-        lag += " as of its last batch"
-    print(f"{row['topic']}-{row['partition']}: {_holes_text(row)}, {lag}")
+    lag = "not known" if row["lag"] is None else f"{row['lag']:,}"
+    as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
+    print(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
     for line in draw(state, -1 if end is None else end, marks):
         print(f"  {line}")
 
@@ -238,73 +242,93 @@ def _show_partition(row: Mapping[str, Any], state: Any, marks: Marks) -> None:
 def _holes_text(row: Mapping[str, Any]) -> str:
     if not row["holes"]:
         return "no holes"
-    oldest = row["oldest_hole"]
-    return (
-        f"{row['holes']:,} {'hole' if row['holes'] == 1 else 'holes'}, the oldest at "
-        f"{oldest['offset']:,} for {span(oldest['age_ms'])}"
-    )
+    holes = "1 hole" if row["holes"] == 1 else f"{row['holes']:,} holes"
+    return f"{holes}, the oldest for {span(row['oldest_hole']['age_ms'])}"
 
 
-def _show_ranges(row: Mapping[str, Any], most: int, out: Output) -> None:
+def _show_ranges(row: Mapping[str, Any], most: int) -> None:
     """The key ranges of a partition that hold it back; nothing where they are all alike."""
     found = row["ranges"]
-    if len(found) == 1 and not row["holes"]:
+    if not most or (len(found) == 1 and not row["holes"]):
         return
-    # Those that hold the partition back come first.
     worst = sorted(found, key=lambda each: (each["committed"], each["range"]))[:most]
     rows = [
         [
             keys_text(each["range"]),
             f"{each['committed']:,}",
-            f"{each['scanned']:,}",
-            len(each["done"]),
-            each["holes"],
+            f"{row['position'] - each['scanned']:,}",
+            f"{len(each['done']):,}",
+            f"{each['holes']:,}",
             span(each["oldest_hole"]["age_ms"]) if each["oldest_hole"] else "",
-            each["deliveries_max"] or None,
-            None if each["lag"] is None else f"{each['lag']:,}",
+            str(each["deliveries_max"] or ""),
+            "" if each["lag"] is None else f"{each['lag']:,}",
         ]
         for each in worst
     ]
-    columns = ["keys", "committed", "scanned", "done", "holes", "oldest", "tries", "lag"]
-    if rows:
-        out.table("", columns, rows)
+    columns = ["keys", "committed", "behind", "done", "holes", "oldest", "tries", "lag"]
+    for line in aligned(columns, rows):
+        print(f"  {line}")
     if len(rows) < len(found):
-        print(f"  {len(found) - len(rows)} more key ranges are farther; --ranges {len(found)}")
+        print(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
 
 
-def keys_text(bounds: list[int]) -> str:
+def keys_text(bounds: list[int], digits: int = 2) -> str:
     """Where in the hash space a key range lies."""
     lo, hi = bounds
-    return f"{lo / _SPACE:.2%} - {(hi + 1) / _SPACE:.2%}"
+    return f"{100 * lo / _SPACE:.{digits}f}-{100 * (hi + 1) / _SPACE:.{digits}f}%"
 
 
-def _gap(row: Mapping[str, Any]) -> list[Any]:
-    due = f"in {span(row['due_in_ms'])}" if row["due_in_ms"] else "now"
-    return [
-        f"{row['topic']}-{row['partition']}",
-        row["offset"],
-        keys_text(row["range"]),
-        row["place"],
-        row["cause"].replace("_", " "),
-        row["deliveries"],
-        span(row["age_ms"]),
-        due,
+def _show_gaps(rows: list[dict[str, Any]]) -> None:
+    columns = ["offset", "place of the key", "keys", "cause", "tries", "since", "due"]
+    cells = [
+        [
+            str(row["offset"]),
+            str(row["place"]),
+            keys_text(row["range"], 1),
+            row["cause"].replace("_", " "),
+            str(row["deliveries"]),
+            span(row["age_ms"]),
+            f"in {span(row['due_in_ms'])}" if row["due_in_ms"] else "now",
+        ]
+        for row in rows
     ]
+    _print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
+    if not rows:
+        print("no holes")
 
 
-def _event(row: Mapping[str, Any]) -> list[Any]:
-    from datetime import datetime
-
-    at = datetime.fromisoformat(row["committed_at"])
-    return [
-        row["seq"],
-        row["kind"],
-        row["batch_id"],
-        brief(int(at.timestamp() * 1000)),
-        *(f"{row[name]:,}" for name in ("done", "rejected", "held_back", "dead", "redelivered")),
-        f"{row['holes']:,}",
-        _moved_text(row["moved"]),
+def _show_history(rows: list[dict[str, Any]]) -> None:
+    columns = ["seq", "what", "time", "done", "rejected", "held", "dead", "again", "holes"]
+    counted = ("done", "rejected", "held_back", "dead", "redelivered", "holes")
+    cells = [
+        [
+            str(row["seq"]),
+            f"batch {row['batch_id']}" if row["kind"] == "batch" else row["kind"],
+            row["committed_at"][11:19],
+            *(f"{row[name]:,}" for name in counted),
+            _moved_text(row["moved"]),
+        ]
+        for row in rows
     ]
+    days = [f"{row['committed_at'][:10]} (UTC)" for row in rows]
+    _print_by(days, [*columns, "committed"], cells)
+    if not rows:
+        print("no commits")
+    for row in rows:
+        if row["who"] or row["why"]:
+            print(f"{row['kind']} {row['seq']}, by {row['who']}: {row['why']}")
+
+
+def _print_by(heads: list[str], columns: list[str], cells: list[list[str]]) -> None:
+    """Rows in columns, below the head that they have in common."""
+    head, *lines = aligned(columns, cells)
+    last = None
+    for above, line in zip(heads, lines, strict=True):
+        if above != last:
+            print(above)
+            print(f"  {head}")
+        last = above
+        print(f"  {line}")
 
 
 def _moved_text(moved: list[dict[str, Any]]) -> str:

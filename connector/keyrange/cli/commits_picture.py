@@ -1,6 +1,6 @@
 """A partition's offsets as one line of text: what is committed, done above it, a hole, to come.
 
-    ████████▒▒▒×▒▒▒▒▒▒××▒▒▒▒▒▒▒▒░░░░····
+    ████████▒▒▒○▒▒▒▒▒▒○○▒▒▒▒▒▒▒▒░░░░····
     41,200                      50,000  61,000
 
 The part between the committed offset and the position is drawn to scale; what lies before and
@@ -29,19 +29,20 @@ class Marks:
     committed: str
     done: str
     hole: str
+    dense: str
     some: str
     waiting: str
 
     @property
     def legend(self) -> str:
         return (
-            f"{self.committed} committed   {self.done} done above it   {self.hole} holes   "
-            f"{self.some} done by some key ranges   {self.waiting} to come"
+            f"{self.committed} committed  {self.done} done above  {self.hole} holes  "
+            f"{self.dense} 10%+ holes  {self.some} done by some keys  {self.waiting} to come"
         )
 
 
-BLOCKS: Final = Marks("█", "▒", "×", "░", "·")  # noqa: RUF001 the sign is meant
-ASCII: Final = Marks("#", "=", "x", "-", ".")
+BLOCKS: Final = Marks("█", "▒", "○", "●", "░", "·")
+ASCII: Final = Marks("#", "=", "o", "O", "-", ".")
 
 
 def marks_for(encoding: str | None) -> Marks:
@@ -83,8 +84,10 @@ def _scaled(state: PartitionState, cells: int, marks: Marks) -> str:
     for cell in range(cells):
         from_offset = begin + span * cell // cells
         until_offset = begin + span * (cell + 1) // cells
-        if bisect_left(holes, from_offset) < bisect_left(holes, until_offset):
-            line.append(marks.hole)
+        found = bisect_left(holes, until_offset) - bisect_left(holes, from_offset)
+        if found:
+            dense = found * 10 >= until_offset - from_offset
+            line.append(marks.dense if dense else marks.hole)
         elif from_offset >= most:
             line.append(marks.waiting)
         elif until_offset > least:
@@ -100,8 +103,8 @@ def _below(labels: Sequence[tuple[int, str]], width: int) -> str:
     (column, first), *others = labels
     ends: list[int] = []
     room = width
-    for column, label in reversed(others):
-        ends.insert(0, min(column, room))
+    for end, label in reversed(others):
+        ends.insert(0, min(end, room))
         room = ends[0] - len(label) - 2
     text = " " * max(min(column, room - len(first)), 0) + first
     for end, (_, label) in zip(ends, others, strict=True):

@@ -41,7 +41,7 @@ def read_record_ids(
         )
     names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in columns)
     # Identifiers are quoted; nothing of the text is a value.
-    query = f"SELECT {names} FROM sink"  # noqa: S608
+    query = f"SELECT {names} FROM sink"
     found: dict[TopicPartition, list[Offsets]] = {}
     try:
         rows = QueryBuilder().register("sink", table).execute(query)
