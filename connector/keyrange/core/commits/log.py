@@ -55,7 +55,8 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition. `who` and `why` are of a reset.
+    every partition; only one of a batch can be, since nothing before it says which batch was the
+    last. `who` and `why` are of a reset. Raises ValueError where it is otherwise.
     """
 
     seq: int
@@ -72,6 +73,12 @@ class Commit:
     whole: bool = False
     who: str = ""
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
+            raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
+        if self.whole and self.kind is not Kind.BATCH:
+            raise ValueError(f"commit {self.seq} is no batch's, and cannot be whole")
 
 
 @dataclass(frozen=True, slots=True)
