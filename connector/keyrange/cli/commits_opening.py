@@ -6,11 +6,13 @@ Rule of this file: nothing of Spark and no broker.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from keyrange.cli.render import note
 
 if TYPE_CHECKING:
     from keyrange.core.commits.log import Commit, Known
@@ -38,6 +40,7 @@ LiveOption = Annotated[
 ]
 
 _WINDOW: Final = 64
+_STORAGE: Final = "committable.storage."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +89,62 @@ def chosen(known: Known, topic: str, partition: int | None) -> Known:
     return replace(known, states=states)
 
 
-def storage_of(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the object store among options of the source."""
-    prefix = "committable.storage."
+def storage_of(named: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the object store among options of the source, references resolved.
+
+    Raises SECRET_NOT_FOUND.
+    """
+    from keyrange.secret import parse_secret
+
     return {
-        name[len(prefix) :]: value
-        for name, value in given.items()
-        if name.lower().startswith(prefix)
+        name[len(_STORAGE) :]: parse_secret(value).reveal()
+        for name, value in named.items()
+        if name.lower().startswith(_STORAGE)
     }
 
 
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
-    """The commits of one source: the one that is named, else the one that wrote last, of the group
-    that is named, else of the only one.
+    """The commits of one source: the one that is named, by the beginning of its id, else the one
+    that wrote last, of the group that is named, else of the only one.
 
     Raises INVALID_OPTIONS where there is no such source, or where it cannot be told which.
     """
-    raise NotImplementedError
+    from keyrange.errors import invalid_options
+
+    sources, open_one = _open(path, named)
+    found = [
+        (of_group, source_id)
+        for of_group, source_id in sources
+        if group in ("", of_group) and source_id.startswith(source)
+    ]
+    groups = sorted({of_group for of_group, _ in found})
+    if not found:
+        known = ", ".join(f"{source_id} of group {name}" for name, source_id in sources) or "none"
+        raise invalid_options([f"{path} holds no such source; its sources are: {known}"])
+    if len(groups) > 1:
+        raise invalid_options([f"--group must be named; {path} holds {', '.join(groups)}"])
+    if source and len(found) > 1:
+        named_so = ", ".join(source_id for _, source_id in found)
+        raise invalid_options([f"--source {source} is how several begin: {named_so}"])
+    source_id = found[0][1]
+    if len(found) > 1:
+        source_id = open_one(source_id).last_source(groups[0]) or source_id
+        note(f"the table holds {len(found)} sources of group {groups[0]}; this is the last one")
+    return Commits(path, source_id, open_one(source_id))
+
+
+def _open(
+    path: str, named: Mapping[str, str]
+) -> tuple[list[tuple[str, str]], Callable[[str], CommitTable]]:
+    """The groups and sources of a table, and how to open the commits of one."""
+    from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable
+    from keyrange.delta.delta_rs import DeltaRsStore
+    from keyrange.errors import invalid_options
+
+    store = DeltaRsStore(path, LAYOUT, storage_of(named))
+    if not store.refresh():
+        raise invalid_options([f"there is no commit table at {path}"])
+    rows = store.read({}, ["group", "source_id"])
+    groups = rows.group_by(["group", "source_id"]).aggregate([])
+    sources = sorted(zip(*(groups.column(name).to_pylist() for name in groups.column_names)))
+    return sources, lambda source_id: DeltaCommitTable(store, source_id)
