@@ -5,9 +5,11 @@ Rule of this file: batch after batch is judged by the code that judges for real;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+
+import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.core.commits.intake import IntakeLimits, plan_intake
@@ -21,6 +23,8 @@ from keyrange.core.commits.verdict import (
 )
 from keyrange.core.key_ranges import HASH_MAX, SPACE, split_evenly
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta import by_hand
+from keyrange.delta.by_hand import Commits, choose_source
 
 BEGAN_MS = 1_780_000_000_000
 BATCH_MS = 10_000
@@ -31,6 +35,21 @@ GROUP, SOURCE, QUERY, RUN = "flights", "source-1", "query-1", "run-1"
 def place_of(offset: int) -> int:
     """Where the key of a record lies: anywhere, and always the same."""
     return (offset * 2654435761 * 4294967291 + 12345) % HASH_MAX
+
+
+def put_in_place(
+    monkeypatch: pytest.MonkeyPatch,
+    query: Query,
+    sources: Sequence[tuple[str, str]] = ((GROUP, SOURCE),),
+) -> None:
+    """Let commands find a query's table at any path, as one that holds these groups and sources."""
+
+    def found(path: str, group: str, source: str, _: Mapping[str, str]) -> Commits:
+        of_group, named = choose_source(path, sources, group, source)
+        last = query.table.last_source(of_group) or named[0]
+        return Commits(path, named[0] if len(named) == 1 else last, query.table, len(named) - 1)
+
+    monkeypatch.setattr(by_hand, "open_commits", found)
 
 
 @dataclass

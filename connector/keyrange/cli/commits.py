@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits_opening import (
-    Commits,
     GroupOption,
     LiveOption,
     PartitionOption,
@@ -27,7 +26,15 @@ from keyrange.cli.commits_opening import (
 )
 from keyrange.cli.commits_reset import reset
 from keyrange.cli.commits_verify import verify
-from keyrange.cli.render import Output, OutputFormat, OutputOption, aligned, make_output, note
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    aligned,
+    make_output,
+    note,
+    print_by,
+)
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, read_time, span
 
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from keyrange.core.commits.log import Commit, Known
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.offsets import TopicPartition
+    from keyrange.delta.by_hand import Commits
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,6 +56,7 @@ app.command()(verify)
 app.command()(reset)
 
 _SPACE: Final = 2.0**63
+_ENDS_WITHIN: Final = 1000
 
 
 @app.command()
@@ -147,7 +156,8 @@ def _ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
 
     ends: dict[TopicPartition, LogEnd] = {}
     wanted = set(known.states)
-    for commit in commits.backwards(known.seq):
+    # A partition of which no batch said it is not looked for through years of commits.
+    for commit in islice(commits.backwards(known.seq), _ENDS_WITHIN):
         for place in wanted & commit.counts.keys():
             if commit.counts[place].log_end >= 0:
                 ends[place] = LogEnd(commit.counts[place].log_end, "batch")
@@ -292,7 +302,7 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    _print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
+    print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
     if not rows:
         print("no holes")
 
@@ -311,24 +321,12 @@ def _show_history(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     days = [f"{row['committed_at'][:10]} (UTC)" for row in rows]
-    _print_by(days, [*columns, "committed"], cells)
+    print_by(days, [*columns, "committed"], cells)
     if not rows:
         print("no commits")
     for row in rows:
         if row["who"] or row["why"]:
             print(f"{row['kind']} {row['seq']}, by {row['who']}: {row['why']}")
-
-
-def _print_by(heads: list[str], columns: list[str], cells: list[list[str]]) -> None:
-    """Rows in columns, below the head that they have in common."""
-    head, *lines = aligned(columns, cells)
-    last = None
-    for above, line in zip(heads, lines, strict=True):
-        if above != last:
-            print(above)
-            print(f"  {head}")
-        last = above
-        print(f"  {line}")
 
 
 def _moved_text(moved: list[dict[str, Any]]) -> str:

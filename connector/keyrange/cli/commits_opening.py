@@ -6,8 +6,8 @@ Rule of this file: nothing of Spark and no broker.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -15,8 +15,8 @@ import typer
 from keyrange.cli.render import note
 
 if TYPE_CHECKING:
-    from keyrange.core.commits.log import Commit, Known
-    from keyrange.core.commits.table import CommitTable
+    from keyrange.core.commits.log import Known
+    from keyrange.delta.by_hand import Commits
 
 TableArgument = Annotated[
     str,
@@ -39,29 +39,7 @@ LiveOption = Annotated[
     bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
 ]
 
-_WINDOW: Final = 64
 _STORAGE: Final = "committable.storage."
-
-
-@dataclass(frozen=True, slots=True)
-class Commits:
-    """The commits of one source in a table."""
-
-    path: str
-    source_id: str
-    table: CommitTable
-
-    def backwards(self, seq: int) -> Iterator[Commit]:
-        """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
-        window = _WINDOW
-        while seq > 0:
-            begin = max(seq - window + 1, 1)
-            yield from reversed(list(self.table.history(begin, seq + 1)))
-            seq = begin - 1
-            window *= 4
-
-    def last(self, seq: int) -> Commit | None:
-        return next(self.backwards(seq), None)
 
 
 def now() -> int:
@@ -104,47 +82,10 @@ def storage_of(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
-    """The commits of one source: the one that is named, by the beginning of its id, else the one
-    that wrote last, of the group that is named, else of the only one.
+    """As `by_hand.open_commits`, with the settings of the object store among options."""
+    from keyrange.delta import by_hand
 
-    Raises INVALID_OPTIONS where there is no such source, or where it cannot be told which.
-    """
-    from keyrange.errors import invalid_options
-
-    sources, open_one = _open(path, named)
-    found = [
-        (of_group, source_id)
-        for of_group, source_id in sources
-        if group in ("", of_group) and source_id.startswith(source)
-    ]
-    groups = sorted({of_group for of_group, _ in found})
-    if not found:
-        known = ", ".join(f"{source_id} of group {name}" for name, source_id in sources) or "none"
-        raise invalid_options([f"{path} holds no such source; its sources are: {known}"])
-    if len(groups) > 1:
-        raise invalid_options([f"--group must be named; {path} holds {', '.join(groups)}"])
-    if source and len(found) > 1:
-        named_so = ", ".join(source_id for _, source_id in found)
-        raise invalid_options([f"--source {source} is how several begin: {named_so}"])
-    source_id = found[0][1]
-    if len(found) > 1:
-        source_id = open_one(source_id).last_source(groups[0]) or source_id
-        note(f"the table holds {len(found)} sources of group {groups[0]}; this is the last one")
-    return Commits(path, source_id, open_one(source_id))
-
-
-def _open(
-    path: str, named: Mapping[str, str]
-) -> tuple[list[tuple[str, str]], Callable[[str], CommitTable]]:
-    """The groups and sources of a table, and how to open the commits of one."""
-    from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable
-    from keyrange.delta.delta_rs import DeltaRsStore
-    from keyrange.errors import invalid_options
-
-    store = DeltaRsStore(path, LAYOUT, storage_of(named))
-    if not store.refresh():
-        raise invalid_options([f"there is no commit table at {path}"])
-    rows = store.read({}, ["group", "source_id"])
-    groups = rows.group_by(["group", "source_id"]).aggregate([])
-    sources = sorted(zip(*(groups.column(name).to_pylist() for name in groups.column_names)))
-    return sources, lambda source_id: DeltaCommitTable(store, source_id)
+    commits = by_hand.open_commits(path, group, source, storage_of(named))
+    if commits.others and not source:
+        note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
+    return commits

@@ -6,14 +6,12 @@ Rule of this file: nothing is written without --confirm, and what is written say
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from keyrange.cli.commits_opening import (
-    Commits,
     GroupOption,
     SourceOption,
     TableArgument,
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from keyrange.core.commits.resetting import Reset
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.offsets import TopicPartition
+    from keyrange.delta.by_hand import Commits
 
 WhoOption = Annotated[
     str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
@@ -85,6 +84,8 @@ def reset(
 
     Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
+    from keyrange.delta.by_hand import write_reset
+
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
     known = commits.table.known()
@@ -97,7 +98,7 @@ def reset(
     written = None
     if confirm and changed:
         new = {place: each.state for place, each in changed.items()}
-        written = write_reset(commits, known, new, who, why)
+        written = write_reset(commits, known, new, who or user_name(), why, now())
     rows = [_row(place, states[place], wanted[place], each) for place, each in resets.items()]
     if output is OutputFormat.JSON:
         document = {"table": table, "source_id": commits.source_id, "seq": known.seq}
@@ -131,37 +132,6 @@ def plan(
         place: (rewind if redo or at <= states[place].committed else skip)(states[place], at)
         for place, at in sorted(wanted.items())
     }
-
-
-def write_reset(
-    commits: Commits,
-    known: Known,
-    states: Mapping[TopicPartition, PartitionState],
-    who: str,
-    why: str,
-) -> int:
-    """Write states as one commit; its number. Raises what the table raises."""
-    from keyrange.core.commits.log import Commit, Kind, Terms
-
-    last = commits.last(known.seq)
-    assert last is not None  # there are states
-    commit = Commit(
-        seq=known.seq + 1,
-        kind=Kind.RESET,
-        group=last.group,
-        source_id=last.source_id,
-        query_id=last.query_id,
-        # Another run than any driver's: one that is running finds that it has been replaced.
-        run_id=str(uuid.uuid4()),
-        batch_id=-1,
-        committed_at_ms=now(),
-        terms=known.terms or Terms(),
-        states=states,
-        who=who or user_name(),
-        why=why,
-    )
-    commits.table.append(commit)
-    return commit.seq
 
 
 def user_name() -> str:

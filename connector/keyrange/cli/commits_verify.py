@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.cli.commits_opening import (
-    Commits,
     GroupOption,
     LiveOption,
     PartitionOption,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from keyrange.core.commits.auditing import Finding
     from keyrange.core.commits.log import Commit, Known
     from keyrange.core.offsets import TopicPartition
+    from keyrange.delta.by_hand import Commits
 
 _IDS = "topic,partition,offset"
 
@@ -177,8 +177,23 @@ def _recount(
 def _dead(
     table: str, dead_letters: str, commits: Commits, named: Mapping[str, str]
 ) -> dict[TopicPartition, Numbers]:
-    """The offsets that are dead letters and were not replayed since."""
-    return {}
+    """The offsets that lie in the dead letters, those aside that were handed out again since."""
+    import numpy as np
+
+    from keyrange.cli.dead_letters_opening import open_letters
+    from keyrange.core.offsets import TopicPartition
+    from keyrange.delta.dead_letters import Choice
+
+    last: dict[TopicPartition, dict[int, bool]] = {}
+    choice = Choice(source_id=commits.source_id)
+    letters = open_letters(table, dead_letters, named).read(choice)
+    for letter in sorted(letters, key=lambda each: each.batch_id):
+        place = TopicPartition(letter.topic, letter.partition)
+        last.setdefault(place, {})[letter.offset] = letter.replayed_by is None
+    return {
+        place: np.array(sorted(at for at, dead in found.items() if dead), np.int64)
+        for place, found in last.items()
+    }
 
 
 def _document(

@@ -97,6 +97,18 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def print_by(heads: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Rows in columns, below the head that they have in common."""
+    head, *lines = aligned(columns, cells)
+    last = None
+    for above, line in zip(heads, lines, strict=True):
+        if above != last:
+            print(above)
+            print(f"  {head}")
+        last = above
+        print(f"  {line}")
+
+
 def make_output(output_format: OutputFormat) -> Output:
     """The output that a command's `--output` asks for."""
     return JsonOutput() if output_format is OutputFormat.JSON else TextOutput()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query
-from keyrange.cli import commits, commits_opening, commits_reset
+from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
+from keyrange.cli import commits, commits_reset
 from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.core.commits.state import Hole, PartitionState, Piece
@@ -26,9 +26,7 @@ def of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Query]:
     """Lets the commands find a query's table at any path."""
 
     def found(query: Query, sources: tuple[tuple[str, str], ...] = ((GROUP, SOURCE),)) -> Query:
-        monkeypatch.setattr(
-            commits_opening, "_open", lambda *_: (list(sources), lambda _: query.table)
-        )
+        put_in_place(monkeypatch, query, sources)
         for module in (commits, commits_reset):
             monkeypatch.setattr(module, "now", lambda: query.now_ms + LATER_MS)
         return query
@@ -259,9 +257,9 @@ def test_history_is_as_long_as_asked_for(of: Callable[..., Query]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "--group must be named; /t holds a, b"),
+        ((), "a group must be named; /t holds a, b"),
         (("--group", "c"), "its sources are: s1 of group a, s21 of group b, s22 of group b"),
-        (("--group", "b", "--source", "s2"), "--source s2 is how several begin: s21, s22"),
+        (("--group", "b", "--source", "s2"), "source s2 is how several begin: s21, s22"),
         (("--source", "s9"), "holds no such source"),
     ],
 )
@@ -276,7 +274,7 @@ def test_the_last_source_of_a_group_is_meant(of: Callable[..., Query]) -> None:
     of(Query(1).run(1, 10), ((GROUP, "source-0"), (GROUP, SOURCE)))
     result = run("show", "/t", "--output", "json")
     assert json.loads(result.stdout)["source_id"] == SOURCE
-    assert "holds 2 sources of group flights" in result.stderr
+    assert "2 sources of the group wrote here; this is the last one" in result.stderr
     assert run("show", "/t", "--source", "source-1", "--output", "json").stderr == ""
 
 

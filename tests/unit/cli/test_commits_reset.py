@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from commit_samples import GROUP, QUERY, RUN, SOURCE, Query
-from keyrange.cli import commits_opening, commits_reset
+from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
+from keyrange.cli import commits_reset
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
 from keyrange.core.offsets import TopicPartition
@@ -24,9 +23,7 @@ WHY = ("--why", "bad prices since noon")
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     made = Query(2, 4, 0.05).run(5, 400)
-    monkeypatch.setattr(
-        commits_opening, "_open", lambda *_: ([(GROUP, SOURCE)], lambda _: made.table)
-    )
+    put_in_place(monkeypatch, made)
     monkeypatch.setattr(commits_reset, "now", lambda: made.now_ms + 1_000)
     return made
 

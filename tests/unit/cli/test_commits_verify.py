@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
-from commit_samples import GROUP, SOURCE, Query, place_of
-from keyrange.cli import commits_opening, commits_verify
+from commit_samples import Query, place_of, put_in_place
+from keyrange.cli import commits_verify
 from keyrange.cli.commits_recount import Log, recount
 from keyrange.cli.main import app
 from keyrange.core.commits.auditing import audit
@@ -34,9 +34,7 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     made = Query(2, 4, 0.05).run(6, 300)
     assert all(made.dead.values())
     assert all(state.holes for state in made.states.values())
-    monkeypatch.setattr(
-        commits_opening, "_open", lambda *_: ([(GROUP, SOURCE)], lambda _: made.table)
-    )
+    put_in_place(monkeypatch, made)
     dead = {place: np.array(sorted(h.offset for h in d)) for place, d in made.dead.items()}
     monkeypatch.setattr(commits_verify, "_dead", lambda *_: dead)
     return made
