@@ -84,7 +84,7 @@ def reset(
 
     Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.delta.by_hand import write_reset
+    from keyrange.delta.by_hand import user_name, write_reset
 
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
@@ -132,15 +132,6 @@ def plan(
         place: (rewind if redo or at <= states[place].committed else skip)(states[place], at)
         for place, at in sorted(wanted.items())
     }
-
-
-def user_name() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def check_no_batch_is_open(checkpoint: str) -> None:

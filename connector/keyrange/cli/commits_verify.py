@@ -180,13 +180,13 @@ def _dead(
     """The offsets that lie in the dead letters, those aside that were handed out again since."""
     import numpy as np
 
-    from keyrange.cli.dead_letters_opening import open_letters
     from keyrange.core.offsets import TopicPartition
     from keyrange.delta.dead_letters import Choice
+    from keyrange.delta.replaying import open_letters
 
     last: dict[TopicPartition, dict[int, bool]] = {}
     choice = Choice(source_id=commits.source_id)
-    letters = open_letters(table, dead_letters, named).read(choice)
+    letters = open_letters(table, dead_letters, storage_of(named)).read(choice)
     for letter in sorted(letters, key=lambda each: each.batch_id):
         place = TopicPartition(letter.topic, letter.partition)
         last.setdefault(place, {})[letter.offset] = letter.replayed_by is None

@@ -7,6 +7,8 @@ of it than was asked for.
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,6 +25,7 @@ from keyrange.cli.commits_opening import (
     TopicOption,
     now,
     open_commits,
+    storage_of,
 )
 from keyrange.cli.commits_reset import (
     CheckpointOption,
@@ -30,14 +33,6 @@ from keyrange.cli.commits_reset import (
     WhoOption,
     check_no_batch_is_open,
     say_what_is_next,
-    user_name,
-)
-from keyrange.cli.dead_letters_opening import (
-    ErrorOption,
-    LettersOption,
-    SinceOption,
-    chosen_letters,
-    open_letters,
 )
 from keyrange.cli.keys import in_json, shown
 from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_by
@@ -48,9 +43,25 @@ if TYPE_CHECKING:
     from keyrange.core.commits.log import Known
     from keyrange.delta.dead_letters import DeadLetter
 
+LettersOption = Annotated[
+    str,
+    typer.Option("--dead-letters", metavar="PATH", help="Their table; usually TABLE_dead_letters."),
+]
+ErrorOption = Annotated[
+    str, typer.Option("--error", help="Only those whose error holds this text.")
+]
+SinceOption = Annotated[
+    str,
+    typer.Option(
+        "--since", metavar="TIME", help="Only those from then on: ISO 8601, or how long ago (2h)."
+    ),
+]
+
 app = typer.Typer(no_args_is_help=True, help="Records that were given up: look at them, replay.")
 
-_ERROR_CHARACTERS: Final = 40
+# What a list shows of a key, and of an error where it does not go to a terminal.
+_KEY_CHARACTERS: Final = 24
+_ERROR_CHARACTERS: Final = 500
 
 
 class Status(StrEnum):
@@ -78,10 +89,11 @@ def list_letters(
 ) -> None:
     """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
     from keyrange.delta.dead_letters import Choice
+    from keyrange.delta.replaying import chosen_letters, open_letters
 
     _check_partition(topic, partition)
     since_ms = read_time(since, "--since", now()) if since else 0
-    letters = open_letters(table, dead_letters, named_options("", "", option))
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     replayed = None if status is Status.ALL else status is Status.REPLAYED
     choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
     found = chosen_letters(letters.read(choice), group, source, error, since_ms)
@@ -112,9 +124,10 @@ def show(
     """One dead letter with all that is known of it. It is there again for every time that it was
     given up."""
     from keyrange.delta.dead_letters import Choice
+    from keyrange.delta.replaying import chosen_letters, open_letters
     from keyrange.errors import invalid_options
 
-    letters = open_letters(table, dead_letters, named_options("", "", option))
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     choice = Choice(topic=topic, partition=partition, from_offset=offset, until_offset=offset + 1)
     found = chosen_letters(letters.read(choice), group, source, "", 0)
     if not found:
@@ -156,8 +169,8 @@ def replay(
     The records come out of Kafka: with --live it is checked that it still has them. Stop the query
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.delta.by_hand import plan_replay
-    from keyrange.delta.by_hand import replay as write_replay
+    from keyrange.delta import replaying
+    from keyrange.delta.by_hand import user_name
     from keyrange.delta.dead_letters import Choice
 
     _check_partition(topic, partition)
@@ -168,21 +181,23 @@ def replay(
     named = named_options(bootstrap_servers, "", option)
     check_live(live, named)
     since_ms = read_time(since, "--since", now()) if since else 0
-    letters = open_letters(table, dead_letters, named)
+    letters = replaying.open_letters(table, dead_letters, storage_of(named))
     commits = open_commits(table, group, source, named)
     choice = Choice(
         source_id=commits.source_id, topic=topic or None, partition=partition, replayed=False
     )
-    found = chosen_letters(letters.read(choice), "", "", error, since_ms)
+    found = replaying.chosen_letters(letters.read(choice), "", "", error, since_ms)
     found = [each for each in found if not offset or each.offset in offset]
     known = commits.table.known()
     gone = _gone(found, known, named) if live else {}
-    plan = plan_replay(known, [each for each in found if _name(each) not in gone], now())
+    wanted = [each for each in found if _name(each) not in gone]
+    plan = replaying.plan_replay(known, wanted, now())
     if checkpoint:
         check_no_batch_is_open(checkpoint)
     seq = None
     if confirm and plan.taken:
-        seq = write_replay(commits, letters, known, plan, who or user_name(), why, now())
+        person = who or user_name()
+        seq = replaying.replay(commits, letters, known, plan, person, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
     if output is OutputFormat.JSON:
         taken = [_place(each) for each in plan.taken]
@@ -258,7 +273,8 @@ def _gone(
 
 
 def _print(letters: Sequence[DeadLetter]) -> None:
-    columns = ["offset", "tries", "cause", "given up (UTC)", "state", "error"]
+    """Two lines for each: what it is, and its error."""
+    columns = ["offset", "tries", "cause", "given up (UTC)", "state", "key"]
     rows = [
         [
             str(each.offset),
@@ -266,11 +282,13 @@ def _print(letters: Sequence[DeadLetter]) -> None:
             each.cause.name.lower().replace("_", " "),
             brief(each.written_at_ms),
             each.status,
-            _cut(_printable(" ".join(each.error.split())), _ERROR_CHARACTERS),
+            _cut(shown(each.key), _KEY_CHARACTERS),
         ]
         for each in letters
     ]
-    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows)
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
+    errors = [_cut(_printable(" ".join(each.error.split())), wide - 4) for each in letters]
+    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
     if not letters:
         print("no dead letters")
 

@@ -97,16 +97,23 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def print_by(heads: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """Rows in columns, below the head that they have in common."""
-    head, *lines = aligned(columns, cells)
+def print_by(
+    heads: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    below: Sequence[str] = (),
+) -> None:
+    """Print rows in columns under the head that they have in common, each with a line below it."""
+    names, *lines = aligned(columns, rows)
     last = None
-    for above, line in zip(heads, lines, strict=True):
-        if above != last:
-            print(above)
-            print(f"  {head}")
-        last = above
+    for at, (head, line) in enumerate(zip(heads, lines, strict=True)):
+        if head != last:
+            print(head)
+            print(f"  {names}")
+        last = head
         print(f"  {line}")
+        if below:
+            print(f"    {below[at]}")
 
 
 def make_output(output_format: OutputFormat) -> Output:

@@ -1,21 +1,20 @@
-"""What people do to a commit table by hand: find a source in it, reset it, replay dead letters."""
+"""What people do to a commit table by hand: find a source in it, and set what is done."""
 
 from __future__ import annotations
 
+import getpass
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from keyrange.core.commits.log import Commit, Kind, Known, Terms
-from keyrange.core.commits.resetting import reopen
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import invalid_options
 
 if TYPE_CHECKING:
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.commits.table import CommitTable
-    from keyrange.delta.dead_letters import DeadLetter, DeadLetters
 
 _WINDOW: Final = 64
 
@@ -41,16 +40,6 @@ class Commits:
 
     def last(self, seq: int) -> Commit | None:
         return next(self.backwards(seq), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What a replay comes to. `states` are those that have to be written, `taken` the dead letters
-    that are handed out again; `left` are the others, each with the reason."""
-
-    states: Mapping[TopicPartition, PartitionState]
-    taken: tuple[DeadLetter, ...]
-    left: tuple[tuple[DeadLetter, str], ...]
 
 
 def open_commits(path: str, group: str, source: str, storage: Mapping[str, str]) -> Commits:
@@ -132,61 +121,9 @@ def write_reset(
     return commit.seq
 
 
-def plan_replay(known: Known, letters: Sequence[DeadLetter], now_ms: int) -> Replay:
-    """What has to change for dead letters to be handed out again in the next batch."""
-    nulls_first = known.terms is not None and known.terms.null_keys == "first"
-    wanted: dict[TopicPartition, dict[int, list[DeadLetter]]] = {}
-    left: list[tuple[DeadLetter, str]] = []
-    for letter in letters:
-        partition = TopicPartition(letter.topic, letter.partition)
-        state = known.states.get(partition)
-        if state is None:
-            left.append((letter, "the commits do not know its partition"))
-        elif letter.topic_id and state.topic_id and letter.topic_id != state.topic_id:
-            left.append((letter, "its topic was made anew since"))
-        else:
-            # A record that was replayed may have been given up once more.
-            wanted.setdefault(partition, {}).setdefault(letter.offset, []).append(letter)
-    states: dict[TopicPartition, PartitionState] = {}
-    taken: list[DeadLetter] = []
-    for partition, by_offset in sorted(wanted.items()):
-        records = [(at, _place(found[0], nulls_first)) for at, found in by_offset.items()]
-        reopened = reopen(known.states[partition], records, now_ms)
-        if reopened.opened:
-            states[partition] = reopened.state
-        opened = {hole.offset for hole in reopened.opened} | {*reopened.open_already}
-        taken += [letter for at in sorted(opened) for letter in by_offset[at]]
-        coming = [letter for at in reopened.to_come for letter in by_offset[at]]
-        left += [(letter, "it comes again anyway") for letter in coming]
-    return Replay(states, tuple(taken), tuple(left))
-
-
-def replay(
-    commits: Commits,
-    dead_letters: DeadLetters,
-    known: Known,
-    plan: Replay,
-    who: str,
-    why: str,
-    now_ms: int,
-) -> int | None:
-    """Write a replay, and note it at the dead letters; returns the commit's number, None where the
-    records are handed out again already.
-
-    Ended in between it can be done again: what is a hole by then is only noted. Raises as `append`
-    and `mark_replayed` do.
-    """
-    seq = None
-    if plan.states:
-        seq = write_reset(commits, known, plan.states, who, why, now_ms)
-    dead_letters.mark_replayed(plan.taken, who, f"commit {seq or known.seq}", now_ms)
-    return seq
-
-
-def _place(letter: DeadLetter, nulls_first: bool) -> int:
-    """Where the key of a record lies in the hash space."""
-    from keyrange.wire.select import hash_of
-
-    if letter.key is None and nulls_first:
-        return 0
-    return hash_of(letter.offset.to_bytes(8, "big") if letter.key is None else letter.key)
+def user_name() -> str:
+    """Who is at work here, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

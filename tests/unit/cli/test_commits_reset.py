@@ -15,6 +15,7 @@ from keyrange.cli import commits_reset
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta import by_hand
 from keyrange.errors import KeyrangeError
 
 WHY = ("--why", "bad prices since noon")
@@ -172,9 +173,8 @@ def test_a_batch_that_is_open_is_in_the_way(
     """It is read again as it was planned, and what it comes to would go over the reset."""
     checkpoint: dict[str, str] = {"metadata": '{"id":"the-id"}'}
     for number in (0, 1):
-        checkpoint[f"offsets/{number}"] = (
-            f'v1\n{{"batchTimestampMs":0}}\n{{"@keyrange":{{"version":1}},"flights":{{"0":{number}}}}}'
-        )
+        line = json.dumps({"@keyrange": {"version": 1}, "flights": {"0": number}})
+        checkpoint[f"offsets/{number}"] = f'v1\n{{"batchTimestampMs":0}}\n{line}'
     for number in range(committed + 1):
         checkpoint[f"commits/{number}"] = "v1\n{}"
     for name, text in checkpoint.items():
@@ -189,4 +189,4 @@ def test_a_batch_that_is_open_is_in_the_way(
 
 
 def test_users_have_a_name() -> None:
-    assert commits_reset.user_name()
+    assert by_hand.user_name()
