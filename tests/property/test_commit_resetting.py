@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.commits.resetting import reopen, rewind, skip
-from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.core.commits.intake import IntakeLimits, plan_intake
+from keyrange.core.commits.resetting import carried, reopen, rewind, skip
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
+from keyrange.core.commits.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.core.key_ranges import HASH_MAX, KeyRange, complement
 
 OFFSETS = range(12)
 # One of every piece that the bounds below can make.
@@ -103,6 +105,67 @@ def test_what_was_set_once_is_set(state: PartitionState, to: int) -> None:
         again = change(once, to)
         assert again.state.merged() == once.merged()
         assert (again.again, again.given_up, again.passed_over) == ((), (), ())
+
+
+@st.composite
+def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
+    """A state, and what a batch that was planned from it came to."""
+    state = draw(states())
+    spans = [piece.span for piece in state.pieces][:: draw(st.sampled_from([1, 7]))]
+    spans = [*spans, *complement(spans)]
+    end = state.position + draw(st.integers(0, 3))
+    intake = plan_intake(state, sorted(spans), end, 0, IntakeLimits())
+    again = [NotDone(h.offset, h.place, Cause.REJECTED) for h in intake.redelivered]
+    taken = {h.offset for h in state.holes}
+    new = [
+        NotDone(offset, place, Cause.REJECTED)
+        for offset in range(end)
+        for place in [draw(st.sampled_from(PLACES))]
+        if offset not in taken and state.piece_of(place).scanned <= offset
+    ]
+    wrong = draw(st.lists(st.sampled_from(again + new), unique=True)) if again + new else []
+    verdict = PartitionVerdict(tuple(sorted(wrong, key=lambda each: each.offset)))
+    return state, judge(state, intake, verdict, RedeliveryPolicy(9), 1).state
+
+
+@given(batches(), targets, st.sampled_from(["rewind", "skip", "reopen"]), st.data())
+def test_what_was_set_while_a_batch_ran_stays_set(
+    batch: tuple[PartitionState, PartitionState], to: int, how: str, data: Any
+) -> None:
+    before, judged = batch
+    to = min(to, before.position)
+    if how == "reopen":
+        at = {hole.offset for hole in (*before.holes, *judged.holes)}
+        records = sorted(record for record in done(before) if record[0] not in at)
+        wanted = data.draw(st.lists(st.sampled_from(records))) if records else []
+        after = reopen(before, dict(wanted).items(), 7).state
+    else:
+        after = (rewind if how == "rewind" else skip)(before, to).state
+    found = carried(judged, before, after)
+    assert found.position == judged.position
+    # Undone by hand is not done by the batch, and the other way round.
+    assert not done(found) & (done(before) - done(after))
+    assert done(after) <= done(found)
+    if how == "rewind":
+        for place in PLACES:
+            rewound = before.piece_of(place).scanned > to
+            scanned = to if rewound else judged.piece_of(place).scanned
+            assert found.piece_of(place).scanned == scanned
+        kept = {(o, p) for o, p in holes(judged) if o < found.piece_of(p).scanned}
+        assert holes(found) == kept
+    elif how == "skip":
+        assert holes(found) == {(o, p) for o, p in holes(judged) if o >= to}
+        assert done(judged) <= done(found)
+    else:
+        assert holes(found) == holes(judged) | (holes(after) - holes(before))
+    assert carried(judged, before, before) == judged
+
+
+@given(states(), states())
+def test_more_than_a_reset_is_not_carried(before: PartitionState, after: PartitionState) -> None:
+    moved = PartitionState("id", after.position + 13, after.pieces)
+    with pytest.raises(ValueError, match="meanwhile"):
+        carried(before, before, moved)
 
 
 @given(states())

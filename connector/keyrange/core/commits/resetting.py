@@ -106,6 +106,46 @@ def reopen(state: PartitionState, records: Iterable[tuple[int, int]], now_ms: in
     )
 
 
+def carried(
+    judged: PartitionState, before: PartitionState, after: PartitionState
+) -> PartitionState:
+    """What a batch came to that was planned from `before`, where somebody has set that to `after`
+    meanwhile: what was set stays set.
+
+    Keys that were rewound get nothing of the batch, its records come again. Raises ValueError where
+    `after` is of another position or topic: then more than a reset lies between.
+    """
+    if before == after:
+        return judged
+    if (before.position, before.topic_id) != (after.position, after.topic_id):
+        raise ValueError(f"position {before.position} became {after.position} meanwhile")
+    spans = [piece.span for state in (judged, before, after) for piece in state.pieces]
+    cut = (state.refined(spans).pieces for state in (judged, before, after))
+    pieces = tuple(_carried(*three) for three in zip(*cut, strict=True))
+    return replace(judged, pieces=pieces).merged()
+
+
+def _carried(judged: Piece, before: Piece, after: Piece) -> Piece:
+    scanned = judged.scanned
+    if after.scanned < before.scanned:
+        scanned = min(scanned, after.scanned)
+    elif after.scanned > before.scanned:
+        scanned = max(scanned, after.scanned)
+    were = {hole.offset for hole in before.holes}
+    given_up = were - {hole.offset for hole in after.holes}
+    holes = {
+        hole.offset: hole
+        for hole in judged.holes
+        if hole.offset < scanned
+        and hole.offset not in given_up
+        and not before.scanned <= hole.offset < after.scanned
+    }
+    for hole in after.holes:
+        if hole.offset not in were and hole.offset < scanned:
+            holes.setdefault(hole.offset, hole)
+    return Piece(judged.span, scanned, tuple(holes[offset] for offset in sorted(holes)))
+
+
 def _check(state: PartitionState, to: int) -> None:
     if not 0 <= to <= state.position:
         raise ValueError(f"offset {to} is not within [0, {state.position}]")
