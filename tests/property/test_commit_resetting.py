@@ -124,7 +124,12 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
         if offset not in taken and state.piece_of(place).scanned <= offset
     ]
     wrong = draw(st.lists(st.sampled_from(again + new), unique=True)) if again + new else []
-    verdict = PartitionVerdict(tuple(sorted(wrong, key=lambda each: each.offset)))
+    back = [cell for cell in intake.cells if draw(st.booleans())]
+    kept = [each for each in wrong if not any(cell.span.contains(each.place) for cell in back)]
+    verdict = PartitionVerdict(
+        tuple(sorted(kept, key=lambda each: each.offset)),
+        tuple((cell.span, cell.from_offset) for cell in back),
+    )
     return state, judge(state, intake, verdict, RedeliveryPolicy(9), 1).state
 
 

@@ -300,6 +300,13 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
     assert below.index("60") + 2 == line.index(".")
 
 
+@pytest.mark.parametrize(("holes", "mark"), [(9, "○"), (10, "●"), (100, "●")])
+def test_many_holes_look_like_many(holes: int, mark: str) -> None:
+    found = tuple(Hole(100 + at, at) for at in range(holes))
+    state = PartitionState("", 200, (Piece(KeyRange(0, HASH_MAX + 1), 200, found),))
+    assert draw(state, -1, BLOCKS, width=7)[0] == f"██████{mark}"
+
+
 @pytest.mark.parametrize("position", [0, 5, 10**12])
 @pytest.mark.parametrize("log_end", [-1, 0, 10**12, 2 * 10**12])
 def test_a_line_of_any_partition_has_a_line(position: int, log_end: int) -> None:
