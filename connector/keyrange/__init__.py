@@ -6,10 +6,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keyrange.delta.replaying import replay_dead_letters
     from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
 
-__all__ = ["KeyRangeDataSource", "LagListener", "__version__"]
+__all__ = ["KeyRangeDataSource", "LagListener", "__version__", "replay_dead_letters"]
 
 try:
     __version__ = version("keyrange")
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from keyrange.spark.lag import LagListener
 
         return LagListener
+    if name == "replay_dead_letters":
+        from keyrange.delta.replaying import replay_dead_letters
+
+        return replay_dead_letters
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,8 @@ import keyrange
 
 
 def test_the_public_names_are_these() -> None:
-    assert keyrange.__all__ == ["KeyRangeDataSource", "LagListener", "__version__"]
+    names = ["KeyRangeDataSource", "LagListener", "__version__", "replay_dead_letters"]
+    assert keyrange.__all__ == names
 
 
 def test_every_public_name_is_there() -> None:

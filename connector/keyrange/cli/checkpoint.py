@@ -12,15 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
+from keyrange.checkpoint_files import load_progress, open_directory
 from keyrange.cli.checkpoint_export import (
     choose_source,
     copy_checkpoint,
     kafka_sources,
     starting_offsets,
 )
-from keyrange.cli.checkpoint_files import Directory, load_progress, open_directory
 from keyrange.cli.render import OutputFormat, OutputOption, make_output
 from keyrange.core.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
+from keyrange.directory import Directory
 
 app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory, export it.")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from keyrange.cli.checkpoint_files import FAILURES, Directory
 from keyrange.core.checkpoint import Checkpoint
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.spark_log import (
@@ -18,6 +17,7 @@ from keyrange.core.spark_log import (
     next_positions,
     write_initial_offsets,
 )
+from keyrange.directory import FAILURES, Directory
 from keyrange.errors import KeyrangeError, error, invalid_options
 
 

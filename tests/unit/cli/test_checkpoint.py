@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 from typer.testing import CliRunner, Result
 
-from keyrange.cli import checkpoint_files
+from keyrange import directory
 from keyrange.cli.checkpoint import app
 from keyrange.errors import KeyrangeError
 
@@ -171,13 +171,13 @@ def test_a_query_that_goes_on_meanwhile_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = make(tmp_path / "old", FIRST, committed=0), tmp_path / "new"
-    write = checkpoint_files.Directory.write
+    write = directory.Directory.write
 
     def go_on(directory: Any, path: str, chunks: Any) -> None:
         (old / "offsets" / "1").write_text(f"v1\n{METADATA}\n{SECOND}")
         write(directory, path, chunks)
 
-    monkeypatch.setattr(checkpoint_files.Directory, "write", go_on)
+    monkeypatch.setattr(directory.Directory, "write", go_on)
     assert "stop it first" in refusal("export", old, "--to", new)
     assert not (new / "metadata").exists()
 
@@ -188,7 +188,7 @@ def test_a_copy_that_cannot_be_written_is_said(
     def full(directory: Any, path: str, chunks: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(checkpoint_files.Directory, "write", full)
+    monkeypatch.setattr(directory.Directory, "write", full)
     old = make(tmp_path / "old", FIRST, committed=0)
     text = refusal("export", old, "--to", tmp_path / "new")
     assert "[CHECKPOINT_NOT_WRITTEN] the copy is not complete: no space left" in text

@@ -1,0 +1,75 @@
+"""The files of a checkpoint directory.
+
+Rule of this file: what bytes mean is said in `core.spark_log`; here they are found and read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from keyrange.core.offsets import Positions
+from keyrange.core.spark_log import (
+    PlannedBatch,
+    Progress,
+    read_initial_offsets,
+    read_planned_batch,
+    read_progress,
+)
+from keyrange.directory import FAILURES, Directory
+from keyrange.errors import KeyrangeError, error
+
+
+def open_directory(location: str) -> Directory:
+    """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place."""
+    try:
+        return Directory(location)
+    except FAILURES as failure:
+        raise unreadable(location, failure) from None
+
+
+def unreadable(location: str, failure: Any) -> KeyrangeError:
+    return error(
+        "INVALID_CHECKPOINT_PATH", f"the checkpoint cannot be read: {failure}", path=location
+    )
+
+
+def load_progress(directory: Directory) -> Progress:
+    """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
+    try:
+        query_id = _query_id(directory.read("metadata"))
+        numbers = directory.numbered("offsets")
+        commits = directory.numbered("commits")
+        planned = [
+            read_planned_batch(number, directory.read(f"offsets/{number}").decode("utf-8"))
+            for number in numbers
+        ]
+        if not planned:
+            raise error(
+                "INVALID_CHECKPOINT_PATH", "the checkpoint holds no batch", path=directory.location
+            )
+        initial = dict(_initial(directory, planned[-1]))
+    except FAILURES as failure:
+        raise unreadable(directory.location, failure) from None
+    return read_progress(query_id, planned, commits, initial)
+
+
+def _query_id(metadata: bytes) -> str:
+    document = json.loads(metadata)
+    return str(document.get("id", "")) if isinstance(document, dict) else ""
+
+
+def _initial(directory: Directory, last: PlannedBatch) -> Iterator[tuple[int, Positions]]:
+    """Initial positions by source. Other sources than Kafka's keep other things in such files."""
+    for source, end in enumerate(last.ends):
+        path = f"sources/{source}/0"
+        data = directory.read_if_there(path) if end is not None else None
+        if data is None:
+            continue
+        try:
+            yield source, read_initial_offsets(data)
+        except KeyrangeError as failure:
+            raise error(
+                failure.condition.name, failure.message, path=f"{directory.location}/{path}"
+            ) from None
