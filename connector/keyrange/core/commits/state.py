@@ -7,6 +7,10 @@ transactions leave are done as well.
 
 A range that is split hands each hole to the side that its key lies on; two neighbours become one
 again when nothing tells them apart. How a batch is split does not depend on where the map is cut.
+
+Around it: `ranges` is the algebra of offset ranges, `intake` what a batch hands out of a state,
+`verdict` what becomes of it when the batch has been worked on, `log` and `table` what is kept. All
+of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 
 from __future__ import annotations
