@@ -67,11 +67,12 @@ def _is_partition(text: str) -> bool:
     return plain and text == str(int(text)) and int(text) <= PARTITION_MAX
 
 
-def write_ownership(ownership: Ownership) -> dict[str, Any]:
-    """The JSON that `read_ownership` reads, the same for the same hashes."""
+def write_ownership(ownership: Ownership, joined: bool = True) -> dict[str, Any]:
+    """The JSON that `read_ownership` reads, the same for the same hashes; unless `joined`, for the
+    same ranges."""
     document: dict[str, Any] = {}
     for partition, spans in sorted(ownership.items()):
-        ranges = write_ranges(merge(spans))
+        ranges = write_ranges(merge(spans) if joined else sorted(spans))
         if partition.partition == EVERY:
             document[partition.topic] = ranges
         else:
