@@ -50,6 +50,10 @@ class CommitOptions:
     limits: IntakeLimits = field(default_factory=IntakeLimits)
     range_bytes_max: int = 1024 * 1024
 
+    def revealed_storage(self) -> dict[str, str]:
+        """The settings of the object store, secrets among them. Raises SECRET_NOT_FOUND."""
+        return {name: value.reveal() for name, value in self.storage.items()}
+
     def terms(self, nulls_first: bool) -> Terms:
         """What the stored numbers rest on."""
         return Terms(
