@@ -7,15 +7,13 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import PartitionState, Piece, fresh
+from keyrange.core.commits.state import PartitionState, fresh
 from keyrange.core.key_ranges import KeyRange, complement
 from keyrange.core.offsets import TopicPartition
-from keyrange.core.ownership import owned
 from keyrange.core.range_plan import even_ranges
 from keyrange.options import SourceOptions
 
@@ -34,7 +32,7 @@ def plan_intakes(
     for partition, at in sorted(end.positions.items()):
         intakes[partition] = plan_intake(
             state_of(known, partition, start, end),
-            spans_of(partition, mark),
+            spans_of(partition, mark, options),
             at,
             mark.due_ms,
             IntakeLimits(holes_max),
@@ -72,24 +70,14 @@ def state_of(
     if begins is None or begins == state.position:
         return state
     went_on = partition in start.positions and not start.fresh
-    return _cut_back(state, begins) if went_on and begins < state.position else fresh(topic_id, at)
+    return state.cut_back(begins) if went_on and begins < state.position else fresh(topic_id, at)
 
 
-def spans_of(partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:
+def spans_of(
+    partition: TopicPartition, mark: CommitMark, options: SourceOptions
+) -> list[KeyRange]:
     """The key ranges that a batch cuts a partition into; what others read is among them."""
-    given = owned(mark.spans, partition)
+    given = options.key_ranges.given(partition)
     if given is not None:
         return sorted([*given, *complement(given)])
     return even_ranges(mark.ranges.get(partition, 1))
-
-
-def _cut_back(state: PartitionState, position: int) -> PartitionState:
-    pieces = (
-        Piece(
-            piece.span,
-            min(piece.scanned, position),
-            tuple(hole for hole in piece.holes if hole.offset < position),
-        )
-        for piece in state.pieces
-    )
-    return replace(state, position=position, pieces=tuple(pieces)).merged()

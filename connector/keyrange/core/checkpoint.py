@@ -37,8 +37,8 @@ class CommitMark:
 
     `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
     Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
-    into how many even key ranges each partition is cut; one that is not named is not cut. `spans`
-    are key ranges that the user gave. `holes_max` is the bound of a key range and `keeps_order`
+    into how many even key ranges each partition is cut; one that is not named is not cut, or as the
+    options say. `holes_max` is the bound of a key range and `keeps_order`
     whether later records of a key wait; None stands for what the options say. `resumes` names the
     source and its commit that a query without commits of its own goes on from.
     """
@@ -47,7 +47,6 @@ class CommitMark:
     seq: int
     due_ms: int = NEVER_DUE
     ranges: Mapping[TopicPartition, int] = field(default_factory=dict)
-    spans: Ownership = field(default_factory=dict)
     holes_max: int | None = None
     keeps_order: bool | None = None
     resumes: tuple[str, int] | None = None
@@ -58,8 +57,6 @@ class CommitMark:
             document["dueMs"] = self.due_ms
         if self.ranges:
             document["ranges"] = _nest(self.ranges)
-        if self.spans:
-            document["keyRanges"] = write_ownership(self.spans, joined=False)
         if self.holes_max is not None:
             document["holesMax"] = self.holes_max
         if self.keeps_order is not None:
@@ -167,17 +164,12 @@ def _read_mark(document: Any) -> CommitMark | None:
     keeps_order = document.get("keepsOrder")
     if not (keeps_order is None or isinstance(keeps_order, bool)):
         raise _invalid("'keepsOrder' of 'commits' is neither true nor false")
-    try:
-        spans = read_ownership(document.get("keyRanges", {}))
-    except ValueError as failure:
-        raise _invalid(f"'keyRanges' of 'commits': {failure}") from None
     resumes = document.get("resumes")
     return CommitMark(
         source_id,
         seq,
         due_ms,
         read_positions(document.get("ranges", {}), least=1),
-        spans,
         holes_max,
         keeps_order,
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,

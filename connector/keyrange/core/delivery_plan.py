@@ -57,6 +57,16 @@ class _Spans:
         return _Span(span, self._cells[first:last], tuple(self._offsets[low:high]))
 
 
+def reach(intake: PartitionIntake) -> OffsetRange:
+    """The offsets that all of it lies in."""
+    taken = [cell for cell in intake.cells if cell.from_offset < cell.until_offset]
+    again = [hole.offset for hole in intake.redelivered]
+    return OffsetRange(
+        min([*(cell.from_offset for cell in taken), *again], default=intake.end),
+        max([*(cell.until_offset for cell in taken), *(at + 1 for at in again)], default=0),
+    )
+
+
 def plan_cells(
     intakes: Intakes,
     spans: Mapping[TopicPartition, Sequence[KeyRange]],

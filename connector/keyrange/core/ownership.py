@@ -67,12 +67,11 @@ def _is_partition(text: str) -> bool:
     return plain and text == str(int(text)) and int(text) <= PARTITION_MAX
 
 
-def write_ownership(ownership: Ownership, joined: bool = True) -> dict[str, Any]:
-    """The JSON that `read_ownership` reads, the same for the same hashes; unless `joined`, for the
-    same ranges."""
+def write_ownership(ownership: Ownership) -> dict[str, Any]:
+    """The JSON that `read_ownership` reads, the same for the same hashes."""
     document: dict[str, Any] = {}
     for partition, spans in sorted(ownership.items()):
-        ranges = write_ranges(merge(spans) if joined else sorted(spans))
+        ranges = write_ranges(merge(spans))
         if partition.partition == EVERY:
             document[partition.topic] = ranges
         else:

@@ -28,7 +28,6 @@ from keyrange.core.commits.state import PartitionState
 from keyrange.core.commits.table import CommitTable
 from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.offsets import OffsetRange, Positions, TopicPartition
-from keyrange.core.ownership import owned
 from keyrange.errors import error
 from keyrange.intakes import plan_intakes, planned_from, spans_of, state_of
 from keyrange.options import SourceOptions
@@ -270,15 +269,15 @@ class IndividualCommits:
             seq=self._known.seq,
             due_ms=due_ms,
             ranges=counts,
-            spans=keys.ranges,
             holes_max=self._commits.limits.holes_max,
             keeps_order=self._commits.keeps_order,
             resumes=self._resumes if begins and start.fresh else None,
         )
 
     def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:
-        given = owned(mark.spans, partition) if self._options.key_ranges.partial else None
-        return sorted(given) if given is not None else spans_of(partition, mark)
+        keys = self._options.key_ranges
+        given = keys.given(partition) if keys.partial else None
+        return sorted(given) if given is not None else spans_of(partition, mark, self._options)
 
     def _reached(self, partition: TopicPartition, intake: PartitionIntake, mark: CommitMark) -> int:
         """How far the range comes that comes farthest: where all of them stop, the position does

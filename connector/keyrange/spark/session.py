@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.commits.agreement import check_mode
+from keyrange.core.delivery_plan import reach
 from keyrange.core.offsets import LATEST, Positions, TopicPartition, pending
 from keyrange.core.resuming import check_foreign, check_ownership
 from keyrange.core.topology import Findings
@@ -289,7 +290,9 @@ class PlanningSession:
     ) -> list[ReadTask]:
         intakes = individual.intakes(start, end)
         assert end.commits is not None
-        reaches = self._losses.still_there({p: i.reach for p, i in intakes.items()}, end, view)
+        reaches = self._losses.still_there(
+            {p: reach(intake) for p, intake in intakes.items()}, end, view
+        )
         return plan_deliveries(
             {partition: intakes[partition] for partition in reaches},
             individual.spans(reaches, end.commits),

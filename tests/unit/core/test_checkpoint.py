@@ -45,11 +45,6 @@ checkpoints = st.builds(
         seq=offsets,
         due_ms=st.integers(-1, OFFSET_MAX),
         ranges=st.dictionaries(partitions, st.integers(1, 1024), max_size=3),
-        spans=st.dictionaries(
-            partitions,
-            st.sampled_from([(SPACE,), (KeyRange(0, 5), KeyRange(5, 2**62))]),
-            max_size=2,
-        ),
         holes_max=st.none() | st.integers(1, 10_000),
         keeps_order=st.none() | st.booleans(),
         resumes=st.none() | st.tuples(st.text(min_size=1, max_size=9), offsets),
@@ -95,7 +90,6 @@ COMMITS_FULL = Checkpoint(
         0,
         due_ms=1_750_000_000_000,
         ranges={TopicPartition("orders", 1): 16},
-        spans={TopicPartition("orders", 0): (KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1))},
         holes_max=10_000,
         keeps_order=False,
         resumes=("0c6d", 4),
@@ -162,7 +156,7 @@ def test_the_text_is_the_same_for_the_same_state(checkpoint: Checkpoint, random:
         shuffled(checkpoint.initial),
         checkpoint.fresh,
         ownership=shuffled(checkpoint.ownership),
-        commits=mark and replace(mark, ranges=shuffled(mark.ranges), spans=shuffled(mark.spans)),
+        commits=mark and replace(mark, ranges=shuffled(mark.ranges)),
     )
     assert as_text(other.to_json()) == as_text(checkpoint.to_json())
 
@@ -255,8 +249,6 @@ HOSTILE: list[Any] = [
                     {"holesMax": 0},
                     {"holesMax": "7"},
                     {"keepsOrder": 1},
-                    {"keyRanges": {"t": [[5, 4]]}},
-                    {"keyRanges": []},
                     {"resumes": []},
                     {"resumes": {"seq": 1}},
                     {"resumes": {"sourceId": "s", "seq": None}},

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from keyrange.core.commits.state import Hole, PartitionState
 from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import OffsetRange, TopicPartition
 
 # No hole is due.
 NEVER_DUE = -1
@@ -54,15 +53,6 @@ class PartitionIntake:
     @property
     def is_empty(self) -> bool:
         return not self.redelivered and all(c.from_offset == c.until_offset for c in self.cells)
-
-    @property
-    def reach(self) -> OffsetRange:
-        """The offsets that all of it lies in."""
-        firsts = [cell.from_offset for cell in self.cells if cell.from_offset < cell.until_offset]
-        return OffsetRange(
-            min([*firsts, *(hole.offset for hole in self.redelivered)], default=self.end),
-            max(cell.until_offset for cell in self.cells),
-        )
 
 
 def plan_intake(
@@ -109,9 +99,7 @@ def due_holes(state: PartitionState, due_ms: int, keeps_order: bool = True) -> t
     return tuple(sorted(h for key in by_place.values() if key[0].due_ms <= due_ms for h in key))
 
 
-def next_due_ms(
-    states: Mapping[TopicPartition, PartitionState], keeps_order: bool = True
-) -> int | None:
+def next_due_ms(states: Mapping[object, PartitionState], keeps_order: bool = True) -> int | None:
     """When the first of all holes is due; None where there is none."""
     found: list[int] = []
     for state in states.values():
