@@ -73,9 +73,7 @@ def state_of(
     return state.cut_back(begins) if went_on and begins < state.position else fresh(topic_id, at)
 
 
-def spans_of(
-    partition: TopicPartition, mark: CommitMark, options: SourceOptions
-) -> list[KeyRange]:
+def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:
     """The key ranges that a batch cuts a partition into; what others read is among them."""
     given = options.key_ranges.given(partition)
     if given is not None:

@@ -55,7 +55,8 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition. `who` and `why` are of a reset.
+    every partition. `who` and `why` are of a reset. Raises ValueError where kind and batch
+    contradict each other.
     """
 
     seq: int
@@ -72,6 +73,16 @@ class Commit:
     whole: bool = False
     who: str = ""
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
+            raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
+
+    @property
+    def is_base(self) -> bool:
+        """Whether nothing before it has to be known: a whole commit that is of no batch does not
+        say which batch was the last."""
+        return self.whole and self.batch_id >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +150,8 @@ def known_at(commits: Iterable[Commit], seq: int) -> Known:
     Raises ValueError where one of them is missing or there twice.
     """
     wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
-    # A whole commit that is of no batch does not say which batch was the last.
-    begin = max((at for at, c in enumerate(wanted) if c.whole and c.batch_id >= 0), default=0)
-    wanted = wanted[begin:]
-    known = Known(wanted[0].seq - 1) if wanted and wanted[0].whole else Known()
+    wanted = wanted[max((at for at, c in enumerate(wanted) if c.is_base), default=0) :]
+    known = Known(wanted[0].seq - 1) if wanted and wanted[0].is_base else Known()
     for commit in wanted:
         known = known.after(commit)
     if known.seq != seq:
