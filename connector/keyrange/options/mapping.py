@@ -41,6 +41,12 @@ def choose_mapping(values: dict[str, Any], given: Collection[str], violations: V
             "filterPushdown",
             "is not valid with mapInArrow: filters would be about the function's columns",
         )
+    if values["map_function"] and values["commits"].individual:
+        violations.add(
+            "mapInArrow",
+            "is not valid with commitMode=individual: its rows do not say which records they are "
+            "of; use keyrange.process",
+        )
     if values["map_function"] and values["map_schema"]:
         module, function = values["map_function"]
         values["map_in_arrow"] = MapInArrow(module, function, values["map_schema"])

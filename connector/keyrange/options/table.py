@@ -10,6 +10,7 @@ from typing import Final
 
 from keyrange.core.columns import parse_columns
 from keyrange.options import values
+from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.mapping import MAPPING_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
@@ -385,5 +386,6 @@ OPTIONS: Final = (
     *KEY_RANGE_ROWS,
     *_ROWS_OUT,
     *MAPPING_ROWS,
+    *COMMIT_ROWS,
     *_CLUSTER,
 )
