@@ -302,5 +302,20 @@ CATALOGUE: dict[str, Condition] = {
             False,
             "raise option maxRecordBatchBytes if such batches are meant to be",
         ),
+        # What the order of commits says: core/commits/log.py
+        Condition(
+            "COMMITS_FENCED",
+            Kind.DENIED,
+            False,
+            "one query has one driver: stop the other one, or give this query a checkpoint and a "
+            "commit table of its own",
+        ),
+        Condition(
+            "COMMITS_BEHIND",
+            Kind.DATA_LOSS,
+            False,
+            "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
+            "set the positions with `keyrange commits reset`",
+        ),
     )
 }

@@ -6,11 +6,12 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from keyrange.core.commits.state import Hole, PartitionState
+from keyrange.core.commits.state import Hole, PartitionState, Piece, cut_span
 from keyrange.core.key_ranges import KeyRange
+from keyrange.core.offsets import TopicPartition
 
 # No hole is due.
 NEVER_DUE = -1
@@ -19,8 +20,8 @@ NEVER_DUE = -1
 @dataclass(frozen=True, slots=True)
 class IntakeLimits:
     """Where a key range takes in less, and nothing: from half of `holes_max` holes on it slows, and
-    stops there. `lag_max`: how many offsets a range may be behind its partition's position; None
-    for any."""
+    stops there; what it takes in before may bring it beyond. `lag_max`: how many offsets a range
+    may be behind its partition's position; None for any."""
 
     holes_max: int = 10_000
     lag_max: int | None = None
@@ -41,7 +42,7 @@ class PartitionIntake:
 
     It moves the partition's position from `start` to `end`. `cells` cover the hash space once.
     `redelivered` are holes that are handed out again, by offset. `held` are the places of keys with
-    a hole that is not: what comes of them has to wait.
+    a hole that is not: what comes of them has to wait. `spans` are the key ranges it is read in.
     """
 
     start: int
@@ -49,9 +50,11 @@ class PartitionIntake:
     cells: tuple[CellIntake, ...]
     redelivered: tuple[Hole, ...] = ()
     held: frozenset[int] = frozenset()
+    spans: tuple[KeyRange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing is handed out, new or again."""
         return not self.redelivered and all(c.from_offset == c.until_offset for c in self.cells)
 
 
@@ -63,52 +66,52 @@ def plan_intake(
     limits: IntakeLimits,
     keeps_order: bool = True,
 ) -> PartitionIntake:
-    """What a batch up to `end` hands out of a partition that is read in the key ranges `spans`.
+    """What a batch up to `end` hands out of a partition that is read in the key ranges `spans`,
+    which cover the hash space once.
 
     Holes are handed out again whose time came until `due_ms`. With `keeps_order` all holes of a key
-    go together, when the first of them is due.
+    go together, when the first of them is due. Which records are handed out does not depend on
+    `spans`. Raises ValueError where `end` is before the position.
     """
-    refined = state.refined(spans)
-    counts = _holes_per_span(spans, state)
-    cells: list[CellIntake] = []
-    at = 0
-    for piece in refined.pieces:
-        while at < len(spans) - 1 and piece.span.from_hash >= spans[at].until_hash:
-            at += 1
-        # A range that has nothing yet of what earlier batches passed by catches up with it first.
-        until = _slowed(piece.scanned, end, counts[at], limits)
-        cells.append(CellIntake(piece.span, piece.scanned, until))
+    if end < state.position:
+        raise ValueError(f"a batch up to {end} goes back behind {state.position}")
     redelivered = due_holes(state, due_ms, keeps_order)
-    waiting = set(state.holes) - set(redelivered) if keeps_order else set()
+    again = {hole.offset for hole in redelivered}
+    waiting = (hole.place for hole in state.holes if keeps_order and hole.offset not in again)
     return PartitionIntake(
         state.position,
         end,
-        _joined(cells, {span.from_hash for span in spans}),
+        _cells(state, spans, end, limits),
         redelivered,
-        frozenset(hole.place for hole in waiting),
+        frozenset(waiting),
+        tuple(spans),
     )
 
 
 def due_holes(state: PartitionState, due_ms: int, keeps_order: bool = True) -> tuple[Hole, ...]:
-    """The holes that are handed out again, by offset."""
+    """The holes that are handed out again, by offset.
+
+    With `keeps_order` the first hole of a key says when. Null keys that share place 0 with the
+    empty key wait for one another as one key does.
+    """
     if not keeps_order:
         return tuple(hole for hole in state.holes if hole.due_ms <= due_ms)
-    by_place: dict[int, list[Hole]] = {}
-    for hole in state.holes:
-        by_place.setdefault(hole.place, []).append(hole)
-    return tuple(sorted(h for key in by_place.values() if key[0].due_ms <= due_ms for h in key))
+    first = _first_of_keys(state)
+    return tuple(hole for hole in state.holes if first[hole.place].due_ms <= due_ms)
 
 
-def next_due_ms(states: Mapping[object, PartitionState], keeps_order: bool = True) -> int | None:
+def next_due_ms(
+    states: Mapping[TopicPartition, PartitionState], keeps_order: bool = True
+) -> int | None:
     """When the first of all holes is due; None where there is none."""
-    found: list[int] = []
-    for state in states.values():
-        seen: set[int] = set()
-        for hole in state.holes:
-            if not keeps_order or hole.place not in seen:
-                found.append(hole.due_ms)
-                seen.add(hole.place)
-    return min(found, default=None)
+    return min(
+        (
+            hole.due_ms
+            for state in states.values()
+            for hole in (_first_of_keys(state).values() if keeps_order else state.holes)
+        ),
+        default=None,
+    )
 
 
 def lags_too_far(state: PartitionState, limits: IntakeLimits) -> bool:
@@ -116,38 +119,42 @@ def lags_too_far(state: PartitionState, limits: IntakeLimits) -> bool:
     return limits.lag_max is not None and state.position - state.scanned > limits.lag_max
 
 
-def _holes_per_span(spans: Sequence[KeyRange], state: PartitionState) -> list[int]:
-    counts = [0] * len(spans)
-    at = 0
-    for hole in sorted(state.holes, key=lambda each: each.place):
-        while at < len(spans) - 1 and hole.place >= spans[at].until_hash:
-            at += 1
-        counts[at] += 1
-    return counts
+def _first_of_keys(state: PartitionState) -> dict[int, Hole]:
+    """The first hole of each place."""
+    first: dict[int, Hole] = {}
+    for hole in state.holes:
+        first.setdefault(hole.place, hole)
+    return first
 
 
-def _slowed(scanned: int, end: int, holes: int, limits: IntakeLimits) -> int:
+def _cells(
+    state: PartitionState, spans: Sequence[KeyRange], end: int, limits: IntakeLimits
+) -> tuple[CellIntake, ...]:
+    """What is new to each range. How far a range is read is a matter of the state's pieces: a batch
+    that is planned once more with other spans hands out the same."""
+    begins = {span.from_hash for span in spans}
+    borders = sorted(begins)
+    cells: list[CellIntake] = []
+    for piece in state.pieces:
+        until = _slowed(piece, end, limits)
+        for span in cut_span(piece.span, borders):
+            cell = CellIntake(span, piece.scanned, until)
+            if cells and span.from_hash not in begins and _same(cells[-1], cell):
+                # Cells of one key range that take the same offsets are one.
+                begin = cells.pop().span.from_hash
+                cell = replace(cell, span=KeyRange(begin, span.until_hash))
+            cells.append(cell)
+    return tuple(cells)
+
+
+def _same(one: CellIntake, other: CellIntake) -> bool:
+    return (one.from_offset, one.until_offset) == (other.from_offset, other.until_offset)
+
+
+def _slowed(piece: Piece, end: int, limits: IntakeLimits) -> int:
     """How far a range is read that has so many holes."""
-    soft = limits.holes_max // 2
-    if holes < soft:
+    if 2 * len(piece.holes) < limits.holes_max:
         return end
-    room = max(limits.holes_max - holes, 0)
     # A hole may come of every record: never more than there is room for.
-    return min(end, scanned + room)
-
-
-def _joined(cells: Iterable[CellIntake], borders: set[int]) -> tuple[CellIntake, ...]:
-    """Cells of one key range that take the same offsets are one."""
-    joined: list[CellIntake] = []
-    for cell in cells:
-        last = joined[-1] if joined else None
-        same = last and (last.from_offset, last.until_offset) == (
-            cell.from_offset,
-            cell.until_offset,
-        )
-        if last and same and cell.span.from_hash not in borders:
-            span = KeyRange(last.span.from_hash, cell.span.until_hash)
-            joined[-1] = CellIntake(span, cell.from_offset, cell.until_offset)
-        else:
-            joined.append(cell)
-    return tuple(joined)
+    room = max(limits.holes_max - len(piece.holes), 0)
+    return min(end, piece.scanned + room)

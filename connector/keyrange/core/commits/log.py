@@ -13,6 +13,7 @@ from enum import Enum
 
 from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error
 
 
 class Kind(Enum):
@@ -54,7 +55,8 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition. `who` and `why` are of a reset.
+    every partition; only one of a batch can be, since nothing before it says which batch was the
+    last. `who` and `why` are of a reset. Raises ValueError where it is otherwise.
     """
 
     seq: int
@@ -71,6 +73,12 @@ class Commit:
     whole: bool = False
     who: str = ""
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
+            raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
+        if self.whole and self.kind is not Kind.BATCH:
+            raise ValueError(f"commit {self.seq} is no batch's, and cannot be whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,41 @@ class Known:
             commit.run_id,
             commit.terms,
         )
+
+
+def is_written(known: Known, commit: Commit) -> bool:
+    """Whether a commit that is about to be written is in the table already, which is at `known`.
+
+    A commit of a batch is known by its batch, any other by its place and its run. Raises
+    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else in
+    its place, COMMITS_BEHIND where commits before it are gone.
+    """
+    ours = known.run_id == commit.run_id
+    if commit.kind is Kind.BATCH and not ours and known.seq:
+        raise _fenced(known, commit)
+    if commit.kind is Kind.BATCH and commit.batch_id <= known.batch_id:
+        return True
+    if commit.seq > known.seq + 1:
+        raise error(
+            "COMMITS_BEHIND",
+            f"the commit table is at commit {known.seq}, and commit {commit.seq} cannot follow it",
+            source_id=commit.source_id,
+        )
+    if commit.seq == known.seq + 1:
+        return False
+    if ours and commit.kind is not Kind.BATCH and commit.seq == known.seq:
+        return True
+    raise _fenced(known, commit)
+
+
+def _fenced(known: Known, commit: Commit) -> KeyrangeError:
+    return error(
+        "COMMITS_FENCED",
+        f"run {known.run_id} writes the commits of this query, and run {commit.run_id} is not to "
+        "write any more",
+        source_id=commit.source_id,
+        seq=known.seq,
+    )
 
 
 def known_at(commits: Iterable[Commit], seq: int) -> Known:

@@ -7,6 +7,7 @@ consumer that found part of what it fetched already done commits only the rest (
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from keyrange.core.offsets import OffsetRange
@@ -17,7 +18,7 @@ Ranges = tuple[OffsetRange, ...]
 def coalesce(ranges: Iterable[OffsetRange]) -> Ranges:
     """The same offsets in as few ranges as possible, in order; overlaps count once."""
     found: list[OffsetRange] = []
-    for each in sorted(each for each in ranges if each.size):
+    for each in sorted((each for each in ranges if each.size), key=_bounds):
         if found and each.from_offset <= found[-1].until_offset:
             until_offset = max(found[-1].until_offset, each.until_offset)
             found[-1] = OffsetRange(found[-1].from_offset, until_offset)
@@ -63,20 +64,30 @@ def gaps(ranges: Iterable[OffsetRange], within: OffsetRange) -> Ranges:
 
 
 def contains(ranges: Sequence[OffsetRange], offset: int) -> bool:
-    return any(each.from_offset <= offset < each.until_offset for each in ranges)
+    """Whether an offset is in one of some coalesced ranges."""
+    at = bisect_right(ranges, offset, key=_from_offset) - 1
+    return at >= 0 and offset < ranges[at].until_offset
 
 
 def purge(committed: int, done: Iterable[OffsetRange]) -> tuple[int, Ranges]:
     """The committed offset (the next one to do) and the done ranges above it, with what touches it
     taken into it and what lies below it dropped."""
-    left = coalesce(done)
-    while left and left[0].from_offset <= committed:
-        committed = max(committed, left[0].until_offset)
-        left = left[1:]
-    return committed, left
+    ranges = coalesce(done)
+    below = bisect_right(ranges, committed, key=_from_offset)
+    if below:
+        committed = max(committed, ranges[below - 1].until_offset)
+    return committed, ranges[below:]
 
 
 def amend(committed: int, done: Iterable[OffsetRange], fetched: OffsetRange) -> Ranges:
     """What a consumer commits that fetched a range and worked on what was not done of it yet."""
     below = OffsetRange(min(fetched.from_offset, committed), committed)
     return gaps((*done, below), fetched)
+
+
+def _bounds(each: OffsetRange) -> tuple[int, int]:
+    return each.from_offset, each.until_offset
+
+
+def _from_offset(each: OffsetRange) -> int:
+    return each.from_offset

@@ -7,19 +7,28 @@ transactions leave are done as well.
 
 A range that is split hands each hole to the side that its key lies on; two neighbours become one
 again when nothing tells them apart. How a batch is split does not depend on where the map is cut.
+
+Around it: `ranges` is the algebra of offset ranges, `intake` what a batch hands out of a state,
+`verdict` what becomes of it when the batch has been worked on, `log` and `table` what is kept. All
+of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
+from typing import Final
 
-from keyrange.core.commits.ranges import Ranges, gaps, of_offsets
-from keyrange.core.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.core.commits.ranges import Ranges
+from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.offsets import OffsetRange
+
+# Up to how many holes two pieces become one although they have some.
+MERGED_HOLES_MAX: Final = 1_000
 
 
 class Cause(IntEnum):
@@ -64,17 +73,23 @@ class Piece:
 
     def done(self) -> Ranges:
         """The done ranges above the committed offset."""
-        within = OffsetRange(self.committed, self.scanned)
-        return gaps(of_offsets(hole.offset for hole in self.holes), within)
+        offsets = [hole.offset for hole in self.holes]
+        between = zip(offsets, [*offsets[1:], self.scanned], strict=True)
+        return tuple(OffsetRange(hole + 1, until) for hole, until in between if hole + 1 < until)
 
-    def split(self, at: int) -> tuple[Piece, Piece]:
-        """The hashes below `at`, and those from it on."""
-        lower = KeyRange(self.span.from_hash, at)
-        upper = KeyRange(at, self.span.until_hash)
-        return (
-            Piece(lower, self.scanned, tuple(h for h in self.holes if h.place < at)),
-            Piece(upper, self.scanned, tuple(h for h in self.holes if h.place >= at)),
-        )
+    def cut(self, borders: Sequence[int]) -> list[Piece]:
+        """Cut at those of some sorted hashes that lie inside; each hole goes to the side of its
+        key."""
+        spans = cut_span(self.span, borders)
+        if len(spans) == 1:
+            return [self]
+        inside = [span.from_hash for span in spans[1:]]
+        holes: list[list[Hole]] = [[] for _ in spans]
+        for hole in self.holes:
+            holes[bisect_right(inside, hole.place)].append(hole)
+        return [
+            Piece(span, self.scanned, tuple(each)) for span, each in zip(spans, holes, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,7 @@ class PartitionState:
 
     `position` is where the query stands in Spark's checkpoint; a piece may have been scanned less
     far, where its keys were not taken in or were handed back. `topic_id` "" stands for a broker
-    that has none.
+    that has none. Raises ValueError where the pieces contradict themselves or one another.
     """
 
     topic_id: str
@@ -91,13 +106,18 @@ class PartitionState:
     pieces: tuple[Piece, ...]
 
     def __post_init__(self) -> None:
-        if not cover_once(piece.span for piece in self.pieces):
-            raise ValueError("the pieces do not cover the hash space once")
+        froms = [piece.span.from_hash for piece in self.pieces]
+        untils = [piece.span.until_hash for piece in self.pieces]
+        if [SPACE.from_hash, *untils] != [*froms, SPACE.until_hash]:
+            raise ValueError("the pieces do not cover the hash space once, in order")
+        offsets: set[int] = set()
         for piece in self.pieces:
-            if piece.scanned > self.position:
-                raise ValueError(f"{piece.span} was scanned beyond {self.position}")
-            if any(hole.offset >= piece.scanned for hole in piece.holes):
-                raise ValueError(f"{piece.span} has a hole beyond {piece.scanned}")
+            if not 0 <= piece.scanned <= self.position:
+                raise ValueError(f"{piece.span} was scanned to {piece.scanned} of {self.position}")
+            _check_holes(piece)
+            offsets.update(hole.offset for hole in piece.holes)
+        if len(offsets) != sum(len(piece.holes) for piece in self.pieces):
+            raise ValueError("two ranges have a hole at one offset")
 
     @cached_property
     def committed(self) -> int:
@@ -112,38 +132,92 @@ class PartitionState:
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
         """All holes, by offset."""
-        return tuple(sorted(hole for piece in self.pieces for hole in piece.holes))
+        return by_offset(hole for piece in self.pieces for hole in piece.holes)
 
     def piece_of(self, place: int) -> Piece:
+        """The piece that a hash lies in."""
         at = bisect_right(self.pieces, place, key=lambda piece: piece.span.from_hash)
         return self.pieces[at - 1]
 
     def refined(self, spans: Iterable[KeyRange]) -> PartitionState:
         """The same state, cut at the borders of `spans` too."""
-        borders = sorted({b for span in spans for b in (span.from_hash, span.until_hash)})
-        pieces: list[Piece] = []
-        for piece in self.pieces:
-            rest = piece
-            for border in borders:
-                if rest.span.from_hash < border < rest.span.until_hash:
-                    lower, rest = rest.split(border)
-                    pieces.append(lower)
-            pieces.append(rest)
-        return replace(self, pieces=tuple(pieces))
+        borders = {border for span in spans for border in (span.from_hash, span.until_hash)}
+        return replace(self, pieces=tuple(cut_at(self.pieces, borders)))
 
-    def merged(self) -> PartitionState:
-        """The same state without the cuts whose sides do not differ."""
+    def merged(self, within: Iterable[KeyRange] = ()) -> PartitionState:
+        """The same state with fewer cuts: without those whose sides do not differ, and without
+        those inside one of `within` whose sides were scanned equally far.
+
+        So cuts do not add up where their places change from batch to batch. Many holes are not put
+        together: what a range may have of them is limited.
+        """
+        borders = {span.from_hash for span in within}
         pieces: list[Piece] = []
         for piece in self.pieces:
-            last = pieces[-1] if pieces else None
-            if last and last.scanned == piece.scanned and not last.holes and not piece.holes:
-                span = KeyRange(last.span.from_hash, piece.span.until_hash)
-                pieces[-1] = replace(last, span=span)
+            inside = bool(borders) and piece.span.from_hash not in borders
+            if pieces and _alike(pieces[-1], piece, MERGED_HOLES_MAX if inside else 0):
+                pieces[-1] = _joined(pieces[-1], piece)
             else:
                 pieces.append(piece)
         return replace(self, pieces=tuple(pieces))
+
+    def cut_back(self, end: int) -> PartitionState:
+        """The state when the log was cut back to `end`: what comes there is new."""
+        return PartitionState(
+            self.topic_id,
+            end,
+            tuple(
+                Piece(
+                    piece.span,
+                    min(piece.scanned, end),
+                    tuple(hole for hole in piece.holes if hole.offset < end),
+                )
+                for piece in self.pieces
+            ),
+        ).merged()
 
 
 def fresh(topic_id: str, position: int) -> PartitionState:
     """A partition of which nothing from `position` on is done."""
     return PartitionState(topic_id, position, (Piece(SPACE, position),))
+
+
+def cut_at(pieces: Iterable[Piece], borders: Iterable[int]) -> list[Piece]:
+    """The same pieces, cut at hashes too."""
+    ordered = sorted(set(borders))
+    return [part for piece in pieces for part in piece.cut(ordered)]
+
+
+def cut_span(span: KeyRange, borders: Sequence[int]) -> list[KeyRange]:
+    """A span cut at those of some sorted hashes that lie inside, in order."""
+    begin = bisect_right(borders, span.from_hash)
+    end = bisect_left(borders, span.until_hash)
+    bounds = (span.from_hash, *borders[begin:end], span.until_hash)
+    return [KeyRange(*two) for two in pairwise(bounds)]
+
+
+def by_offset(holes: Iterable[Hole]) -> tuple[Hole, ...]:
+    """Holes in order."""
+    return tuple(sorted(holes, key=lambda hole: hole.offset))
+
+
+def _alike(lower: Piece, upper: Piece, holes_max: int) -> bool:
+    return lower.scanned == upper.scanned and len(lower.holes) + len(upper.holes) <= holes_max
+
+
+def _joined(lower: Piece, upper: Piece) -> Piece:
+    span = KeyRange(lower.span.from_hash, upper.span.until_hash)
+    return Piece(span, upper.scanned, by_offset((*lower.holes, *upper.holes)))
+
+
+def _check_holes(piece: Piece) -> None:
+    before = -1
+    for hole in piece.holes:
+        if not before < hole.offset < piece.scanned:
+            raise ValueError(
+                f"{piece.span} was scanned to {piece.scanned}, and has a hole at {hole.offset} "
+                f"behind one at {before}"
+            )
+        if not piece.span.contains(hole.place):
+            raise ValueError(f"{piece.span} has a hole of a key at {hole.place}")
+        before = hole.offset

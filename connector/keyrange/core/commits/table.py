@@ -17,14 +17,19 @@ class CommitTable(Protocol):
     """
 
     def known(self, seq: int | None = None) -> Known:
-        """The state at commit `seq`, or at the last one; `Known()` where there is none."""
+        """The state at commit `seq`, or at the last one; `Known()` where there is none.
+
+        Raises COMMITS_BEHIND where the table has not come as far as `seq`.
+        """
         ...
 
     def append(self, commit: Commit) -> None:
         """Write one commit, in one transaction of the table.
 
-        A commit of a batch is identified by its batch: written once more it changes nothing. Raises
-        COMMITS_FENCED where another driver's commit stands in its place.
+        `core.commits.log.is_written` decides: a commit of a batch is identified by its batch, and
+        written once more it changes nothing. Raises COMMITS_FENCED where another driver has begun
+        since or its commit stands in this one's place, COMMITS_BEHIND where commits before it are
+        gone.
         """
         ...
 

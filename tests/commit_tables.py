@@ -1,0 +1,47 @@
+"""A commit table in memory: what `CommitTable` promises, in the fewest words.
+
+The suite that all writers pass runs on it too, and the simulations use it in the place of Delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from keyrange.core.commits.log import Commit, Known, is_written, known_at
+from keyrange.core.commits.table import CommitTable
+from keyrange.errors import error
+
+
+class MemoryCommitTable(CommitTable):
+    """The commits of one source; `store` is the table itself, for those who share it."""
+
+    def __init__(self, source_id: str, store: list[Commit] | None = None) -> None:
+        self._source_id = source_id
+        self.store: list[Commit] = [] if store is None else store
+
+    def known(self, seq: int | None = None) -> Known:
+        mine = self._mine()
+        last = len(mine)
+        if seq is not None and seq > last:
+            raise error("COMMITS_BEHIND", f"the commit table is at commit {last}", wanted=seq)
+        return known_at(mine, last if seq is None else seq)
+
+    def append(self, commit: Commit) -> None:
+        if commit.source_id != self._source_id:
+            raise ValueError(f"the commit is one of source {commit.source_id}")
+        if not is_written(self.known(), commit):
+            self.store.append(commit)
+
+    def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
+        for commit in self._mine():
+            if from_seq <= commit.seq and (until_seq is None or commit.seq < until_seq):
+                yield commit
+
+    def last_source(self, group: str) -> str | None:
+        return next((c.source_id for c in reversed(self.store) if c.group == group), None)
+
+    def maintain(self, keep_from_seq: int) -> None:
+        """Nothing grows here that would have to be kept small."""
+
+    def _mine(self) -> list[Commit]:
+        return [commit for commit in self.store if commit.source_id == self._source_id]
