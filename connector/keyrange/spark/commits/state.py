@@ -89,7 +89,9 @@ class TaskState:
         record_ms = terms.record_timeout_ms or None
         if not terms.budget_ms:
             return Allowance(record_ms)
-        if self._deadline_ms is None:
+        # It does not end while the culprit among several is looked for.
+        over = self._deadline_ms is not None and self._deadline_ms <= now_ms
+        if self._deadline_ms is None or (over and not self._settled):
             self._deadline_ms = now_ms + terms.budget_ms
         left_ms = self._deadline_ms - now_ms
         if left_ms <= 0:

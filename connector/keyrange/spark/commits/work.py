@@ -101,6 +101,9 @@ class RecordWorker:
                     task.hand_back(stretch, slice(at, None))
                     break
                 task.fail(stretch, at, Code.TIMED_OUT, _overtime(allowance.timeout_ms), not_done)
+                if state.spent:
+                    task.hand_back(stretch, slice(at + 1, None))
+                    break
             except FAILURES as failure:
                 task.fail(stretch, at, Code.REJECTED, text_of(failure), not_done)
             else:
