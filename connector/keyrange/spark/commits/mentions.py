@@ -9,7 +9,7 @@ that are holes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -100,17 +100,18 @@ class Blocks:
         )
 
 
-class BlocksOf:
+def blocks_of(
+    delivered: bool,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For mapInArrow: offsets to blocks."""
 
-    def __init__(self, delivered: bool) -> None:
-        self._delivered = delivered
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks = Blocks()
         for batch in batches:
             blocks.add_batch(batch)
-        yield blocks.to_batch(self._delivered)
+        yield blocks.to_batch(delivered)
+
+    return work
 
 
 def subtract_blocks(rows: pa.Table) -> pa.Table:
@@ -133,20 +134,22 @@ def subtract_blocks(rows: pa.Table) -> pa.Table:
     )
 
 
-class RowsAt:
+def rows_at(
+    wanted: Mapping[TopicPartition, Iterable[int]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For mapInArrow: the rows that stand at some offsets of some partitions."""
+    sets = {partition: np.array(sorted(each), np.int64) for partition, each in wanted.items()}
 
-    def __init__(self, wanted: Sequence[tuple[TopicPartition, Numbers]]) -> None:
-        self._wanted = {partition: np.sort(offsets) for partition, offsets in wanted}
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             offsets = batch.column("offset").to_numpy(zero_copy_only=False)
             partitions = batch.column("partition").to_numpy(zero_copy_only=False)
             topics = np.asarray(batch.column("topic").to_pylist(), object)
             keep = np.zeros(batch.num_rows, np.bool_)
-            for partition, wanted in self._wanted.items():
+            for partition, some in sets.items():
                 of_partition = (partitions == partition.partition) & (topics == partition.topic)
-                keep |= of_partition & np.isin(offsets, wanted)
+                keep |= of_partition & np.isin(offsets, some)
             if keep.any():
                 yield batch.filter(pa.array(keep))
+
+    return work

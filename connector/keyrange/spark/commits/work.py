@@ -7,7 +7,7 @@ offset on each key range is handed back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -26,15 +26,14 @@ from keyrange.spark.commits.task import Hands, Job, Task
 FAILURES: Final = (Exception, SystemExit)
 
 
-class Work:
+def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For mapInArrow: a task's records to rows of the verdict."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Alarm(job.terms.has_limits) as alarm:
+            yield from run_task(job, batches, alarm)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Alarm(self._job.terms.has_limits) as alarm:
-            yield from run_task(self._job, batches, alarm)
+    return work
 
 
 def run_task(job: Job, batches: Iterable[pa.RecordBatch], hands: Hands) -> Iterator[pa.RecordBatch]:
