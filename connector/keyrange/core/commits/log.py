@@ -140,13 +140,14 @@ def _fenced(known: Known, commit: Commit) -> KeyrangeError:
 
 
 def known_at(commits: Iterable[Commit], seq: int) -> Known:
-    """The state at commit `seq`, from commits in any order that go back to a whole one, or to the
-    first.
+    """The state at commit `seq`, from commits in any order that go back to a whole one of a batch,
+    or to the first.
 
     Raises ValueError where one of them is missing or there twice.
     """
     wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
-    begin = max((at for at, c in enumerate(wanted) if c.whole), default=0)
+    # A whole commit that is of no batch does not say which batch was the last.
+    begin = max((at for at, c in enumerate(wanted) if c.whole and c.batch_id >= 0), default=0)
     wanted = wanted[begin:]
     known = Known(wanted[0].seq - 1) if wanted and wanted[0].whole else Known()
     for commit in wanted:

@@ -1,0 +1,180 @@
+"""The commit table in Delta: `CommitTable` over a `Store`, whoever writes it.
+
+A commit is one transaction of the table. Its application id is the source's, its version the
+commit's number, so that of two writers of one source one only can write a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from keyrange.core.commits.log import Commit, Known, is_written, known_at
+from keyrange.core.commits.table import CommitTable
+from keyrange.delta.delta_rs import DeltaRsStore
+from keyrange.delta.rows import SCHEMA, commits_of, rows_of
+from keyrange.delta.store import Bounds, Conflict, Layout, Store
+from keyrange.errors import KeyrangeError, error
+from keyrange.options.commits import CommitOptions
+
+LAYOUT: Final = Layout(
+    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "whole", "committed_at")
+)
+
+WHOLE_EVERY: Final = 50
+_TRIES = 10
+# How many commits of a history are held at a time.
+_HISTORY_AT_A_TIME = 500
+
+
+def whole_is_due(seq: int) -> bool:
+    """Whether a commit is to hold the state of every partition; who reads the state at any commit
+    goes back to the last one of a batch that does."""
+    return seq % WHOLE_EVERY == 0
+
+
+class DeltaCommitTable(CommitTable):
+    """The commits of one source. The state at the last commit that was seen is kept, and only what
+    came since is read."""
+
+    def __init__(self, store: Store, source_id: str) -> None:
+        self._store = store
+        self._source_id = source_id
+        self._app_id = f"keyrange/{source_id}/commits"
+        self._known = Known()
+
+    def known(self, seq: int | None = None) -> Known:
+        last = self._last() if self._store.refresh() else 0
+        wanted = last if seq is None else seq
+        if wanted > last or last < self._known.seq:
+            message = f"the commit table is at commit {last}"
+            wanted = max(wanted, self._known.seq)
+            raise error("COMMITS_BEHIND", message, wanted=wanted, table=self._store.uri)
+        if wanted == self._known.seq:
+            return self._known
+        known = self._read_on(wanted) if wanted > self._known.seq > 0 else self._read_back(wanted)
+        if seq is None:
+            self._known = known
+        return known
+
+    def append(self, commit: Commit) -> None:
+        if commit.source_id != self._source_id:
+            raise ValueError(f"the commit is one of source {commit.source_id}")
+        known = self.known()
+        if is_written(known, commit):
+            return
+        rows = rows_of(commit)
+        for _ in range(_TRIES):
+            try:
+                self._write(commit, rows)
+            except Conflict:
+                pass
+            except KeyrangeError as failure:
+                if not self._landed(commit, failure):
+                    raise
+                return
+            else:
+                self._known = self._known.after(commit)
+                return
+            if is_written(self.known(), commit):
+                return
+        message = "other writers were faster every time"
+        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri, commit_seq=commit.seq)
+
+    def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
+        last = self._last() if self._store.refresh() else 0
+        until = last + 1 if until_seq is None else min(until_seq, last + 1)
+        for at in range(max(from_seq, 1), until, _HISTORY_AT_A_TIME):
+            yield from self._commits(at, min(at + _HISTORY_AT_A_TIME, until) - 1)
+
+    def last_source(self, group: str) -> str | None:
+        if not self._store.refresh():
+            return None
+        bounds: Bounds = {"group": (group, group)}
+        latest = self._store.greatest("committed_at", bounds)
+        if latest is None:
+            return None
+        found = self._store.read({**bounds, "committed_at": (latest, None)}, ["source_id"])
+        source: str = found.column("source_id")[0].as_py()
+        return source
+
+    def maintain(self, keep_from_seq: int) -> None:  # noqa: ARG002
+        """All commits are kept, and with them the history: the table takes appends only."""
+        self._store.maintain()
+
+    def _last(self) -> int:
+        """The number of the last commit."""
+        written = self._store.version_of(self._app_id)
+        if written is None:
+            # A copy of the rows knows no transactions.
+            written = self._store.greatest("commit_seq", self._bounds(None, None))
+        return written or 0
+
+    def _write(self, commit: Commit, rows: pa.Table) -> None:
+        note = {
+            "keyrange.kind": commit.kind.value,
+            "keyrange.queryId": commit.query_id,
+            "keyrange.runId": commit.run_id,
+            "keyrange.batchId": str(commit.batch_id),
+        }
+        after = commit.seq - 1 or None
+        self._store.write(rows, self._app_id, commit.seq, after, note)
+
+    def _landed(self, commit: Commit, failure: KeyrangeError) -> bool:
+        """Whether a commit was written although the store said that it failed."""
+        try:
+            return is_written(self.known(), commit)
+        except KeyrangeError as second:
+            if second.condition.name == "COMMITS_FENCED":
+                raise
+            message = f"{failure.message}; whether the commit was written all the same cannot be"
+            raise error(
+                failure.condition.name, f"{message} seen either: {second.message}"
+            ) from None
+
+    def _bounds(self, from_seq: int | None, last: int | None) -> Bounds:
+        mine = (self._source_id, self._source_id)
+        return {"source_id": mine, "commit_seq": (from_seq, last)}
+
+    def _commits(self, from_seq: int, last: int, newest_only: bool = False) -> list[Commit]:
+        """The commits [from_seq, last]. Raises COMMITS_DAMAGED where one is not there."""
+        rows = self._store.read(self._bounds(from_seq, last))
+        commits = commits_of(rows, self._source_id, newest_only)
+        for seq, commit in zip(range(from_seq, last + 1), commits, strict=False):
+            if commit.seq != seq:
+                raise self._missing(seq)
+        if len(commits) != last + 1 - from_seq:
+            raise self._missing(from_seq + len(commits))
+        return commits
+
+    def _missing(self, seq: int) -> KeyrangeError:
+        message = "the table does not hold all commits"
+        where = {"source_id": self._source_id, "commit_seq": seq}
+        return error("COMMITS_DAMAGED", message, table=self._store.uri, **where)
+
+    def _read_on(self, seq: int) -> Known:
+        """The state at a commit behind the one that is kept."""
+        known = self._known
+        for commit in self._commits(known.seq + 1, seq):
+            known = known.after(commit)
+        return known
+
+    def _read_back(self, seq: int) -> Known:
+        """The state at any commit, from the last whole one before it."""
+        back = WHOLE_EVERY
+        while True:
+            from_seq = max(seq + 1 - back, 1)
+            commits = self._commits(from_seq, seq, newest_only=True) if seq else []
+            if from_seq == 1 or any(c.whole and c.batch_id >= 0 for c in commits):
+                return known_at(commits, seq)
+            back *= 4
+
+
+def open_commit_table(options: CommitOptions, source_id: str) -> DeltaCommitTable:
+    """The commits of one source, read and written by delta-rs.
+
+    Nothing is opened before the first call. Raises PACKAGE_NOT_FOUND without deltalake.
+    """
+    return DeltaCommitTable(DeltaRsStore(options.table, LAYOUT, options.storage), source_id)

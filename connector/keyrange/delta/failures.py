@@ -1,0 +1,64 @@
+"""What delta-rs, pyarrow and the store say when something fails, as errors of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TEXT_MAX = 400
+# A stored log or file that is there, and is not what Delta writes.
+_DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
+_NEWER = ("reader version", "writer version", "reader features", "writer features", "protocol")
+
+
+def text_of(failure: BaseException, secrets: Mapping[str, str]) -> str:
+    """The first lines of a failure in one line, without colours, backtrace and settings."""
+    lines: list[str] = []
+    for line in _COLOURS.sub("", str(failure)).splitlines():
+        if re.match(r"\s+\d+: ", line):
+            break
+        lines.append(line.strip())
+    text = " ".join(filter(None, lines))[:_TEXT_MAX]
+    for value in secrets.values():
+        text = text.replace(value, "***") if value else text
+    return text
+
+
+@contextmanager
+def reading(uri: str, secrets: Mapping[str, str]) -> Iterator[None]:
+    """Failures of a table that is opened, refreshed or read.
+
+    Raises COMMITS_GONE for files that the log names and that are not there, COMMITS_DAMAGED,
+    UNSUPPORTED_COMMITS, and COMMITS_UNREADABLE for all else.
+    """
+    try:
+        yield
+    except KeyrangeError:
+        raise
+    except Exception as failure:
+        raise _reading_fault(failure, uri, text_of(failure, secrets)) from None
+
+
+def _reading_fault(failure: Exception, uri: str, text: str) -> KeyrangeError:
+    words = text.lower()
+    if isinstance(failure, FileNotFoundError):
+        message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
+        return error("COMMITS_GONE", message, table=uri)
+    if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
+        return error("UNSUPPORTED_COMMITS", f"the table's protocol: {text}", table=uri)
+    # What is empty or cut off is seen when a range of it is asked for.
+    damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
+    if damaged or any(word in words for word in _DAMAGE):
+        return error("COMMITS_DAMAGED", text, table=uri)
+    return error("COMMITS_UNREADABLE", text, table=uri)
+
+
+def writing_fault(failure: Exception, uri: str, secrets: Mapping[str, str]) -> KeyrangeError:
+    """A write that failed, for whichever reason: nothing can be said of it but the store's text."""
+    return error("COMMITS_UNWRITABLE", text_of(failure, secrets), table=uri)

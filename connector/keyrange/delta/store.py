@@ -1,0 +1,125 @@
+"""A Delta table as a place for rows: what the commit table and the dead letters ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import error
+
+# For each column the least and the greatest value that is asked for, both included; None for none.
+Bounds = Mapping[str, tuple[Any, Any]]
+
+KIND = "keyrange.table"
+VERSION = "keyrange.version"
+# Forgotten transactions could be written twice.
+_RETENTION_OF_TRANSACTIONS = "delta.setTransactionRetentionDuration"
+
+
+class Conflict(Exception):
+    """Another commit has been written under the same application id meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a table is to look like. `kind` and `version` stand in its properties. Delta keeps the
+    least and greatest value of the columns in `indexed` for each file."""
+
+    kind: str
+    version: int
+    schema: pa.Schema
+    indexed: tuple[str, ...]
+
+    def properties(self) -> dict[str, str]:
+        return {
+            KIND: self.kind,
+            VERSION: str(self.version),
+            "delta.appendOnly": "true",
+            "delta.dataSkippingStatsColumns": ",".join(self.indexed),
+            "delta.checkpointInterval": "100",
+            # Every commit lists the log, which is read by what is current only. Ten thousand files
+            # there cost a commit twice its time; a reader that falls behind reopens the table.
+            "delta.logRetentionDuration": "interval 15 minutes",
+            "delta.enableExpiredLogCleanup": "true",
+            # A reader that began before a compaction has so long to finish.
+            "delta.deletedFileRetentionDuration": "interval 1 hours",
+        }
+
+    def check(self, properties: Mapping[str, str | None], columns: pa.Schema, uri: str) -> None:
+        """Raises FOREIGN_TABLE for a table that is not one of this kind or was altered,
+        UNSUPPORTED_COMMITS for one of a newer version."""
+        if properties.get(KIND) != self.kind:
+            message = f"the table is not one of keyrange's {self.kind}"
+            raise error("FOREIGN_TABLE", message, table=uri)
+        version = properties.get(VERSION) or ""
+        if not version.isdigit() or int(version) > self.version:
+            message = f"the table has version {version!r}, and {self.version} is known"
+            raise error("UNSUPPORTED_COMMITS", message, table=uri)
+        if properties.get(_RETENTION_OF_TRANSACTIONS) is not None:
+            message = f"property {_RETENTION_OF_TRANSACTIONS} is set, and may not be"
+            raise error("FOREIGN_TABLE", message, table=uri)
+        differing = sorted(
+            set(zip(self.schema.names, self.schema.types, strict=True))
+            ^ set(zip(columns.names, columns.types, strict=True)),
+            key=str,
+        )
+        if differing:
+            names = ", ".join(dict.fromkeys(name for name, _ in differing))
+            raise error("FOREIGN_TABLE", f"columns of the table were altered: {names}", table=uri)
+
+
+class Store(Protocol):
+    """One table. All calls but `refresh` mean the table as the last `refresh` found it, and what
+    was written since."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def refresh(self) -> bool:
+        """See what others have written; False where there is no table.
+
+        Raises COMMITS_GONE where there was one before, and it is gone or another.
+        """
+        ...
+
+    def version_of(self, app_id: str) -> int | None:
+        """The version of the last transaction under an application id; None where none is known."""
+        ...
+
+    def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows within all bounds, in no order."""
+        ...
+
+    def greatest(self, column: str, bounds: Bounds) -> Any:
+        """The greatest value of a column among the rows within all bounds; None without rows."""
+        ...
+
+    def write(
+        self, rows: pa.Table, app_id: str, version: int, after: int | None, note: Mapping[str, str]
+    ) -> None:
+        """Append rows in one transaction, and make the table where there is none.
+
+        `version` is the one of this transaction under `app_id`, `after` that of the one before it,
+        None for none. Raises Conflict where it is another, COMMITS_UNWRITABLE where the store
+        failed: the rows may have been written all the same.
+        """
+        ...
+
+    def maintain(self) -> None:
+        """Compact what is small, drop what nobody reads, where it is time to do so."""
+        ...
+
+
+def within(bounds: Bounds) -> pc.Expression | None:
+    """Bounds as a filter."""
+    found: pc.Expression | None = None
+    for name, (least, greatest) in bounds.items():
+        for value, compare in ((least, pc.Expression.__ge__), (greatest, pc.Expression.__le__)):
+            if value is not None:
+                term = compare(pc.field(name), pc.scalar(value))
+                found = term if found is None else found & term
+    return found
