@@ -11,7 +11,17 @@ import keyrange
 
 
 def test_the_public_names_are_these() -> None:
-    assert keyrange.__all__ == ["KeyRangeDataSource", "LagListener", "__version__"]
+    assert keyrange.__all__ == [
+        "KeyRangeDataSource",
+        "LagListener",
+        "RecordTimeout",
+        "__version__",
+        "acknowledge",
+        "each_batch",
+        "materialize",
+        "process",
+        "reject",
+    ]
 
 
 def test_every_public_name_is_there() -> None:

@@ -317,6 +317,47 @@ CATALOGUE: dict[str, Condition] = {
             "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
             "set the positions with `keyrange commits reset`",
         ),
+        # What is stored, and where: delta/
+        Condition(
+            "COMMITS_DAMAGED",
+            Kind.CORRUPT,
+            False,
+            "nothing was read past it: bring the named table back from a copy, or begin anew with "
+            "another commitTable and `keyrange commits reset`",
+        ),
+        Condition(
+            "UNSUPPORTED_COMMITS",
+            Kind.INVALID,
+            False,
+            "use the keyrange version that wrote the named table, or a newer one",
+        ),
+        Condition(
+            "FOREIGN_TABLE",
+            Kind.INVALID,
+            False,
+            "name a place of their own in commitTable and deadLetterTable, or give the named table "
+            "its columns and properties back",
+        ),
+        Condition(
+            "COMMITS_GONE",
+            Kind.DATA_LOSS,
+            False,
+            "bring the named table back as it was, with its _delta_log; no position has moved",
+        ),
+        Condition(
+            "COMMITS_UNREADABLE",
+            Kind.UNAVAILABLE,
+            True,
+            "check that the named table can be reached and read: path, credentials in "
+            "commitTable.storage.*, network",
+        ),
+        Condition(
+            "COMMITS_UNWRITABLE",
+            Kind.UNAVAILABLE,
+            True,
+            "make room at the named table, or allow writing there, and start the query again: no "
+            "position has moved",
+        ),
         # Of the process that works on records and commits them.
         Condition(
             "NO_VERDICT",
@@ -414,46 +455,6 @@ CATALOGUE: dict[str, Condition] = {
             False,
             "set record.timeout and batch.time.budget to 0 where Spark's workers run functions in "
             "threads",
-        # What is stored, and where: delta/
-        Condition(
-            "COMMITS_DAMAGED",
-            Kind.CORRUPT,
-            False,
-            "nothing was read past it: bring the named table back from a copy, or begin anew with "
-            "another commitTable and `keyrange commits reset`",
-        ),
-        Condition(
-            "UNSUPPORTED_COMMITS",
-            Kind.INVALID,
-            False,
-            "use the keyrange version that wrote the named table, or a newer one",
-        ),
-        Condition(
-            "FOREIGN_TABLE",
-            Kind.INVALID,
-            False,
-            "name a place of their own in commitTable and deadLetterTable, or give the named table "
-            "its columns and properties back",
-        ),
-        Condition(
-            "COMMITS_GONE",
-            Kind.DATA_LOSS,
-            False,
-            "bring the named table back as it was, with its _delta_log; no position has moved",
-        ),
-        Condition(
-            "COMMITS_UNREADABLE",
-            Kind.UNAVAILABLE,
-            True,
-            "check that the named table can be reached and read: path, credentials in "
-            "commitTable.storage.*, network",
-        ),
-        Condition(
-            "COMMITS_UNWRITABLE",
-            Kind.UNAVAILABLE,
-            True,
-            "make room at the named table, or allow writing there, and start the query again: no "
-            "position has moved",
         ),
     )
 }

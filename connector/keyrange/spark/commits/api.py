@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from keyrange.errors import error
+from keyrange.errors import error, invalid_options
 from keyrange.spark.commits.batch_run import BatchRun, current
 from keyrange.spark.commits.collecting import check_columns
 from keyrange.spark.commits.rows import HIDDEN, HIDDEN_DDL, Code
@@ -42,9 +42,9 @@ def process(
     run.check_first("keyrange.process")
     check_columns(batch, "keyrange.process")
     if mode not in ("record", "arrow"):
-        raise ValueError(f"mode is 'record' or 'arrow', not {mode!r}")
-    output = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    plan = run.plan
+        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    output, plan = StructType(list(parsed)), run.plan  # type: ignore[call-overload]
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
     if plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
@@ -141,5 +141,5 @@ def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
     if run.plan.keeps_offsets:
         null = F.lit(None)
         place = [F.col(name) for name in _PLACE]
-        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 7).cast(HIDDEN_DDL)
+        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 8).cast(HIDDEN_DDL)
     return frame.withColumn(HIDDEN, hidden)

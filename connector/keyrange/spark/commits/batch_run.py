@@ -77,7 +77,7 @@ class BatchRun:
         self.batch = batch
         self.plan = plan
         self._store = store
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
         self._told: Told | None = None
@@ -231,7 +231,7 @@ class BatchRun:
                 state = self.plan.states[partition]
                 verdict, policy = told.verdict_on(partition), self.plan.commits.policy
                 try:
-                    judged = judge(state, intake, verdict, policy, self._now_ms)
+                    judged = judge(state, intake, verdict, policy, self.now_ms)
                 except ValueError as failure:
                     raise self._implausible(partition, str(failure)) from None
                 self._judged[partition] = judged

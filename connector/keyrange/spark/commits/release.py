@@ -78,7 +78,7 @@ def released(
 
     Where earlier batches take part each partition comes in the order of its offsets.
     """
-    last, rows = verdicts[-1]
+    last, _ = verdicts[-1]
     names = StructType.fromJson(dict(last.schema)).names
     frames = [_within(rows, _of_same_topics(each, bounds, topic_ids)) for each, rows in verdicts]
     if len(frames) == 1:

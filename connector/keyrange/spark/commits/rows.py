@@ -47,7 +47,8 @@ HIDDEN_TYPE: Final = pa.struct(
         pa.field("place", pa.int64()),
         pa.field("until_place", pa.int64()),
         pa.field("error", pa.string()),
-        # The record itself where this was its last delivery.
+        # Whether the record itself is here, as it is where this was its last delivery.
+        pa.field("whole", pa.bool_()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
@@ -56,8 +57,8 @@ HIDDEN_TYPE: Final = pa.struct(
 )
 HIDDEN_DDL: Final = (
     "struct<code: tinyint, topic: string, partition: int, offset: bigint, place: bigint, "
-    "until_place: bigint, error: string, key: binary, value: binary, timestamp: timestamp, "
-    "headers: array<struct<key: string, value: binary>>>"
+    "until_place: bigint, error: string, whole: boolean, key: binary, value: binary, "
+    "timestamp: timestamp, headers: array<struct<key: string, value: binary>>>"
 )
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 Columns = Mapping[str, pa.Array]
@@ -124,7 +125,7 @@ class NotDoneRows:
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
-        if any(self._last):
+        if any(self._last) and self._has_record():
             kept = pa.array(
                 [at if last else None for at, last in zip(self._at, self._last, strict=True)],
                 pa.int64(),
@@ -132,7 +133,18 @@ class NotDoneRows:
             for name in _RECORD:
                 if name in self._batch.schema.names:
                     columns[name] = self._batch.column(name).take(kept)
+            columns["whole"] = pa.array(self._last, pa.bool_())
         return hidden_column(len(at), columns)
+
+    def _has_record(self) -> bool:
+        """Whether key and value are there as they were read, as far as their types say so."""
+        types = {field.name: field.type for field in self._batch.schema}
+        times = types.get("timestamp")
+        return (
+            types.get("key") == types.get("value") == pa.binary()
+            and (times is None or pa.types.is_timestamp(times))
+            and types.get("headers", _HEADERS) == _HEADERS
+        )
 
 
 def handed_back_rows(

@@ -70,13 +70,21 @@ class Task:
         for cell, offset in stretch.cells(self.bounds[stretch.partition], rows):
             self.state.hand_back_cell(stretch.partition, cell, offset)
 
-    def fail(self, stretch: Stretch, at: int, code: Code, text: str, not_done: NotDoneRows) -> bool:
+    def fail(
+        self,
+        stretch: Stretch,
+        at: int,
+        code: Code,
+        text: str,
+        not_done: NotDoneRows,
+        keeps_record: bool = True,
+    ) -> bool:
         """A row is not done; whether its key has to wait for it."""
         partition, offset = stretch.partition, int(stretch.offsets[at])
         place, has_key = int(stretch.places[at]), stretch.row_has_key(at)
         waits = self.state.failed(partition, offset, place, has_key)
         last = self.state.is_last_delivery(partition, offset)
-        not_done.add(at, code, bounded(text), last)
+        not_done.add(at, code, bounded(text), last and keeps_record)
         return waits
 
     def free_rows(self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows) -> Numbers:

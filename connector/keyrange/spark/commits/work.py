@@ -261,7 +261,8 @@ class ColumnWorker:
                 if blocked and places[at] in blocked and stretch.row_has_key(at):
                     not_done.add(at, Code.HELD_BACK)
                 elif texts is not None and texts[at] is not None:
-                    task.fail(stretch, at, Code.REJECTED, str(texts[at]), not_done)
+                    text = str(texts[at])
+                    task.fail(stretch, at, Code.REJECTED, text, not_done, keeps_record=False)
                 else:
                     kept.append(at)
             rows = np.array(kept, np.int64)
