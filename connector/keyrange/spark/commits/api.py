@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.spark.commits.batch_run import BatchRun, current
 from keyrange.spark.commits.collecting import check_columns
-from keyrange.spark.commits.rows import HIDDEN, HIDDEN_DDL, Code
+from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.spark.commits.task import Job
 from keyrange.spark.commits.work import work_of
 
@@ -131,15 +131,15 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
 
 
 def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:
-    schema = StructType(list(output.fields)).add(HIDDEN, HIDDEN_DDL)
+    schema = StructType(list(output.fields)).add(HIDDEN, HIDDEN_SPARK)
     return frame.mapInArrow(work_of(job), schema)
 
 
 def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
     """A frame as the rows of a verdict, without a way through Python."""
-    hidden: Column = F.lit(None).cast(HIDDEN_DDL)
+    hidden: Column = F.lit(None).cast(HIDDEN_SPARK)
     if run.plan.keeps_offsets:
         null = F.lit(None)
         place = [F.col(name) for name in _PLACE]
-        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 8).cast(HIDDEN_DDL)
+        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 8).cast(HIDDEN_SPARK)
     return frame.withColumn(HIDDEN, hidden)

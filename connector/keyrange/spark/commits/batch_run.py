@@ -20,7 +20,7 @@ from keyrange.options.commits import CommitOptions
 from keyrange.spark.commits import collecting, release
 from keyrange.spark.commits.collecting import Told
 from keyrange.spark.commits.planned import Planned
-from keyrange.spark.commits.rows import HIDDEN, HIDDEN_DDL
+from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK
 from keyrange.spark.commits.state import PartitionWork, WorkTerms
 from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
 
@@ -162,7 +162,7 @@ class BatchRun:
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""
-        schema = StructType.fromJson(dict(manifest.schema)).add(HIDDEN, HIDDEN_DDL)
+        schema = StructType.fromJson(dict(manifest.schema)).add(HIDDEN, HIDDEN_SPARK)
         reader = self.batch.sparkSession.read.schema(schema)
         return reader.parquet(*self._store.paths(manifest))
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
@@ -55,11 +56,7 @@ HIDDEN_TYPE: Final = pa.struct(
         pa.field("headers", _HEADERS),
     ]
 )
-HIDDEN_DDL: Final = (
-    "struct<code: tinyint, topic: string, partition: int, offset: bigint, place: bigint, "
-    "until_place: bigint, error: string, whole: boolean, key: binary, value: binary, "
-    "timestamp: timestamp, headers: array<struct<key: string, value: binary>>>"
-)
+HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 Columns = Mapping[str, pa.Array]
 
