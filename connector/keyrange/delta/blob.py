@@ -79,8 +79,7 @@ def _body(blob: bytes) -> bytes:
     if len(blob) <= _CRC_BYTES:
         raise ValueError(f"{len(blob)} bytes are no state")
     data, crc = blob[:-_CRC_BYTES], blob[-_CRC_BYTES:]
-    # A newer version may close its form with something else, so the codec is looked at first; a
-    # damaged codec is taken for a newer one only where the rest is whole.
+    # Before the codec: a damaged one is not to be taken for one of a newer version.
     if _crc(data) != crc:
         raise ValueError("the CRC32C does not match the bytes")
     codec, body = data[0], data[1:]
@@ -89,8 +88,8 @@ def _body(blob: bytes) -> bytes:
     if codec != ZSTD:
         raise error("UNSUPPORTED_COMMITS", f"codec {codec} of done ranges is not known")
     at = next((at for at, byte in enumerate(body) if byte < 0x80), len(body)) + 1
-    size = int(read_varints(body[:at])[0])
-    if size > _BODY_BYTES_MAX:
+    size = sum(int(each) for each in read_varints(body[:at]))
+    if not 0 < size <= _BODY_BYTES_MAX:
         raise ValueError(f"a state of {size} bytes")
     room = np.empty(size, np.uint8)
     try:

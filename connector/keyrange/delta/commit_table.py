@@ -15,7 +15,7 @@ from keyrange.core.commits.log import Commit, Known, is_written, known_at
 from keyrange.core.commits.table import CommitTable
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.delta.rows import SCHEMA, commits_of, rows_of
-from keyrange.delta.store import Bounds, Conflict, Layout, Store
+from keyrange.delta.store import Bounds, Conflict, Layout, Store, Transaction
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
@@ -62,7 +62,9 @@ class DeltaCommitTable(CommitTable):
     def append(self, commit: Commit) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
-        known = self.known()
+        # Where the last commit that was seen is the one before, the transaction finds by itself
+        # whether another has been written since.
+        known = self._known if 0 < self._known.seq == commit.seq - 1 else self.known()
         if is_written(known, commit):
             return
         rows = rows_of(commit)
@@ -76,7 +78,7 @@ class DeltaCommitTable(CommitTable):
                     raise
                 return
             else:
-                self._known = self._known.after(commit)
+                self._keep(commit)
                 return
             if is_written(self.known(), commit):
                 return
@@ -112,6 +114,13 @@ class DeltaCommitTable(CommitTable):
             written = self._store.greatest("commit_seq", self._bounds(None, None))
         return written or 0
 
+    def _keep(self, commit: Commit) -> None:
+        """Take a commit in that was written."""
+        if not self._store.skips_in_silence:
+            self._known = self._known.after(commit)
+        elif not is_written(self.known(), commit):
+            raise self._missing(commit.seq)
+
     def _write(self, commit: Commit, rows: pa.Table) -> None:
         note = {
             "keyrange.kind": commit.kind.value,
@@ -119,8 +128,8 @@ class DeltaCommitTable(CommitTable):
             "keyrange.runId": commit.run_id,
             "keyrange.batchId": str(commit.batch_id),
         }
-        after = commit.seq - 1 or None
-        self._store.write(rows, self._app_id, commit.seq, after, note)
+        transaction = Transaction(self._app_id, commit.seq, commit.seq - 1 or None)
+        self._store.write(rows, transaction, note)
 
     def _landed(self, commit: Commit, failure: KeyrangeError) -> bool:
         """Whether a commit was written although the store said that it failed."""

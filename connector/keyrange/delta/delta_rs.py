@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from keyrange.delta.failures import reading, text_of, writing_fault
-from keyrange.delta.store import Bounds, Conflict, Layout, within
+from keyrange.delta.store import Bounds, Conflict, Layout, Transaction, within
 from keyrange.errors import error
 
 _LOG = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ _VACUUM_EVERY_S = 1800.0
 
 class DeltaRsStore:
     """One table, with a handle that is kept. `storage` are settings of the object store."""
+
+    skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
         self._delta = _deltalake()
@@ -92,17 +94,22 @@ class DeltaRsStore:
             return found
 
     def write(
-        self, rows: pa.Table, app_id: str, version: int, after: int | None, note: Mapping[str, str]
+        self, rows: pa.Table, transaction: Transaction | None, note: Mapping[str, str]
     ) -> None:
-        if self._table is None:
+        if self._table is None and not self.refresh():
             self._create()
-        known = self.version_of(app_id)
-        if known is not None and known != after:
-            raise Conflict
+        with reading(self._uri, self._storage):
+            # A handle would write its next version into whatever stands there.
+            if self._entry() != self._log_entry:
+                raise Conflict
+        marks = []
+        if transaction is not None:
+            known = self.version_of(transaction.app_id)
+            if known is not None and known != transaction.after:
+                raise Conflict
+            marks = [self._delta.Transaction(transaction.app_id, transaction.version)]
         properties = self._delta.CommitProperties(
-            custom_metadata=dict(note),
-            max_commit_retries=_TRIES,
-            app_transactions=[self._delta.Transaction(app_id, version)],
+            custom_metadata=dict(note), max_commit_retries=_TRIES, app_transactions=marks
         )
         try:
             self._delta.write_deltalake(

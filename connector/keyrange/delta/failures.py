@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from keyrange.delta.store import Conflict
 from keyrange.errors import KeyrangeError, error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,7 +40,7 @@ def reading(uri: str, secrets: Mapping[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except KeyrangeError:
+    except (KeyrangeError, Conflict):
         raise
     except Exception as failure:
         raise _reading_fault(failure, uri, text_of(failure, secrets)) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -103,6 +104,8 @@ def rows_of(commit: Commit) -> pa.Table:
 
 def plain_columns(piece: Piece) -> dict[str, Any]:
     """What the plain columns say of a piece."""
+    # The offset behind the last one stands for no hole: what is between two holes is a done range.
+    offsets = [*(hole.offset for hole in piece.holes), piece.scanned]
     oldest = min(piece.holes, key=lambda hole: (hole.since_ms, hole.offset), default=None)
     return {
         "lo": piece.span.from_hash,
@@ -110,7 +113,7 @@ def plain_columns(piece: Piece) -> dict[str, Any]:
         "committed": piece.committed,
         "scanned": piece.scanned,
         "n_holes": len(piece.holes),
-        "n_ranges": len(piece.done()),
+        "n_ranges": sum(after > before + 1 for before, after in pairwise(offsets)),
         "oldest_hole": oldest and oldest.offset,
         "oldest_hole_at": oldest and _micros(oldest.since_ms),
         "deliveries_max": max((hole.deliveries for hole in piece.holes), default=0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,16 @@ _RETENTION_OF_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 
 class Conflict(Exception):
     """Another commit has been written under the same application id meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What rows are written under: `version` of `app_id`, and the version before it, None for
+    none."""
+
+    app_id: str
+    version: int
+    after: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,9 @@ class Store(Protocol):
     """One table. All calls but `refresh` mean the table as the last `refresh` found it, and what
     was written since."""
 
+    # Whether a transaction that was written before is left out without a word.
+    skips_in_silence: ClassVar[bool]
+
     @property
     def uri(self) -> str: ...
 
@@ -99,13 +112,13 @@ class Store(Protocol):
         ...
 
     def write(
-        self, rows: pa.Table, app_id: str, version: int, after: int | None, note: Mapping[str, str]
+        self, rows: pa.Table, transaction: Transaction | None, note: Mapping[str, str]
     ) -> None:
-        """Append rows in one transaction, and make the table where there is none.
+        """Append rows, and make the table where there is none. `note` goes into the log.
 
-        `version` is the one of this transaction under `app_id`, `after` that of the one before it,
-        None for none. Raises Conflict where it is another, COMMITS_UNWRITABLE where the store
-        failed: the rows may have been written all the same.
+        Raises Conflict where another transaction than `transaction.after` was the last one, or the
+        table is not the one that it was, COMMITS_UNWRITABLE where the store failed: the rows may
+        have been written all the same.
         """
         ...
 

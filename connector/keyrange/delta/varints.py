@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 Integers = np.ndarray[Any, np.dtype[np.uint64]]
 
-_BITS = 7
 _BYTES_MAX = 10
+_AT: Final = np.arange(_BYTES_MAX)
+_SHIFTS: Final = (7 * _AT).astype(np.uint64)
+# From which value on one more byte is needed.
+_FROM: Final = np.array([1 << (7 * at) for at in range(1, _BYTES_MAX)], np.uint64)
+_LOW = np.uint64(0x7F)
 _MORE = np.uint8(0x80)
 
 
 def write_varints(values: Integers) -> bytes:
     """Seven bits a byte, the lowest first; the top bit says that more follow."""
-    sizes = np.ones(len(values), np.int64)
-    for size in range(1, _BYTES_MAX):
-        larger = values >= np.uint64(1 << (_BITS * size))
-        if not larger.any():
-            break
-        sizes += larger
-    ends = np.cumsum(sizes)
-    out = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
-    starts = ends - sizes
-    for at in range(int(sizes.max(initial=0))):
-        some = np.flatnonzero(sizes > at)
-        low = (values[some] >> np.uint64(_BITS * at)).astype(np.uint8) & np.uint8(0x7F)
-        more = np.where(sizes[some] > at + 1, _MORE, np.uint8(0))
-        out[starts[some] + at] = low | more
-    return out.tobytes()
+    lasts = np.searchsorted(_FROM, values, side="right")[:, np.newaxis]
+    parts = ((values[:, np.newaxis] >> _SHIFTS) & _LOW).astype(np.uint8)
+    parts[lasts > _AT] |= _MORE
+    return parts[lasts >= _AT].tobytes()
 
 
 def read_varints(data: bytes) -> Integers:
@@ -42,19 +35,17 @@ def read_varints(data: bytes) -> Integers:
     ends = np.flatnonzero(source < _MORE) + 1
     if (int(ends[-1]) if len(ends) else 0) != len(source):
         raise ValueError("the last number is cut off")
-    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if len(ends) else ends
+    if not len(ends):
+        return np.empty(0, np.uint64)
+    starts = np.concatenate(([0], ends[:-1]))
     sizes = ends - starts
     last = source[ends - 1]
     if (sizes > _BYTES_MAX).any() or (last[sizes == _BYTES_MAX] > 1).any():
         raise ValueError("a number has more than 64 bits")
     if ((last == 0) & (sizes > 1)).any():
         raise ValueError("a number is longer than it has to be")
-    values = np.zeros(len(ends), np.uint64)
-    for at in range(int(sizes.max(initial=0))):
-        some = np.flatnonzero(sizes > at)
-        low = (source[starts[some] + at] & np.uint8(0x7F)).astype(np.uint64)
-        values[some] |= low << np.uint64(_BITS * at)
-    return values
+    shifts = _SHIFTS[np.arange(len(source)) - np.repeat(starts, sizes)]
+    return np.bitwise_or.reduceat((source.astype(np.uint64) & _LOW) << shifts, starts)
 
 
 def zigzag(values: np.ndarray[Any, np.dtype[np.int64]]) -> Integers:

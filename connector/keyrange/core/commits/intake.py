@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from keyrange.core.commits.state import Hole, PartitionState, Piece, cut_span
 from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import OffsetRange, TopicPartition
 
 # No hole is due.
 NEVER_DUE = -1
@@ -56,6 +56,15 @@ class PartitionIntake:
     def is_empty(self) -> bool:
         """Whether nothing is handed out, new or again."""
         return not self.redelivered and all(c.from_offset == c.until_offset for c in self.cells)
+
+    @property
+    def reach(self) -> OffsetRange:
+        """The offsets that all of it lies in."""
+        firsts = [cell.from_offset for cell in self.cells if cell.from_offset < cell.until_offset]
+        return OffsetRange(
+            min([*firsts, *(hole.offset for hole in self.redelivered)], default=self.end),
+            max(cell.until_offset for cell in self.cells),
+        )
 
 
 def plan_intake(

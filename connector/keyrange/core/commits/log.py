@@ -55,8 +55,8 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition; only one of a batch can be, since nothing before it says which batch was the
-    last. `who` and `why` are of a reset. Raises ValueError where it is otherwise.
+    every partition. `who` and `why` are of a reset. Raises ValueError where kind and batch
+    contradict each other.
     """
 
     seq: int
@@ -77,8 +77,12 @@ class Commit:
     def __post_init__(self) -> None:
         if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
             raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
-        if self.whole and self.kind is not Kind.BATCH:
-            raise ValueError(f"commit {self.seq} is no batch's, and cannot be whole")
+
+    @property
+    def is_base(self) -> bool:
+        """Whether nothing before it has to be known: a whole commit that is of no batch does not
+        say which batch was the last."""
+        return self.whole and self.batch_id >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +150,8 @@ def known_at(commits: Iterable[Commit], seq: int) -> Known:
     Raises ValueError where one of them is missing or there twice.
     """
     wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
-    # A whole commit that is of no batch does not say which batch was the last.
-    begin = max((at for at, c in enumerate(wanted) if c.whole and c.batch_id >= 0), default=0)
-    wanted = wanted[begin:]
-    known = Known(wanted[0].seq - 1) if wanted and wanted[0].whole else Known()
+    wanted = wanted[max((at for at, c in enumerate(wanted) if c.is_base), default=0) :]
+    known = Known(wanted[0].seq - 1) if wanted and wanted[0].is_base else Known()
     for commit in wanted:
         known = known.after(commit)
     if known.seq != seq:

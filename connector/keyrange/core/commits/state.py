@@ -73,8 +73,7 @@ class Piece:
 
     def done(self) -> Ranges:
         """The done ranges above the committed offset."""
-        offsets = [hole.offset for hole in self.holes]
-        between = zip(offsets, [*offsets[1:], self.scanned], strict=True)
+        between = pairwise([*(hole.offset for hole in self.holes), self.scanned])
         return tuple(OffsetRange(hole + 1, until) for hole, until in between if hole + 1 < until)
 
     def cut(self, borders: Sequence[int]) -> list[Piece]:
