@@ -55,9 +55,7 @@ def state(position: int, ranges: int = 3, holes: int = 2, topic_id: str = "t-1")
 
 
 def fence(seq: int, run_id: str = "run-1", source_id: str = SOURCE, **more: Any) -> Commit:
-    return Commit(
-        seq, Kind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more
-    )
+    return Commit(seq, Kind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more)
 
 
 def batch(
@@ -244,9 +242,7 @@ class CommitTableContract:
             assert fresh.known().batch_id == 1
             assert fresh.known().states == {FLIGHTS: state(700)}
 
-    def test_nothing_changes_with_many_commits_and_maintenance(
-        self, open_table: OpenTable
-    ) -> None:
+    def test_nothing_changes_with_many_commits_and_maintenance(self, open_table: OpenTable) -> None:
         table = open_table(SOURCE)
         parts = [TopicPartition("flights", each) for each in range(4)]
         commits = [fence(1)]

@@ -213,7 +213,7 @@ class DeadLetters:
 
 def open_dead_letters(options: CommitOptions) -> DeadLetters:
     """The dead letters of a query, by delta-rs. Nothing is opened before the first call."""
-    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.storage))
+    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
 
 
 def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:

@@ -317,6 +317,35 @@ CATALOGUE: dict[str, Condition] = {
             "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
             "set the positions with `keyrange commits reset`",
         ),
+        # What a checkpoint and a commit table say of each other: core/commits/agreement.py
+        Condition(
+            "COMMITS_AHEAD",
+            Kind.INVALID,
+            False,
+            "the checkpoint lacks what the commit table knows: bring the checkpoint back as it "
+            "was; or begin with a new one and commitTable.onFreshStart=resume",
+        ),
+        Condition(
+            "COMMITS_OF_ANOTHER_QUERY",
+            Kind.INVALID,
+            False,
+            "use the checkpoint that these commits belong to; or set commitTable.onFreshStart to "
+            "resume, to go on from them with a new one, or to ignore; or name another commitGroup",
+        ),
+        Condition(
+            "COMMIT_TERMS_CHANGED",
+            Kind.INVALID,
+            False,
+            "set the options as they were until everything is done, which `keyrange commits show` "
+            "tells, and change them then",
+        ),
+        Condition(
+            "NO_VERDICT",
+            Kind.INVALID,
+            False,
+            "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
+            "records what is done: keyrange.process, acknowledge or reject",
+        ),
         # What is stored, and where: delta/
         Condition(
             "COMMITS_DAMAGED",
