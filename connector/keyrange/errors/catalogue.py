@@ -389,14 +389,6 @@ CATALOGUE: dict[str, Condition] = {
         ),
         # Of the process that works on records and commits them.
         Condition(
-            "NO_VERDICT",
-            Kind.INVALID,
-            False,
-            "give foreachBatch what keyrange.each_batch(function, ...) returns, and in it "
-            "call keyrange.process, or keyrange.materialize and then keyrange.acknowledge or "
-            "keyrange.reject",
-        ),
-        Condition(
             "NOT_MATERIALIZED",
             Kind.INVALID,
             False,

@@ -53,9 +53,9 @@ class Plan:
         }
 
     def terms(self, timed: bool = True) -> WorkTerms:
-        commits = self.commits
+        commits, mark = self.commits, self.planned.mark
         return WorkTerms(
-            commits.keeps_order,
+            commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
             commits.policy.deliveries_max,
             commits.record_timeout_ms if timed else 0,
             commits.batch_time_budget_ms if timed else 0,

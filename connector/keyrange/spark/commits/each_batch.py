@@ -21,7 +21,7 @@ from keyrange.core.commits.table import CommitTable
 from keyrange.core.commits.verdict import Judged
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.intakes import plan_intakes, state_of
+from keyrange.intakes import plan_intakes, planned_from, state_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark.commits import dead, release
 from keyrange.spark.commits.batch_run import BatchRun, Plan
@@ -88,7 +88,7 @@ class EachBatch:
         run = self._begin(planned)
         known = run.table.known()
         self._check_replaced(run, known, planned)
-        plan = self._plan(run, planned)
+        plan = self._plan(planned)
         store = self._open_store(run)
         with BatchRun(batch, plan, store, _now_ms()) as running:
             self.function(batch, batch_id)
@@ -139,13 +139,19 @@ class EachBatch:
                 batch=planned.batch_id,
             )
 
-    def _plan(self, run: _Run, planned: Planned) -> Plan:
-        known = run.table.known(planned.mark.seq)
+    def _plan(self, planned: Planned) -> Plan:
+        known = planned_from(planned.mark, self._known_at)
         start, end = planned.start, planned.end
         intakes = plan_intakes(known, start, end, self.options)
         states = {each: state_of(known, each, start, end) for each in intakes}
         nulls_first = self.options.key_ranges.nulls_first
         return Plan(planned, states, intakes, self.options.commits, nulls_first)
+
+    def _known_at(self, source_id: str, seq: int) -> Known:
+        assert self._run is not None
+        own = source_id == self._run.source_id
+        table = self._run.table if own else self.open_table(self.options, source_id)
+        return table.known(seq)
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = self.options.commits.verdict_directory

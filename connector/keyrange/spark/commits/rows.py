@@ -137,7 +137,7 @@ class NotDoneRows:
         """Whether key and value are there as they were read, as far as their types say so."""
         types = {field.name: field.type for field in self._batch.schema}
         times = types.get("timestamp")
-        return (
+        return bool(
             types.get("key") == types.get("value") == pa.binary()
             and (times is None or pa.types.is_timestamp(times))
             and types.get("headers", _HEADERS) == _HEADERS
