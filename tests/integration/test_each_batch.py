@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from committing import Sent, Stage, done
+from handmade_batches import Sent, Stage, done
 from keyrange.core.commits.verdict import RedeliveryPolicy
 from keyrange.errors import KeyrangeError
 

@@ -55,12 +55,12 @@ def deliveries(draw: st.DrawFn, log: Log, settings: DecodeSettings) -> Delivery:
     if draw(st.booleans()):
         inside = draw(st.sets(st.sampled_from(places), max_size=5))
         uppers = tuple(sorted({*inside, HASH_MAX}))
-    bounds = st.integers(log.start, max(log.end, log.start + 1))
+    there = [row.offset for row in log.rows()] or [log.start]
+    bounds = st.sampled_from([*there, log.start, log.end + 1])
     ranges = [sorted((draw(bounds), draw(bounds))) for _ in uppers]
     ranges = [[a, b] if a < b else [0, 0] for a, b in ranges]
     if uppers and not any(b for _, b in ranges):
         ranges[-1] = [log.start, log.end + 1]
-    there = [row.offset for row in log.rows()] or [log.start]
     offsets = draw(st.sets(st.sampled_from(there) | st.integers(0, log.end + 3), max_size=6))
     return Delivery(
         uppers,
