@@ -138,11 +138,18 @@ class BatchRun:
         return self._store.publish(made, at.start, at.end)
 
     def staged(self) -> list[Manifest]:
-        """The earlier batches with output that was not released before this one."""
+        """The earlier batches with output that was not released before this one.
+
+        A batch that is replayed has written down which: of those before them some may be gone.
+        """
         if self._staged is None:
-            self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
             if not self.plan.commits.transactional:
                 self._staged = []
+            elif self._manifest is not None:
+                named = self._manifest.staged
+                self._staged = [release.needed(self._store, batch_id) for batch_id in named]
+            else:
+                self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
         return self._staged
 
     def _output(self, manifest: Manifest) -> DataFrame:

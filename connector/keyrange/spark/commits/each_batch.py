@@ -23,7 +23,7 @@ from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.intakes import plan_intakes, planned_from, state_of
 from keyrange.options import SourceOptions, parse_options
-from keyrange.spark.commits import dead, release
+from keyrange.spark.commits import dead
 from keyrange.spark.commits.batch_run import BatchRun, Plan
 from keyrange.spark.commits.planned import Planned, read_planned
 from keyrange.spark.commits.verdicts import VerdictStore, unwritable
@@ -100,7 +100,7 @@ class EachBatch:
             commit = self._commit(run, running, run.table.known(), judged)
             run.table.append(commit)
         self.bury.send(self.options, letters)
-        self._clean(run, plan, store)
+        self._clean(run, running, store)
 
     def _begin(self, planned: Planned) -> _Run:
         """The first batch of a run fences off the driver before it."""
@@ -197,17 +197,16 @@ class EachBatch:
             whole=whole,
         )
 
-    def _clean(self, run: _Run, plan: Plan, store: VerdictStore) -> None:
+    def _clean(self, run: _Run, running: BatchRun, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
+        plan = running.plan
         mark = plan.planned.start.commits
         try:
             run.table.maintain(mark.seq if mark is not None else 0)
             self.bury.maintain()
             needed: set[int] = set()
             if plan.commits.transactional:
-                needed = {
-                    each.batch_id for each in release.staged(store, plan.planned, plan.states)
-                }
+                needed = {each.batch_id for each in running.staged()}
                 needed.add(plan.planned.batch_id - 1)
             for batch_id in store.batches():
                 over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished

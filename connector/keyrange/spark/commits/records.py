@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -101,15 +101,14 @@ class RowForm:
         self._names = tuple(schema.names)
         self._known = frozenset(schema.names)
 
-    def rows_of(self, result: Any) -> Iterator[Row]:
-        """Raises WRONG_RESULT for what is neither None, a row nor a list of rows."""
-        if result is None:
-            return
+    def rows_of(self, result: Any) -> Sequence[Row]:
+        """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
+        a list of rows."""
+        if type(result) is tuple and len(result) == len(self._names):
+            return (result,)
         if isinstance(result, list):
-            for each in result:
-                yield self._row(each)
-        else:
-            yield self._row(result)
+            return [self._row(each) for each in result]
+        return (self._row(result),)
 
     def _row(self, row: Any) -> Row:
         if isinstance(row, tuple) and hasattr(row, "__fields__"):

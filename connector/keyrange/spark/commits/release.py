@@ -38,12 +38,13 @@ def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manife
     waits = any(state.committed < state.position for state in states.values())
     if not waits or planned.start.commits is None or planned.batch_id == 0:
         return []
-    before = _needed(store, planned.batch_id - 1)
-    earlier = [_needed(store, batch_id) for batch_id in before.staged]
+    before = needed(store, planned.batch_id - 1)
+    earlier = [needed(store, batch_id) for batch_id in before.staged]
     return [each for each in [*earlier, before] if not is_released(each, states)]
 
 
-def _needed(store: VerdictStore, batch_id: int) -> Manifest:
+def needed(store: VerdictStore, batch_id: int) -> Manifest:
+    """The verdict of an earlier batch. Raises VERDICT_DAMAGED where it is gone."""
     found = store.manifest_of(batch_id)
     if found is None:
         raise error(

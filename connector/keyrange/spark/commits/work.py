@@ -93,7 +93,12 @@ class RecordWorker:
                     task.hand_back(stretch, slice(at, None))
                     break
             try:
-                result = hands.call(function, Record(columns, at), allowance.timeout_ms)
+                record = Record(columns, at)
+                if limited:
+                    result = hands.call(function, record, allowance.timeout_ms)
+                    state.settled()
+                else:
+                    result = function(record)
             except RecordTimeout:
                 what = state.interrupted(allowance, 1, hands.now_ms())
                 if what is Interruption.HAND_BACK:
@@ -106,12 +111,11 @@ class RecordWorker:
             except FAILURES as failure:
                 task.fail(stretch, at, Code.REJECTED, text_of(failure), not_done)
             else:
-                state.settled()
                 done.append(at)
                 if result is not None:
-                    for row in self._form.rows_of(result):
-                        rows.append(row)
-                        owners.append(at)
+                    answered = self._form.rows_of(result)
+                    rows += answered
+                    owners += [at] * len(answered)
         yield from self._output(stretch, rows, owners, done, not_done)
 
     def _output(
