@@ -25,8 +25,7 @@ SOURCE = "5a1c"
 FLIGHTS = TopicPartition("flights", 0)
 
 
-def piece(span: KeyRange, scanned: int, holes: int, chance: random.Random) -> Piece:
-    offsets = sorted(chance.sample(range(max(scanned - 500, 0), scanned), holes))
+def piece(span: KeyRange, scanned: int, offsets: list[int], chance: random.Random) -> Piece:
     return Piece(
         span,
         scanned,
@@ -39,23 +38,24 @@ def piece(span: KeyRange, scanned: int, holes: int, chance: random.Random) -> Pi
                 NOW_MS - chance.randrange(100_000),
                 chance.choice(list(Cause)),
             )
-            for offset in offsets
+            for offset in sorted(offsets)
         ),
     )
 
 
 def state(position: int, ranges: int = 3, holes: int = 2, topic_id: str = "t-1") -> PartitionState:
     chance = random.Random(position)
-    spans = split_evenly(SPACE, ranges)
-    return PartitionState(
-        topic_id, position, tuple(piece(span, position, holes, chance) for span in spans)
+    # An offset is one record, and so in one range.
+    offsets = chance.sample(range(max(position - 500, 0), position), ranges * holes)
+    pieces = (
+        piece(span, position, offsets[at::ranges], chance)
+        for at, span in enumerate(split_evenly(SPACE, ranges))
     )
+    return PartitionState(topic_id, position, tuple(pieces))
 
 
 def fence(seq: int, run_id: str = "run-1", source_id: str = SOURCE, **more: Any) -> Commit:
-    return Commit(
-        seq, Kind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more
-    )
+    return Commit(seq, Kind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more)
 
 
 def batch(
@@ -242,9 +242,7 @@ class CommitTableContract:
             assert fresh.known().batch_id == 1
             assert fresh.known().states == {FLIGHTS: state(700)}
 
-    def test_nothing_changes_with_many_commits_and_maintenance(
-        self, open_table: OpenTable
-    ) -> None:
+    def test_nothing_changes_with_many_commits_and_maintenance(self, open_table: OpenTable) -> None:
         table = open_table(SOURCE)
         parts = [TopicPartition("flights", each) for each in range(4)]
         commits = [fence(1)]

@@ -30,7 +30,7 @@ PLACES = [0, 1, 2, 1000, 2**53, 2**62 - 1, 2**62, HASH_MAX - 1, HASH_MAX]
 BORDERS = sorted({at + step for at in PLACES for step in (0, 1)} - {0, HASH_MAX + 1})
 POINTS = sorted({0, HASH_MAX, *(b + step for b in BORDERS for step in (-1, 0))})
 BASES = [0, 2**31 - 40, 2**53 - 40, OFFSET_MAX - 400]
-POLICY = RedeliveryPolicy(deliveries_max=3, backoff_ms=10, backoff_max_ms=35)
+POLICY = RedeliveryPolicy(deliveries_max=4, backoff_ms=10, backoff_max_ms=35)
 CAUSES = list(Cause)
 TP = TopicPartition("t", 0)
 SEEDS_PER_BASE = 200

@@ -20,7 +20,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
 LAYOUT: Final = Layout(
-    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "whole", "committed_at")
+    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "committed_at"), "commit_seq"
 )
 
 WHOLE_EVERY: Final = 50
@@ -136,7 +136,7 @@ class DeltaCommitTable(CommitTable):
         try:
             return is_written(self.known(), commit)
         except KeyrangeError as second:
-            if second.condition.name == "COMMITS_FENCED":
+            if second.condition.name != "COMMITS_UNREADABLE":
                 raise
             message = f"{failure.message}; whether the commit was written all the same cannot be"
             raise error(

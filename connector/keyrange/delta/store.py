@@ -37,12 +37,14 @@ class Transaction:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a table is to look like. `kind` and `version` stand in its properties. Delta keeps the
-    least and greatest value of the columns in `indexed` for each file."""
+    least and greatest value of the columns in `indexed` for each file; compaction puts together
+    what is near in `order`, one of them."""
 
     kind: str
     version: int
     schema: pa.Schema
     indexed: tuple[str, ...]
+    order: str
 
     def properties(self) -> dict[str, str]:
         return {
@@ -53,7 +55,7 @@ class Layout:
             "delta.checkpointInterval": "100",
             # Every commit lists the log, which is read by what is current only. Ten thousand files
             # there cost a commit twice its time; a reader that falls behind reopens the table.
-            "delta.logRetentionDuration": "interval 15 minutes",
+            "delta.logRetentionDuration": "interval 5 minutes",
             "delta.enableExpiredLogCleanup": "true",
             # A reader that began before a compaction has so long to finish.
             "delta.deletedFileRetentionDuration": "interval 1 hours",

@@ -62,6 +62,7 @@ def test_the_state_at_a_commit_is_the_last_one_of_each_partition(
 @pytest.mark.parametrize("seq", [5, 6, 7])
 def test_commits_before_a_whole_one_are_not_needed(seq: int) -> None:
     assert known_at(HISTORY[4:], seq) == known_at(HISTORY, seq)
+    assert known_at([HISTORY[1], *HISTORY[4:]], seq) == known_at(HISTORY, seq)
 
 
 def test_a_whole_commit_of_no_batch_does_not_hide_which_batch_was_the_last() -> None:
