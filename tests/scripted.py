@@ -12,7 +12,8 @@ from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
 from keyrange.options import parse_options
-from keyrange.spark import session as session_module
+from keyrange.spark import losses as losses_module
+from keyrange.spark.individual import OpenTable
 from keyrange.spark.session import PlanningSession
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
@@ -75,9 +76,15 @@ class FixedSizes:
     def forget(self) -> None: ...
 
 
-def session(cluster: Any, given: Mapping[str, str] = GIVEN, **options: str) -> PlanningSession:
+def session(
+    cluster: Any,
+    given: Mapping[str, str] = GIVEN,
+    open_table: OpenTable | None = None,
+    **options: str,
+) -> PlanningSession:
     sizes: Any = FixedSizes()
-    return PlanningSession(parse_options({**given, **options}, "stream"), cluster, sizes)
+    parsed = parse_options({**given, **options}, "stream")
+    return PlanningSession(parsed, cluster, sizes, open_table)
 
 
 def forget_metadata(run: PlanningSession) -> None:
@@ -90,7 +97,7 @@ class Epochs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int) -> None:
         self.until, self.asked = until, 0
-        monkeypatch.setattr(session_module, "epoch_ends", self)
+        monkeypatch.setattr(losses_module, "epoch_ends", self)
 
     def __call__(
         self, cluster: Any, view: ClusterView, epochs: Mapping[TopicPartition, int]

@@ -6,14 +6,16 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from keyrange.core.checkpoint import Checkpoint
-from keyrange.core.commits.intake import PartitionIntake, plan_intake
+from collections.abc import Callable
+
+from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
 from keyrange.core.commits.state import PartitionState, fresh
 from keyrange.core.key_ranges import KeyRange, complement
 from keyrange.core.offsets import TopicPartition
+from keyrange.core.range_plan import even_ranges
 from keyrange.options import SourceOptions
-from keyrange.planning import key_ranges_of
 
 
 def plan_intakes(
@@ -23,38 +25,57 @@ def plan_intakes(
     commit that `end` names."""
     mark = end.commits
     assert mark is not None
+    commits = options.commits
+    holes_max = commits.limits.holes_max if mark.holes_max is None else mark.holes_max
+    keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
     intakes: dict[TopicPartition, PartitionIntake] = {}
     for partition, at in sorted(end.positions.items()):
-        state = state_of(known, partition, start, end)
         intakes[partition] = plan_intake(
-            state,
-            spans_of(partition, mark.ranges.get(partition, 1), options),
+            state_of(known, partition, start, end),
+            spans_of(partition, mark, options),
             at,
             mark.due_ms,
-            options.commits.limits,
-            options.commits.keeps_order,
+            IntakeLimits(holes_max),
+            keeps_order,
         )
     return intakes
+
+
+def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Known:
+    """What the plan of a batch knows, by a function that says what is known of a source up to a
+    commit.
+
+    A query that resumes begins with the states of the other source, and with no commit: batches
+    have numbers of their own in every checkpoint.
+    """
+    if mark.resumes is not None:
+        before = known_at(*mark.resumes)
+        return Known(states=before.states, terms=before.terms)
+    return known_at(mark.source_id, mark.seq)
 
 
 def state_of(
     known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
 ) -> PartitionState:
-    """The state of a partition before a batch: as it was committed, or that of one that begins."""
+    """The state of a partition before a batch: as it was committed, or that of one that begins.
+
+    Where a log was cut back, what was committed below the cut holds.
+    """
     topic_id = end.topic_ids.get(partition.topic, "")
     begins = end.initial.get(partition)
     at = begins if begins is not None else start.positions[partition]
     state = known.states.get(partition)
-    same = state is not None and (not topic_id or state.topic_id in ("", topic_id))
-    if state is None or not same or (begins is not None and begins != state.position):
+    if state is None or (topic_id and state.topic_id not in ("", topic_id)):
         return fresh(topic_id, at)
-    return state
+    if begins is None or begins == state.position:
+        return state
+    went_on = partition in start.positions and not start.fresh
+    return state.cut_back(begins) if went_on and begins < state.position else fresh(topic_id, at)
 
 
-def spans_of(partition: TopicPartition, count: int, options: SourceOptions) -> list[KeyRange]:
-    """The key ranges that a partition is cut into; what others read is among them."""
-    own = list(key_ranges_of(partition, options, count)) if count > 1 else []
+def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:
+    """The key ranges that a batch cuts a partition into; what others read is among them."""
     given = options.key_ranges.given(partition)
     if given is not None:
-        own = list(given)
-    return sorted([*own, *complement(own)])
+        return sorted([*given, *complement(given)])
+    return even_ranges(mark.ranges.get(partition, 1))

@@ -11,12 +11,15 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from keyrange.core import delivery_plan
+from keyrange.core.delivery_plan import Intakes
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.range_plan import (
     Cell,
     auto_ranges,
     cut_by_bytes,
+    cut_line,
     even_ranges,
     plan_tasks,
     weigh,
@@ -48,6 +51,49 @@ def plan_read(
     # As for partitions: no bytes to fill up a task with, so each has its own.
     count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
     return plan_tasks(cells, ranges, count, _naming(options))
+
+
+def plan_deliveries(
+    intakes: Intakes,
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
+    bytes_per_offset: Sizes,
+    places: Places,
+    options: SourceOptions,
+) -> list[tuple[Split, ...]]:
+    """The splits of each task that reads what `intakes` hand out; `spans` are the key ranges that
+    this query reads of each partition."""
+    cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places)
+    naming = _naming(options)
+    stretches: list[list[Cell]]
+    if options.key_ranges.split_by == "partition":
+        # Here a cell is all that a partition has.
+        whole = {cell.partition: cell for cell in cells}
+        sizes = [Split(*cell.partition, 0, 0, round(cell.bytes)) for cell in cells]
+        tasks = deal_out(sizes, options)
+        stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
+    else:
+        check_accepted(intakes, options)
+        wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
+        count = len(cells) if options.bytes_per_task == 0 else wanted
+        stretches = cut_line(cells, lambda cell: cell.bytes, count)
+    return delivery_plan.plan_deliveries(
+        [each for each in stretches if each], intakes, bytes_per_offset, naming
+    )
+
+
+def count_ranges(
+    pending: Ranges, bytes_per_offset: Sizes, options: SourceOptions
+) -> dict[TopicPartition, int]:
+    """Into how many even key ranges each partition is cut that is cut at all."""
+    keys = options.key_ranges
+    if keys.split_by != "keyRange":
+        return {}
+    counts = auto_ranges(pending, bytes_per_offset, cores(options))
+    return {
+        partition: keys.ranges_per_partition or count
+        for partition, count in counts.items()
+        if keys.given(partition) is None and (keys.ranges_per_partition or count) > 1
+    }
 
 
 def deal_out(splits: Sequence[Split], options: SourceOptions) -> list[tuple[Split, ...]]:

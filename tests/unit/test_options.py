@@ -16,6 +16,8 @@ from keyrange.core.positions import (
 from keyrange.core.subscription import Subscribe
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
+from keyrange.options.commit_rows import COMMIT_ROWS
+from keyrange.options.commits import CommitOptions
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
@@ -48,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "include_headers": False,
     "include_key_hash": False,
     "key_ranges": KeyRangeOptions(memory_bytes=200 << 20, spill_bytes=20 << 30),
+    "commits": CommitOptions(group="default"),
     "columns": None,
     "filter_pushdown": False,
     "fail_on_data_loss": True,
@@ -116,8 +119,9 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
-    # In test_options_key_ranges.py.
+    # In test_options_key_ranges.py and test_options_commits.py.
     key_ranges = {row.name for row in KEY_RANGE_ROWS}
+    commits = {row.name for row in COMMIT_ROWS}
     positions = {
         f"{side}{name}"
         for side in ("starting", "ending")
@@ -135,7 +139,7 @@ def test_every_option_is_tested_here() -> None:
         "columns",
         "filterPushdown",
     }
-    assert {row.name for row in OPTIONS} == tested | positions | key_ranges | others
+    assert {row.name for row in OPTIONS} == tested | positions | key_ranges | commits | others
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])

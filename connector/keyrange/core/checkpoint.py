@@ -32,17 +32,24 @@ _TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """What a batch of a query that commits individually was planned from.
+    """What a batch of a query that commits individually was planned from, and how: whoever plans
+    it again plans the same, whatever the options say by then.
 
     `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
     Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
-    into how many key ranges each partition is cut; one that is not named is not cut.
+    into how many even key ranges each partition is cut; one that is not named is not cut, or as the
+    options say. `holes_max` is the bound of a key range and `keeps_order`
+    whether later records of a key wait; None stands for what the options say. `resumes` names the
+    source and its commit that a query without commits of its own goes on from.
     """
 
     source_id: str
     seq: int
     due_ms: int = NEVER_DUE
     ranges: Mapping[TopicPartition, int] = field(default_factory=dict)
+    holes_max: int | None = None
+    keeps_order: bool | None = None
+    resumes: tuple[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
@@ -50,6 +57,12 @@ class CommitMark:
             document["dueMs"] = self.due_ms
         if self.ranges:
             document["ranges"] = _nest(self.ranges)
+        if self.holes_max is not None:
+            document["holesMax"] = self.holes_max
+        if self.keeps_order is not None:
+            document["keepsOrder"] = self.keeps_order
+        if self.resumes is not None:
+            document["resumes"] = {"seq": self.resumes[1], "sourceId": self.resumes[0]}
         return dict(sorted(document.items()))
 
 
@@ -144,14 +157,40 @@ def read_checkpoint(document: Any) -> Checkpoint:
 def _read_mark(document: Any) -> CommitMark | None:
     if document is None:
         return None
-    if not isinstance(document, dict) or not isinstance(document.get("sourceId"), str):
-        raise _invalid("'commits' names no source")
-    seq, due_ms = document.get("seq"), document.get("dueMs", NEVER_DUE)
-    for number in (seq, due_ms):
-        if not isinstance(number, int) or isinstance(number, bool) or number < NEVER_DUE:
-            raise _invalid("'commits' holds no whole numbers")
-    ranges = read_positions(document.get("ranges", {}), least=1)
-    return CommitMark(document["sourceId"], seq, due_ms, ranges)
+    source_id, seq = _read_commit(document, "'commits'")
+    due_ms, holes_max = document.get("dueMs", NEVER_DUE), document.get("holesMax")
+    if not _is_count(due_ms, NEVER_DUE) or not (holes_max is None or _is_count(holes_max, 1)):
+        raise _invalid("'commits' holds no whole numbers")
+    keeps_order = document.get("keepsOrder")
+    if not (keeps_order is None or isinstance(keeps_order, bool)):
+        raise _invalid("'keepsOrder' of 'commits' is neither true nor false")
+    resumes = document.get("resumes")
+    return CommitMark(
+        source_id,
+        seq,
+        due_ms,
+        read_positions(document.get("ranges", {}), least=1),
+        holes_max,
+        keeps_order,
+        _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,
+    )
+
+
+def _read_commit(document: Any, what: str) -> tuple[str, int]:
+    """A source, and one of its commits."""
+    if not isinstance(document, dict):
+        raise _invalid(f"{what} is not an object")
+    source_id, seq = document.get("sourceId"), document.get("seq")
+    if not isinstance(source_id, str) or not source_id:
+        raise _invalid(f"{what} names no source")
+    if not isinstance(seq, int) or not _is_count(seq, 0):
+        raise _invalid(f"{what} holds no whole numbers")
+    return source_id, seq
+
+
+def _is_count(number: Any, least: int) -> bool:
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return whole and least <= number <= OFFSET_MAX
 
 
 def is_topic_name(text: str) -> bool:

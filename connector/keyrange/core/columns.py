@@ -19,6 +19,8 @@ COLUMNS: Final = (
     "keyHash",
 )
 USUAL: Final = COLUMNS[:-2]
+# What tells a record from all others, and where its key belongs.
+IDENTIFYING: Final = ("topic", "partition", "offset", "keyHash")
 
 _BY_NAME: Final = {name.lower(): name for name in COLUMNS}
 

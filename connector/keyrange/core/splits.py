@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from keyrange.core.delivery import Delivery
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.placement import Placement
 
@@ -22,7 +23,8 @@ class Split:
 
     In a batch read `from_offset` may be EARLIEST and `until_offset` LATEST: the task that reads it
     asks where that is, so that a DataFrame that is run again sees what was written meanwhile.
-    With a `placement` only the key ranges of its reader are read. `shared` names what the readers
+    With a `placement` only the key ranges of its reader are read, with a `delivery` only what that
+    names; it is the same for all readers of the split. `shared` names what the readers
     of one partition share on a host, "" where there is nothing to share.
     """
 
@@ -33,6 +35,7 @@ class Split:
     bytes_estimate: int
     placement: Placement | None = None
     shared: str = ""
+    delivery: Delivery | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

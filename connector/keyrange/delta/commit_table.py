@@ -186,4 +186,6 @@ def open_commit_table(options: CommitOptions, source_id: str) -> DeltaCommitTabl
 
     Nothing is opened before the first call. Raises PACKAGE_NOT_FOUND without deltalake.
     """
-    return DeltaCommitTable(DeltaRsStore(options.table, LAYOUT, options.storage), source_id)
+    return DeltaCommitTable(
+        DeltaRsStore(options.table, LAYOUT, options.revealed_storage()), source_id
+    )

@@ -20,9 +20,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
 _TIME = pa.timestamp("us", tz="UTC")
-_HEADERS = pa.list_(
-    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-)
+# Delta names the elements of a list so.
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 SCHEMA: Final = pa.schema(
     [
@@ -216,7 +215,7 @@ class DeadLetters:
 
 def open_dead_letters(options: CommitOptions) -> DeadLetters:
     """The dead letters of a query, by delta-rs. Nothing is opened before the first call."""
-    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.storage))
+    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
 
 
 def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:

@@ -106,7 +106,9 @@ class SplitReader:
             settings = replace(settings, columns=tuple(shared))
         elif placement is not None:
             placement = placement.alone()
-        return Decoder(split.topic, split.partition, settings, self._workspace, placement)
+        return Decoder(
+            split.topic, split.partition, settings, self._workspace, placement, split.delivery
+        )
 
     def next_chunk(self, cursor: Cursor) -> Chunk | None:
         """One chunk from where the cursor stands, and no request for what comes behind it; None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Mapping
 
 from keyrange.core.mirror import MirrorSettings, MirrorState
@@ -81,3 +82,11 @@ class GroupMirror:
         """How many commits were `committed`, `refused`, `failed`; `lastError` since the last good
         one, or an empty text."""
         return self._state.metrics()
+
+
+def own_group(prefix: str, known: str) -> str:
+    """A group of one query alone, under a prefix; `known` is the one in its checkpoint, where it
+    stays. Without a prefix there is none."""
+    if not prefix or known.startswith(f"{prefix}-"):
+        return known if prefix else ""
+    return f"{prefix}-{uuid.uuid4().hex}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keyrange.client_options import ClientSettings, parse_client_options
-from keyrange.core.columns import chosen_columns
+from keyrange.core.columns import COLUMNS, IDENTIFYING, chosen_columns
 from keyrange.core.offsets import EARLIEST, LATEST
 from keyrange.core.positions import (
     Everywhere,
@@ -24,7 +24,7 @@ from keyrange.core.positions import (
 )
 from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.errors import invalid_options
-from keyrange.options.commits import CommitOptions
+from keyrange.options.commits import STORAGE_PREFIX, CommitOptions, choose_commits
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
 from keyrange.options.option import Mode, Option
 from keyrange.options.table import OPTIONS
@@ -74,8 +74,14 @@ class SourceOptions:
 
     @property
     def chosen_columns(self) -> tuple[str, ...]:
-        """The columns of the DataFrame, in the source's order."""
-        return chosen_columns(self.columns, self.include_headers, self.include_key_hash)
+        """The columns of the DataFrame, in the source's order.
+
+        What is done of a record is said by its topic, partition, offset and keyHash: a query that
+        commits individually has them, whatever else was chosen.
+        """
+        chosen = chosen_columns(self.columns, self.include_headers, self.include_key_hash)
+        needed = IDENTIFYING if self.commits.individual else ()
+        return tuple(name for name in COLUMNS if name in chosen or name in needed)
 
 
 _BY_NAME: Final = {row.name.lower(): row for row in OPTIONS}
@@ -90,11 +96,14 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     violations = Violations()
     values: dict[str, Any] = {}
     client: dict[str, str] = {}
+    storage: dict[str, str] = {}
     given: set[str] = set()
     for name, value in options.items():
         folded = name.lower()
         if folded.startswith("kafka."):
             client[folded.removeprefix("kafka.")] = value
+        elif folded.startswith(STORAGE_PREFIX):
+            storage[name[len(STORAGE_PREFIX) :]] = value
         elif folded in _BY_NAME:
             given.add(_BY_NAME[folded].field)
             _read(_BY_NAME[folded], value, mode, values, violations)
@@ -109,7 +118,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     _choose_positions(values, mode, violations)
     _choose_mirror(values, violations)
     choose_key_ranges(values, violations)
-    values["commits"] = CommitOptions()
+    choose_commits(values, given, storage, mode, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
     if violations.messages:

@@ -10,6 +10,7 @@ from typing import Final
 
 from keyrange.core.columns import parse_columns
 from keyrange.options import values
+from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
 from keyrange.parsing import (
@@ -377,4 +378,12 @@ _CLUSTER = (
     ),
 )
 
-OPTIONS: Final = (*_WHAT, *_WHERE, *_HOW_MUCH, *KEY_RANGE_ROWS, *_ROWS_OUT, *_CLUSTER)
+OPTIONS: Final = (
+    *_WHAT,
+    *_WHERE,
+    *_HOW_MUCH,
+    *KEY_RANGE_ROWS,
+    *_ROWS_OUT,
+    *COMMIT_ROWS,
+    *_CLUSTER,
+)

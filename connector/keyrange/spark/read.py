@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -62,7 +63,8 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
 
     reader = SplitReader(_kept_cluster(options.client), _view(task), read_settings(options))
     keys = options.key_ranges
-    if keys.split_by != "keyRange" and keys.keys is None:
+    individual = options.commits.individual
+    if keys.split_by != "keyRange" and keys.keys is None and not individual:
         yield from reader.read(task.splits)
     else:
         # Of a chunk that others read too a few rows may be left.
@@ -72,20 +74,22 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
 def _read_ranges(
     reader: SplitReader, splits: Sequence[Split], keys: KeyRangeOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Splits that are shared on this host one by one, as they come first; then all others."""
-    alone = [split for split in splits if not split.shared]
-    shared = [split for split in splits if split.shared]
-    if shared:
+    """Splits in their order: those that are shared on this host one by one, neighbours that are not
+    together."""
+    directory: ExecutorDirectory | None = None
+    if any(split.shared for split in splits):
         directory = _executor_directory(keys)
-        if directory is None:
-            alone = list(splits)
-        else:
-            from keyrange.kafka.ranges import RangeReader
+    if directory is None:
+        yield from reader.read(splits)
+        return
+    from keyrange.kafka.ranges import RangeReader
 
-            for split in shared:
-                yield from RangeReader(reader, directory, split, keys.keep_values).read()
-    if alone:
-        yield from reader.read(alone)
+    for is_shared, run in groupby(splits, key=lambda split: bool(split.shared)):
+        if not is_shared:
+            yield from reader.read(list(run))
+            continue
+        for split in run:
+            yield from RangeReader(reader, directory, split, keys.keep_values).read()
 
 
 def _executor_directory(keys: KeyRangeOptions) -> ExecutorDirectory | None:

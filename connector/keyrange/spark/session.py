@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
-from keyrange.core.offsets import LATEST, OffsetRange, Positions, TopicPartition, pending
+from keyrange.core.commits.agreement import check_mode
+from keyrange.core.delivery_plan import reach
+from keyrange.core.offsets import LATEST, Positions, TopicPartition, pending
 from keyrange.core.resuming import check_foreign, check_ownership
-from keyrange.core.topology import Findings, compare
-from keyrange.errors import InvalidError, KeyrangeError, error
+from keyrange.core.topology import Findings
+from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.mirror import GroupMirror, own_group
 from keyrange.kafka.positions import earliest, resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.planning import check_partitions
+from keyrange.spark.individual import IndividualCommits, OpenTable, check_left
+from keyrange.spark.losses import Losses
 from keyrange.spark.read import ReadTask
-from keyrange.spark.tasks import plan_read
+from keyrange.spark.tasks import plan_deliveries, plan_read
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +52,19 @@ _STALE_PAUSE_S: Final = 0.1
 class PlanningSession:
     """One run of a query: the cluster, where its logs end, and what was said of them."""
 
-    def __init__(self, options: SourceOptions, cluster: Cluster, sizes: RecordSizes) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        sizes: RecordSizes,
+        open_table: OpenTable | None = None,
+    ) -> None:
         self._options = options
+        self._open_table = open_table
+        self._individual: IndividualCommits | None = None
+        if options.commits.individual:
+            assert open_table is not None
+            self._individual = IndividualCommits(options, open_table)
         self._cluster = cluster
         self._sizes = sizes
         self._sizes_at = time.monotonic()
@@ -59,16 +74,13 @@ class PlanningSession:
         self._ask_again_at = 0.0
         self._fired_ms: int | None = None
         self._latest: dict[TopicPartition, int] = {}
-        self._epochs: dict[TopicPartition, int] = {}
-        # Partitions whose log was compared with an offset: its epoch, and the log's at that time.
-        self._compared: dict[TopicPartition, tuple[int, int]] = {}
+        self._losses = Losses(options, cluster)
         self._initial: Checkpoint | None = None
         self._initial_failure: InvalidError | None = None
         self._target: dict[TopicPartition, int] | None = None
         # Whether this run has been asked for an end: what is planned before is an earlier run's.
         self._has_planned = False
         self._mirror: GroupMirror | None = None
-        self._warned: set[str] = set()
 
     def close(self) -> None:
         self._cluster.close()
@@ -90,6 +102,8 @@ class PlanningSession:
     def _resolve_start(self) -> Checkpoint:
         view = self._current_view({})
         positions = resolve(self._cluster, view, self._options.start)
+        if self._individual is not None:
+            positions |= self._individual.resumed(positions, view.topic_ids())
         if self._target is not None:
             # Resolved a moment after the target was fixed: a start behind it is no loss.
             for partition, at in positions.items():
@@ -113,7 +127,11 @@ class PlanningSession:
         if not self._latest:
             return None
         document = Checkpoint(self._latest).to_json()
-        metrics = {"mirror": self._mirror.metrics()} if self._mirror is not None else {}
+        metrics: dict[str, Any] = {}
+        if self._mirror is not None:
+            metrics["mirror"] = self._mirror.metrics()
+        if self._individual is not None:
+            metrics["commits"] = self._individual.metrics()
         return {**document, RESERVED: {"metrics": metrics}}
 
     def mirror(self, committed: Checkpoint) -> None:
@@ -121,10 +139,13 @@ class PlanningSession:
         group_id = self._options.client.group_id or committed.group_id
         if not self._options.mirror_offsets or committed.fresh or not group_id:
             return
+        positions: Positions = committed.positions
+        if self._individual is not None:
+            positions = self._individual.committed(committed)
         if self._mirror is None:
             self._mirror = GroupMirror(self._cluster, group_id)
         now_ms = int(time.monotonic() * 1000)
-        self._mirror.mirror(committed.positions, committed.leader_epochs, now_ms)
+        self._mirror.mirror(positions, committed.leader_epochs, now_ms)
 
     def latest(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
         """The end of the next batch, or `start_json` itself where there is nothing to read."""
@@ -132,54 +153,93 @@ class PlanningSession:
         if start.fresh and self._initial_failure is not None:
             raise self._initial_failure
         check_ownership(start, self._options.key_ranges.ownership)
-        self.mirror(start)
+        if self._individual is None:
+            check_left(start, self._options, self._open_table)
+            self.mirror(start)
         self._has_planned = True
         self._pause()
         asked_at, cpu_at = time.monotonic(), time.process_time()
-        end = self._asking(lambda: self._next(start, limited))
+        end = self._next_of(start, limited)
         if end is None:
             cost_s = time.process_time() - cpu_at
-            self._ask_again_at = asked_at + min(cost_s / _IDLE_SHARE, _IDLE_PAUSE_MAX_S)
+            pause_s = min(cost_s / _IDLE_SHARE, _IDLE_PAUSE_MAX_S)
+            due_in_s = self._individual.due_in_s() if self._individual is not None else None
+            self._ask_again_at = asked_at + min(pause_s, pause_s if due_in_s is None else due_in_s)
             return start_json
         return end.to_json()
+
+    def _next_of(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
+        """The end of the next batch, by what the commit table says where there is one."""
+        individual = self._individual
+        if individual is None:
+            return self._asking(lambda: self._next(start, limited))
+        asked, seq = individual.look(start), individual.seq
+        self.mirror(start)
+        while True:
+            end = self._asking(lambda: self._next(start, limited))
+            if end is None and self._target is not None and individual.waits_for_due():
+                continue
+            if end is None or asked:
+                return end
+            asked = individual.look(start, anew=True)
+            if individual.seq == seq:
+                return end
 
     def _next(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
         view = self._current_view(start.positions)
         latest = self._ask_latest(view, start.positions)
         if self._target is not None:
             latest = {p: min(self._target[p], at) for p, at in latest.items() if p in self._target}
-        findings = self._compare(start, view, latest)
+        findings = self._losses.compare(start, view, latest)
         if not latest and start.positions:
             # Without any partition the positions are kept, for when the topics come back.
             return None
         if limited and self._waits(start, findings, latest):
-            return None
+            if self._individual is None:
+                return None
+            # What is late does not wait.
+            latest = findings.start
         check_partitions(latest, self._options)
-        end = self._end(findings.start, latest, view, limited)
-        if end == dict(start.positions) and not start.fresh and not findings.restarted:
-            return None
         durable = {} if start.fresh else start.positions
-        return Checkpoint(
-            positions=end,
+        base = Checkpoint(
+            positions=findings.start,
             topic_ids=view.topic_ids(),
             leader_epochs={
-                p: epoch for p, epoch in self._epochs.items() if p in end and epoch >= 0
+                p: epoch for p, epoch in self._losses.epochs.items() if p in latest and epoch >= 0
             },
             initial={
                 p: at
                 for p, at in findings.start.items()
                 if durable.get(p) != at or p in findings.restarted
             },
-            group_id=self._made_up_group(start),
+            group_id=own_group(self._options.group_id_prefix, start.group_id),
             ownership=self._options.key_ranges.ownership,
         )
+        moved = start.fresh or bool(findings.restarted)
+        if self._individual is not None:
+            return self._next_individual(start, base, latest, moved, view, limited)
+        end = self._end(findings.start, latest, view, limited)
+        if end == dict(start.positions) and not moved:
+            return None
+        return replace(base, positions=end)
 
-    def _made_up_group(self, start: Checkpoint) -> str:
-        """A group of this query alone, under the prefix; its name stays in the checkpoint."""
-        prefix = self._options.group_id_prefix
-        if not prefix or start.group_id.startswith(f"{prefix}-"):
-            return start.group_id if prefix else ""
-        return f"{prefix}-{uuid.uuid4().hex}"
+    def _next_individual(
+        self,
+        start: Checkpoint,
+        base: Checkpoint,
+        latest: Positions,
+        moved: bool,
+        view: ClusterView,
+        limited: bool,
+    ) -> Checkpoint | None:
+        assert self._individual is not None
+        states = self._individual.states(start, base)
+        latest = self._individual.admissible(states, latest)
+        late = self._individual.late(states) if limited and self._has_limit else {}
+        end = self._end(base.positions, latest, view, limited, late)
+        moved = moved or end.keys() != start.positions.keys()
+        sizes = lambda ranges: self._record_sizes(view, ranges)  # noqa: E731
+        return self._individual.planned(start, base, end, moved, sizes)
 
     def _waits(self, start: Checkpoint, findings: Findings, latest: Positions) -> bool:
         options, now_ms = self._options, int(time.monotonic() * 1000)
@@ -195,15 +255,22 @@ class PlanningSession:
 
     def plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
+        if start == end:
+            # Of a batch that runs for another source's sake.
+            return []
         if start.fresh and end.foreign:
             check_foreign(end, self._options.start)
         check_ownership(end, self._options.key_ranges.ownership)
+        check_mode(end, self._individual is not None)
         return self._asking(lambda: self._plan(start, end))
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
         view = self._current_view(end.positions)
         if not self._has_planned:
-            self._check_replay(end, view)
+            self._ask_latest(view, {})
+            self._losses.check_replay(end, view)
+        if self._individual is not None:
+            return self._plan_individual(self._individual, start, end, view)
         known = set(view.partitions())
         begin = {p: end.start_of(p, start) for p in end.positions}
         unknown = earliest(
@@ -213,103 +280,56 @@ class PlanningSession:
             p: at if at is not None else unknown.get(p, end.positions[p]) for p, at in begin.items()
         }
         options = self._options
-        ranges = self._still_there(pending(begins, end.positions), end, view)
+        ranges = self._losses.still_there(pending(begins, end.positions), end, view)
         topic_ids = {**view.topic_ids(), **end.topic_ids}
         sizes = self._record_sizes(view, ranges)
         return plan_read(ranges, sizes, self._sizes.places, view, topic_ids, options)
 
-    def _check_replay(self, end: Checkpoint, view: ClusterView) -> None:
-        """A batch of an earlier run: whether its records are still those that it was planned on."""
-        self._ask_latest(view, {})
-        recreated = _recreated(end, view)
-        for partition, at in sorted(self._truncated(end, view, recreated).items()):
-            self._lose(
-                error(
-                    "KAFKA_DATA_LOSS.LOG_TRUNCATED",
-                    f"some data may have been lost: the log of partition {partition} was cut back "
-                    f"to {at} after a batch up to {end.positions[partition]} was planned",
-                )
-            )
+    def _plan_individual(
+        self, individual: IndividualCommits, start: Checkpoint, end: Checkpoint, view: ClusterView
+    ) -> list[ReadTask]:
+        intakes = individual.intakes(start, end)
+        assert end.commits is not None
+        reaches = self._losses.still_there(
+            {p: reach(intake) for p, intake in intakes.items()}, end, view
+        )
+        return plan_deliveries(
+            {partition: intakes[partition] for partition in reaches},
+            individual.spans(reaches, end.commits),
+            self._record_sizes(view, reaches),
+            self._sizes.places,
+            view,
+            {**view.topic_ids(), **end.topic_ids},
+            self._options,
+        )
 
-    def _still_there(
-        self, ranges: dict[TopicPartition, OffsetRange], end: Checkpoint, view: ClusterView
-    ) -> dict[TopicPartition, OffsetRange]:
-        """Without the ranges of partitions that are gone, or that belong to an earlier topic."""
-        known = set(view.partitions())
-        left = {}
-        for partition, span in ranges.items():
-            planned, now = end.topic_ids.get(partition.topic), view.topic_id(partition.topic)
-            if partition in known and (not planned or not now or planned == now):
-                left[partition] = span
-                continue
-            self._lose(
-                error(
-                    "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
-                    f"some data may have been lost: cannot read offsets {span} of topic partition "
-                    f"{partition}: it was deleted"
-                    + (", and the topic created anew" if partition in known else ""),
-                )
-            )
-        return left
-
-    def _lose(self, failure: KeyrangeError) -> None:
-        """Raise a loss, or with failOnDataLoss=false warn of it, once."""
-        if self._options.fail_on_data_loss:
-            raise failure
-        if failure.message not in self._warned:
-            self._warned.add(failure.message)
-            _log.warning("%s Going on with what is left.", failure)
+    @property
+    def _has_limit(self) -> bool:
+        options = self._options
+        return (options.max_bytes_per_trigger or options.max_offsets_per_trigger) is not None
 
     def _end(
-        self, start: Positions, latest: Positions, view: ClusterView, limited: bool
+        self,
+        start: Positions,
+        latest: Positions,
+        view: ClusterView,
+        limited: bool,
+        late: Mapping[TopicPartition, float] = MappingProxyType({}),
     ) -> dict[TopicPartition, int]:
+        """How far a batch goes. `late` are offsets of each partition that it reads besides: they
+        count, and leave half of a limit to what is new, so that what is late holds up nothing."""
         end = dict(latest)
         options = self._options
         if limited and options.max_bytes_per_trigger is not None:
             ranges = pending(start, end)
             sizes = self._record_sizes(view, ranges)
+            late_bytes = sum(late[p] * sizes.get(p, 0.0) for p in late)
             sizes = {p: sizes.get(p, 0.0) for p in end}
-            end = admit_bytes(start, end, options.max_bytes_per_trigger, sizes)
+            end = admit_bytes(start, end, _left(options.max_bytes_per_trigger, late_bytes), sizes)
         if limited and options.max_offsets_per_trigger is not None:
-            end = admit_offsets(start, end, options.max_offsets_per_trigger)
+            left = _left(options.max_offsets_per_trigger, sum(late.values()))
+            end = admit_offsets(start, end, left)
         return end
-
-    def _compare(self, start: Checkpoint, view: ClusterView, latest: Positions) -> Findings:
-        """What became of the partitions since `start`; raises data loss where it must not pass."""
-        recreated = _recreated(start, view)
-        new = [p for p in latest if p not in start.positions or p.topic in recreated]
-        firsts = earliest(self._cluster, view, new)
-        truncated = self._truncated(start, view, recreated)
-        group_id = self._options.client.group_id
-        findings = compare(start, latest, firsts, recreated, truncated, group_id)
-        for failure in findings.losses:
-            self._lose(failure)
-        return findings
-
-    def _truncated(
-        self, known: Checkpoint, view: ClusterView, recreated: set[str]
-    ) -> dict[TopicPartition, int]:
-        """Where the log parts from the one that an offset was written on, if below its position.
-
-        Asked once for each change of leadership (OffsetForLeaderEpoch, KIP-320).
-        """
-        suspects = {
-            p: epoch
-            for p, epoch in known.leader_epochs.items()
-            if known.positions.get(p, 0) > 0
-            and p.topic not in recreated
-            and self._epochs.get(p, epoch) != epoch
-            and self._compared.get(p) != (epoch, self._epochs[p])
-        }
-        if not suspects:
-            return {}
-        truncated = {}
-        for partition, (_, until) in epoch_ends(self._cluster, view, suspects).items():
-            if 0 <= until < known.positions[partition]:
-                truncated[partition] = until
-            else:
-                self._compared[partition] = (suspects[partition], self._epochs[partition])
-        return truncated
 
     def _ask_latest(self, view: ClusterView, start: Positions) -> dict[TopicPartition, int]:
         known_ends = {**start, **self._latest}
@@ -321,7 +341,7 @@ class PlanningSession:
             if all(latest[p] >= known for p, known in known_ends.items() if p in latest):
                 break
         self._latest = latest
-        self._epochs = {partition: epoch for partition, (_, epoch) in found.items()}
+        self._losses.epochs = {partition: epoch for partition, (_, epoch) in found.items()}
         return latest
 
     def _asking(self, ask: Callable[[], T]) -> T:
@@ -377,9 +397,5 @@ class PlanningSession:
         return self._sizes.of(view, ranges)
 
 
-def _recreated(known: Checkpoint, view: ClusterView) -> set[str]:
-    return {
-        topic
-        for topic, topic_id in known.topic_ids.items()
-        if view.topic_id(topic) and topic_id != view.topic_id(topic)
-    }
+def _left(limit: int, late: float) -> int:
+    return max(limit - int(late), limit // 2, 1)

@@ -89,6 +89,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> PlanningSession:
         if self._session is None:
+            from keyrange.delta.commit_table import open_commit_table
             from keyrange.kafka.cluster import Cluster
             from keyrange.kafka.record_sizes import RecordSizes
             from keyrange.spark.session import PlanningSession
@@ -96,5 +97,5 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
-            self._session = PlanningSession(self._options, cluster, sizes)
+            self._session = PlanningSession(self._options, cluster, sizes, open_commit_table)
         return self._session

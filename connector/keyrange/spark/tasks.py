@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from keyrange import planning
+from keyrange.core.delivery_plan import Intakes
+from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
@@ -22,6 +24,20 @@ def plan_read(
 ) -> list[ReadTask]:
     """The tasks that read `ranges`."""
     planned = planning.plan_read(ranges, bytes_per_offset, places, options)
+    return [_make_task(splits, view, topic_ids) for splits in planned]
+
+
+def plan_deliveries(
+    intakes: Intakes,
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
+    bytes_per_offset: planning.Sizes,
+    places: planning.Places,
+    view: ClusterView,
+    topic_ids: Mapping[str, str],
+    options: SourceOptions,
+) -> list[ReadTask]:
+    """The tasks that read what `intakes` hand out."""
+    planned = planning.plan_deliveries(intakes, spans, bytes_per_offset, places, options)
     return [_make_task(splits, view, topic_ids) for splits in planned]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.core.columns import USUAL
+from keyrange.core.delivery import Delivery
 from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import batches, kernels
@@ -92,6 +93,7 @@ class Decoder:
         settings: DecodeSettings,
         workspace: Workspace | None = None,
         placement: Placement | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         workspace = workspace or Workspace(settings)
         self._writer = ColumnWriter(topic, partition, settings.columns)
@@ -105,8 +107,9 @@ class Decoder:
         self._selector: Selector | None = None
         self._hashing, self._hashes = kernels.HASH_NOTHING, batches.NO_HASHES
         selection = settings.selection
-        if placement is not None or selection.keys is not None or "keyHash" in settings.columns:
-            self._selector = Selector(selection, placement, workspace.selected)
+        hashes = selection.keys is not None or "keyHash" in settings.columns
+        if placement is not None or delivery is not None or hashes:
+            self._selector = Selector(selection, placement, workspace.selected, delivery)
             self._hashes = workspace.selected.hashes
             nulls_first = selection.nulls_first
             self._hashing = kernels.HASH_NULLS_FIRST if nulls_first else kernels.HASH_NULLS_SPREAD
@@ -130,6 +133,8 @@ class Decoder:
         table = chunk.batches
         wanted = table["keep"].astype(bool)
         wanted &= (table["last_offset"] >= from_offset) & (table["base_offset"] < until_offset)
+        if self._selector is not None:
+            wanted &= self._selector.may_keep(table["base_offset"], table["last_offset"])
         table = table[wanted]
         compressed = (table["attributes"] & 7) != 0
         start = 0

@@ -772,6 +772,33 @@ def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes
             _count(state, record)
 
 
+_I64 = types.int64[::1]
+
+
+@_compiled_when_called(types.void(_RECORDS, _I64, _CURSOR, _I64, _I64, _I64, _I64))
+def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
+    """Keep only the records at `offsets`, and those whose offset is in [froms, untils) of the range
+    that their key falls into, in their order, and count them anew in `cursor`.
+
+    Range i ends at `uppers[i]`, included. `offsets` are in order.
+    """
+    state = cursor[0]
+    rows = state.rows
+    _count_anew(state)
+    for row in range(rows):
+        record = records[row]
+        offset = record.offset
+        at = _first_not_below(offsets, offset)
+        kept = at < len(offsets) and offsets[at] == offset
+        if not kept and len(uppers):
+            at = _first_not_below(uppers, hashes[row])
+            kept = at < len(uppers) and froms[at] <= offset < untils[at]
+        if kept:
+            hashes[state.rows] = hashes[row]
+            records[state.rows] = record
+            _count(state, record)
+
+
 @_compiled_when_called(
     types.void(
         _RECORDS,

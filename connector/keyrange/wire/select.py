@@ -1,4 +1,5 @@
-"""Which of the indexed records are handed over: those with certain keys, by whose key range.
+"""Which of the indexed records are handed over: those with certain keys, those that are to be
+delivered at all, by whose key range.
 
 Runs between the index and the gather pass, so that what is left out is never copied.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from keyrange.core.delivery import Delivery
 from keyrange.core.placement import Placement
 from keyrange.wire import kernels
 from keyrange.wire.compression import Bytes
@@ -65,17 +67,28 @@ class SelectedRoom:
 
 
 class Selector:
-    """Selects from index passes, for one partition's placement."""
+    """Selects from index passes, for one partition's placement and what is delivered of it."""
 
     def __init__(
-        self, selection: Selection, placement: Placement | None, room: SelectedRoom
+        self,
+        selection: Selection,
+        placement: Placement | None,
+        room: SelectedRoom,
+        delivery: Delivery | None = None,
     ) -> None:
         self._placement = placement
+        self._delivered = _Delivered(delivery) if delivery is not None else None
         self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
         self._room = room
         if placement is not None:
             self._uppers = np.array(placement.uppers, np.int64)
             self._owners = np.array(placement.owners, np.int32)
+
+    def may_keep(self, first_offsets: Places, last_offsets: Places) -> Any:
+        """Of which record batches something may be kept, as far as offsets tell; True for all."""
+        if self._delivered is None:
+            return True
+        return self._delivered.may_keep(first_offsets, last_offsets)
 
     def select(self, region: Bytes, records: Records, cursor: Any) -> Selected:
         """What is kept of the records that an index pass counted in `cursor`, with their places in
@@ -84,6 +97,8 @@ class Selector:
         hashes = room.hashes
         if self._wanted is not None:
             self._wanted.keep(region, records, hashes, cursor)
+        if self._delivered is not None:
+            self._delivered.keep(records, hashes, cursor)
         if self._placement is None:
             return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
         starts = np.zeros(self._placement.readers + 1, np.int64)
@@ -114,6 +129,32 @@ class _Wanted:
     def keep(self, region: Bytes, records: Records, hashes: Places, cursor: Any) -> None:
         kernels.keep_keys(
             region, records, hashes, cursor, self._places, self._ends, self._bytes, self._null
+        )
+
+
+class _Delivered:
+    """A delivery in the form that the compiled pass takes."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._uppers = np.array(delivery.uppers, np.int64)
+        self._froms = np.array(delivery.froms, np.int64)
+        self._untils = np.array(delivery.untils, np.int64)
+        self._offsets = np.array(delivery.offsets, np.int64)
+
+    def may_keep(self, first_offsets: Places, last_offsets: Places) -> Any:
+        before = np.searchsorted(self._offsets, first_offsets)
+        until = np.searchsorted(self._offsets, last_offsets, side="right")
+        if not len(self._uppers):
+            return before < until
+        something = self._froms < self._untils
+        from_offset = int(self._froms[something].min())
+        until_offset = int(self._untils[something].max())
+        inside = (last_offsets >= from_offset) & (first_offsets < until_offset)
+        return (before < until) | inside
+
+    def keep(self, records: Records, hashes: Places, cursor: Any) -> None:
+        kernels.keep_delivered(
+            records, hashes, cursor, self._uppers, self._froms, self._untils, self._offsets
         )
 
 

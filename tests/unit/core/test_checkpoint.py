@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.checkpoint import Checkpoint, read_checkpoint, read_positions
+from keyrange.core.checkpoint import Checkpoint, CommitMark, read_checkpoint, read_positions
 from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.core.offsets import OFFSET_MAX, TopicPartition
 from keyrange.core.ownership import EVERY
@@ -37,6 +37,17 @@ checkpoints = st.builds(
     fresh=st.booleans(),
     ownership=st.dictionaries(
         partitions, st.sampled_from([(SPACE,), (KeyRange(0, 5), KeyRange(6, 2**62))]), max_size=3
+    ),
+    commits=st.none()
+    | st.builds(
+        CommitMark,
+        source_id=st.text(min_size=1, max_size=9),
+        seq=offsets,
+        due_ms=st.integers(-1, OFFSET_MAX),
+        ranges=st.dictionaries(partitions, st.integers(1, 1024), max_size=3),
+        holes_max=st.none() | st.integers(1, 10_000),
+        keeps_order=st.none() | st.booleans(),
+        resumes=st.none() | st.tuples(st.text(min_size=1, max_size=9), offsets),
     ),
 )
 
@@ -68,12 +79,30 @@ PARTIAL = Checkpoint(
         TopicPartition("pay", 3): (KeyRange(5, 9), KeyRange(2**62, HASH_MAX + 1)),
     },
 )
+COMMITS = Checkpoint(
+    positions={TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 41},
+    commits=CommitMark("5d2f9c3ab8e04f6f", 17),
+)
+COMMITS_FULL = Checkpoint(
+    positions={TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 41},
+    commits=CommitMark(
+        "5d2f9c3ab8e04f6f",
+        0,
+        due_ms=1_750_000_000_000,
+        ranges={TopicPartition("orders", 1): 16},
+        holes_max=10_000,
+        keeps_order=False,
+        resumes=("0c6d", 4),
+    ),
+)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("checkpoint-v1.json", V1),
+        ("checkpoint-v1-commits.json", COMMITS),
+        ("checkpoint-v1-commits-full.json", COMMITS_FULL),
         ("checkpoint-v1-fresh.json", Checkpoint({TopicPartition("orders", 0): 5}, fresh=True)),
         ("checkpoint-v1-partial.json", PARTIAL),
     ],
@@ -119,6 +148,7 @@ def test_the_text_is_the_same_for_the_same_state(checkpoint: Checkpoint, random:
         random.shuffle(entries)
         return dict(entries)
 
+    mark = checkpoint.commits
     other = Checkpoint(
         shuffled(checkpoint.positions),
         shuffled(checkpoint.topic_ids),
@@ -126,6 +156,7 @@ def test_the_text_is_the_same_for_the_same_state(checkpoint: Checkpoint, random:
         shuffled(checkpoint.initial),
         checkpoint.fresh,
         ownership=shuffled(checkpoint.ownership),
+        commits=mark and replace(mark, ranges=shuffled(mark.ranges)),
     )
     assert as_text(other.to_json()) == as_text(checkpoint.to_json())
 
@@ -191,6 +222,40 @@ HOSTILE: list[Any] = [
     {"@keyrange": {"version": 1, "leaderEpochs": []}},
     {"@keyrange": {"version": 1, "initial": {"t": {"0": -1}}}},
     {"@keyrange": {"version": 1, "initial": {"t": 5}}},
+    *(
+        {"@keyrange": {"version": 1, "commits": mark}}
+        for mark in (
+            5,
+            [],
+            {},
+            {"seq": 1},
+            {"sourceId": "s"},
+            {"sourceId": "", "seq": 1},
+            {"sourceId": 5, "seq": 1},
+            {"sourceId": "s", "seq": -1},
+            {"sourceId": "s", "seq": True},
+            {"sourceId": "s", "seq": "1"},
+            {"sourceId": "s", "seq": 1.0},
+            {"sourceId": "s", "seq": OFFSET_MAX + 1},
+            *(
+                {"sourceId": "s", "seq": 1, **more}
+                for more in (
+                    {"dueMs": None},
+                    {"dueMs": -2},
+                    {"dueMs": False},
+                    {"ranges": []},
+                    {"ranges": {"t": {"0": 0}}},
+                    {"ranges": {"t": {"x": 4}}},
+                    {"holesMax": 0},
+                    {"holesMax": "7"},
+                    {"keepsOrder": 1},
+                    {"resumes": []},
+                    {"resumes": {"seq": 1}},
+                    {"resumes": {"sourceId": "s", "seq": None}},
+                )
+            ),
+        )
+    ),
 ]
 
 

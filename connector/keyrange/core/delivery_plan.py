@@ -1,0 +1,208 @@
+"""Which task reads what of a batch that hands out, beside what is new, what is late: holes that are
+due, and what key ranges that are behind have to catch up with.
+
+Of each partition a task reads from low offsets to high ones, so that the records of a key come in
+order: first what lies below the partition's position, each task for itself, then what is new,
+together with others on its host.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from keyrange.core.commits.intake import CellIntake, PartitionIntake
+from keyrange.core.delivery import deliver
+from keyrange.core.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.placement import place
+from keyrange.core.range_plan import Cell, weigh
+from keyrange.core.splits import Split
+
+# What lies between two things to read is fetched along with them up to so many bytes: a request of
+# its own would take longer.
+_GAP_BYTES: Final = 256 * 1024
+
+Intakes = Mapping[TopicPartition, PartitionIntake]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A key range, the cells in it, and the offsets of the records that come again to it."""
+
+    span: KeyRange
+    cells: tuple[CellIntake, ...]
+    redelivered: tuple[int, ...]
+
+    def has_new(self, start: int) -> bool:
+        """Whether any of it reaches beyond the partition's position."""
+        return any(cell.until_offset > start for cell in self.cells)
+
+
+class _Spans:
+    """Looks up what is in a key range of a partition."""
+
+    def __init__(self, intake: PartitionIntake) -> None:
+        self._cells = intake.cells
+        self._bounds = [cell.span.from_hash for cell in intake.cells]
+        again = sorted((hole.place, hole.offset) for hole in intake.redelivered)
+        self._places = [place for place, _ in again]
+        self._offsets = [offset for _, offset in again]
+
+    def of(self, span: KeyRange) -> _Span:
+        first, last = (bisect_left(self._bounds, at) for at in (span.from_hash, span.until_hash))
+        low, high = (bisect_left(self._places, at) for at in (span.from_hash, span.until_hash))
+        return _Span(span, self._cells[first:last], tuple(self._offsets[low:high]))
+
+
+def reach(intake: PartitionIntake) -> OffsetRange:
+    """The offsets that all of it lies in."""
+    taken = [cell for cell in intake.cells if cell.from_offset < cell.until_offset]
+    again = [hole.offset for hole in intake.redelivered]
+    return OffsetRange(
+        min([*(cell.from_offset for cell in taken), *again], default=intake.end),
+        max([*(cell.until_offset for cell in taken), *(at + 1 for at in again)], default=0),
+    )
+
+
+def plan_cells(
+    intakes: Intakes,
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
+    bytes_per_offset: Mapping[TopicPartition, float],
+    places: Callable[[TopicPartition], Sequence[int]],
+) -> list[Cell]:
+    """The key ranges that have something to read, with the bytes that are expected in each."""
+    cells: list[Cell] = []
+    for partition, intake in sorted(intakes.items()):
+        per_offset, inside = bytes_per_offset[partition], _Spans(intake)
+        for cell in weigh(partition, spans[partition], per_offset, places(partition)):
+            found = inside.of(cell.span)
+            offsets = sum(
+                (each.until_offset - each.from_offset) * each.span.size / cell.span.size
+                for each in found.cells
+            )
+            if offsets or found.redelivered:
+                size = cell.bytes * offsets + per_offset * len(found.redelivered)
+                cells.append(replace(cell, bytes=size))
+    return cells
+
+
+def plan_deliveries(
+    stretches: Iterable[Sequence[Cell]],
+    intakes: Intakes,
+    bytes_per_offset: Mapping[TopicPartition, float],
+    shared_name: Callable[[TopicPartition], str],
+) -> list[tuple[Split, ...]]:
+    """The splits of each task, by the key ranges that each has."""
+    inside = {partition: _Spans(intake) for partition, intake in intakes.items()}
+    tasks: list[dict[TopicPartition, list[_Span]]] = []
+    for stretch in stretches:
+        own: dict[TopicPartition, list[_Span]] = {}
+        for cell in stretch:
+            own.setdefault(cell.partition, []).append(inside[cell.partition].of(cell.span))
+        tasks.append(own)
+    new: list[list[Split]] = [[] for _ in tasks]
+    for partition, intake in sorted(intakes.items()):
+        found = [[s for s in own.get(partition, ()) if s.has_new(intake.start)] for own in tasks]
+        readers = [task for task, spans in enumerate(found) if spans]
+        if not readers:
+            continue
+        splits = _new_splits(
+            partition,
+            intake.start,
+            [found[task] for task in readers],
+            bytes_per_offset[partition],
+            shared_name(partition),
+        )
+        for task, split in zip(readers, splits, strict=True):
+            new[task].append(split)
+    planned: list[tuple[Split, ...]] = []
+    for task, own in enumerate(tasks):
+        late = [
+            split
+            for partition, spans in sorted(own.items())
+            for split in _late_splits(
+                partition, intakes[partition].start, spans, bytes_per_offset[partition]
+            )
+        ]
+        # What is shared goes before what is not, so that its readers meet.
+        planned.append((*late, *sorted(new[task], key=lambda split: not split.shared)))
+    return planned
+
+
+def _new_splits(
+    partition: TopicPartition,
+    start: int,
+    readers: Sequence[Sequence[_Span]],
+    per_offset: float,
+    name: str,
+) -> list[Split]:
+    """What is new, from the partition's position on: a split of the same offsets for each reader,
+    with its keys."""
+    placement = place([[each.span for each in own] for own in readers])
+    whole = cover_once(each.span for own in readers for each in own)
+    cells = sorted(
+        (cell for own in readers for each in own for cell in each.cells),
+        key=lambda cell: cell.span,
+    )
+    until = max(cell.until_offset for cell in cells)
+    delivery = None
+    if any(cell.until_offset != until for cell in cells):
+        delivery = deliver(replace(cell, from_offset=start) for cell in cells)
+    splits: list[Split] = []
+    for reader, own in enumerate(readers):
+        share = sum(each.span.size for each in own) / SPACE.size
+        size = round((until - start) * per_offset * share)
+        split = Split(*partition, start, until, size, delivery=delivery)
+        if len(readers) > 1 or not whole:
+            shared = name if len(readers) > 1 else ""
+            split = replace(split, placement=placement.of(reader), shared=shared)
+        splits.append(split)
+    return splits
+
+
+def _late_splits(
+    partition: TopicPartition, start: int, spans: Sequence[_Span], per_offset: float
+) -> list[Split]:
+    """What lies below the partition's position, in as few pieces as pay."""
+    late = sorted(
+        (
+            replace(cell, until_offset=min(cell.until_offset, start))
+            for each in spans
+            for cell in each.cells
+            if cell.from_offset < min(cell.until_offset, start)
+        ),
+        key=lambda cell: cell.span,
+    )
+    again = sorted(offset for each in spans for offset in each.redelivered)
+    wanted = [OffsetRange(cell.from_offset, cell.until_offset) for cell in late]
+    wanted += [OffsetRange(offset, offset + 1) for offset in again]
+    splits: list[Split] = []
+    for piece in _pieces(wanted, per_offset):
+        # A cell lies in one piece as a whole.
+        cells = (cell for cell in late if _within(cell.from_offset, piece))
+        delivery = deliver(cells, (offset for offset in again if _within(offset, piece)))
+        size = round(piece.size * per_offset)
+        splits.append(
+            Split(*partition, piece.from_offset, piece.until_offset, size, delivery=delivery)
+        )
+    return splits
+
+
+def _within(offset: int, piece: OffsetRange) -> bool:
+    return piece.from_offset <= offset < piece.until_offset
+
+
+def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRange]:
+    """Ranges of offsets that hold all that is wanted, with what lies between what is near."""
+    pieces: list[OffsetRange] = []
+    for each in sorted(wanted):
+        last = pieces[-1] if pieces else None
+        if last and (each.from_offset - last.until_offset) * per_offset <= _GAP_BYTES:
+            until_offset = max(last.until_offset, each.until_offset)
+            pieces[-1] = OffsetRange(last.from_offset, until_offset)
+        else:
+            pieces.append(each)
+    return pieces
