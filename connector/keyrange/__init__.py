@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keyrange.delta.replaying import replay_dead_letters
     from keyrange.spark.commits.alarm import RecordTimeout
     from keyrange.spark.commits.api import acknowledge, materialize, process, reject
     from keyrange.spark.commits.each_batch import each_batch
@@ -23,6 +24,7 @@ __all__ = [
     "materialize",
     "process",
     "reject",
+    "replay_dead_letters",
 ]
 
 # Looked up when asked for, so that the parts that need no Spark work without it.
@@ -35,6 +37,7 @@ _PLACES = {
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",
+    "replay_dead_letters": "keyrange.delta.replaying",
 }
 
 try:

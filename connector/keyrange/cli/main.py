@@ -13,7 +13,16 @@ from typing import Annotated
 
 import typer
 
-from keyrange.cli import broker, checkpoint, doctor, ranges, records, reference
+from keyrange.cli import (
+    broker,
+    checkpoint,
+    commits,
+    dead_letters,
+    doctor,
+    ranges,
+    records,
+    reference,
+)
 from keyrange.errors import KeyrangeError
 
 app = typer.Typer(
@@ -46,6 +55,8 @@ def _root(
 # One line per noun; each is a module beside this one with an `app` of its own.
 app.add_typer(broker.app, name="broker")
 app.add_typer(checkpoint.app, name="checkpoint")
+app.add_typer(commits.app, name="commits")
+app.add_typer(dead_letters.app, name="deadletters")
 app.add_typer(ranges.app, name="ranges")
 app.command()(doctor.doctor)
 app.command()(reference.options)

@@ -83,6 +83,39 @@ class TextOutput:
         Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text in columns, the first to the left and the others to the right: where a drawn
+    table would be too wide beside a picture."""
+    lines = [columns, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def print_by(
+    heads: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    below: Sequence[str] = (),
+) -> None:
+    """Print rows in columns under the head that they have in common, each with a line below it."""
+    names, *lines = aligned(columns, rows)
+    last = None
+    for at, (head, line) in enumerate(zip(heads, lines, strict=True)):
+        if head != last:
+            print(head)
+            print(f"  {names}")
+        last = head
+        print(f"  {line}")
+        if below:
+            print(f"    {below[at]}")
+
+
 def make_output(output_format: OutputFormat) -> Output:
     """The output that a command's `--output` asks for."""
     return JsonOutput() if output_format is OutputFormat.JSON else TextOutput()

@@ -1,0 +1,338 @@
+"""`keyrange deadletters`: records that were given up, and how they are handed out again.
+
+Rule of this file: what a record holds is shown as text where a terminal can show it, and never more
+of it than was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.commits_live import check_live
+from keyrange.cli.commits_opening import (
+    GroupOption,
+    LiveOption,
+    PartitionOption,
+    SourceOption,
+    TableArgument,
+    TopicOption,
+    now,
+    open_commits,
+    storage_of,
+)
+from keyrange.cli.commits_reset import (
+    CheckpointOption,
+    ConfirmOption,
+    WhoOption,
+    check_no_batch_is_open,
+    say_what_is_next,
+)
+from keyrange.cli.keys import in_json, shown
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_by
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.times import brief, iso, read_time
+
+if TYPE_CHECKING:
+    from keyrange.core.commits.log import Known
+    from keyrange.delta.dead_letters import DeadLetter
+
+LettersOption = Annotated[
+    str,
+    typer.Option("--dead-letters", metavar="PATH", help="Their table; usually TABLE_dead_letters."),
+]
+ErrorOption = Annotated[
+    str, typer.Option("--error", help="Only those whose error holds this text.")
+]
+SinceOption = Annotated[
+    str,
+    typer.Option(
+        "--since", metavar="TIME", help="Only those from then on: ISO 8601, or how long ago (2h)."
+    ),
+]
+
+app = typer.Typer(no_args_is_help=True, help="Records that were given up: look at them, replay.")
+
+# What a list shows of a key, and of an error where it does not go to a terminal.
+_KEY_CHARACTERS: Final = 24
+_ERROR_CHARACTERS: Final = 500
+
+
+class Status(StrEnum):
+    DEAD = "dead"
+    REPLAYED = "replayed"
+    ALL = "all"
+
+
+@app.command("list")
+def list_letters(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    since: SinceOption = "",
+    error: ErrorOption = "",
+    status: Annotated[
+        Status, typer.Option(help="Those that nobody replayed, those that somebody did, or all.")
+    ] = Status.ALL,
+    limit: Annotated[int, typer.Option(min=1, help="How many to print at most.")] = 50,
+    dead_letters: LettersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
+    from keyrange.delta.dead_letters import Choice
+    from keyrange.delta.replaying import chosen_letters, open_letters
+
+    _check_partition(topic, partition)
+    since_ms = read_time(since, "--since", now()) if since else 0
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
+    replayed = None if status is Status.ALL else status is Status.REPLAYED
+    choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
+    found = chosen_letters(letters.read(choice), group, source, error, since_ms)
+    if output is OutputFormat.JSON:
+        print(json.dumps([document(each) for each in found[:limit]]))
+    else:
+        _print(found[:limit])
+    if len(found) > limit:
+        note(f"the first {limit:,} of {len(found):,} dead letters; --limit shows more")
+
+
+@app.command()
+def show(
+    table: TableArgument,
+    topic: Annotated[str, typer.Option("--topic", help="The record's topic.")],
+    partition: Annotated[int, typer.Option("--partition", min=0, help="Its partition.")],
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Its offset.")],
+    characters: Annotated[
+        int,
+        typer.Option("--bytes", min=1, help="How much of key, value and each header to print."),
+    ] = 4096,
+    dead_letters: LettersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """One dead letter with all that is known of it. It is there again for every time that it was
+    given up."""
+    from keyrange.delta.dead_letters import Choice
+    from keyrange.delta.replaying import chosen_letters, open_letters
+    from keyrange.errors import invalid_options
+
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
+    choice = Choice(topic=topic, partition=partition, from_offset=offset, until_offset=offset + 1)
+    found = chosen_letters(letters.read(choice), group, source, "", 0)
+    if not found:
+        raise invalid_options([f"offset {offset} of {topic}-{partition} is no dead letter"])
+    if output is OutputFormat.JSON:
+        print(json.dumps([document(each) for each in found]))
+        return
+    out = make_output(output)
+    for each in found:
+        out.record(f"{topic}-{partition}, offset {offset}", _fields(each, characters))
+
+
+@app.command()
+def replay(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    offset: Annotated[
+        list[int] | None, typer.Option("--offset", min=0, help="Only this one; several times.")
+    ] = None,
+    since: SinceOption = "",
+    error: ErrorOption = "",
+    everything: Annotated[bool, typer.Option("--all", help="All that nobody replayed.")] = False,
+    why: Annotated[str, typer.Option("--why", help="Why, for the history.")] = "replay",
+    who: WhoOption = "",
+    confirm: ConfirmOption = False,
+    checkpoint: CheckpointOption = "",
+    live: LiveOption = False,
+    bootstrap_servers: ServersOption = "",
+    dead_letters: LettersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Let the query work on dead letters again: they are delivered in its next batch, as if for the
+    first time.
+
+    The records come out of Kafka: with --live it is checked that it still has them. Stop the query
+    first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
+    """
+    from keyrange.delta import replaying
+    from keyrange.delta.by_hand import user_name
+    from keyrange.delta.dead_letters import Choice
+
+    _check_partition(topic, partition)
+    if offset and partition is None:
+        raise typer.BadParameter("--offset needs --topic and --partition")
+    if not (everything or topic or since or error):
+        raise typer.BadParameter("say which: --topic, --since, --error, or --all")
+    named = named_options(bootstrap_servers, "", option)
+    check_live(live, named)
+    since_ms = read_time(since, "--since", now()) if since else 0
+    letters = replaying.open_letters(table, dead_letters, storage_of(named))
+    commits = open_commits(table, group, source, named)
+    choice = Choice(
+        source_id=commits.source_id, topic=topic or None, partition=partition, replayed=False
+    )
+    found = replaying.chosen_letters(letters.read(choice), "", "", error, since_ms)
+    found = [each for each in found if not offset or each.offset in offset]
+    known = commits.table.known()
+    gone = _gone(found, known, named) if live else {}
+    wanted = [each for each in found if _name(each) not in gone]
+    plan = replaying.plan_replay(known, wanted, now())
+    if checkpoint:
+        check_no_batch_is_open(checkpoint)
+    seq = None
+    if confirm and plan.taken:
+        person = who or user_name()
+        seq = replaying.replay(commits, letters, known, plan, person, why, now())
+    left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
+    if output is OutputFormat.JSON:
+        taken = [_place(each) for each in plan.taken]
+        rest = [{**_place(each), "why": said} for each, said in left]
+        print(json.dumps({"written": seq, "replayed": taken, "left": rest}))
+        return
+    would = "are" if confirm else "would be"
+    print(f"{len(plan.taken):,} of {len(found):,} dead letters {would} handed out again")
+    for each, said in left:
+        print(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+    if confirm and plan.taken and seq is None:
+        note("they were handed out again already; that is noted")
+    else:
+        say_what_is_next(commits, known, bool(plan.taken), seq, make_output(output))
+
+
+def document(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as JSON."""
+    return {
+        "group": letter.group,
+        "source_id": letter.source_id,
+        "query_id": letter.query_id,
+        "batch_id": letter.batch_id,
+        **_place(letter),
+        "topic_id": letter.topic_id or None,
+        "timestamp": iso(letter.timestamp_ms),
+        "key": in_json(letter.key),
+        "value": in_json(letter.value),
+        "headers": [[name, in_json(value)] for name, value in letter.headers],
+        "error": letter.error,
+        "cause": letter.cause.name.lower(),
+        "attempts": letter.attempts,
+        "first_at": iso(letter.first_at_ms),
+        "last_at": iso(letter.last_at_ms),
+        "written_at": iso(letter.written_at_ms),
+        "status": letter.status,
+        "replayed_by": letter.replayed_by,
+        "replayed_to": letter.replayed_to,
+    }
+
+
+def _place(letter: DeadLetter) -> dict[str, Any]:
+    return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+
+
+def _name(letter: DeadLetter) -> tuple[str, int, int]:
+    return letter.topic, letter.partition, letter.offset
+
+
+def _check_partition(topic: str, partition: int | None) -> None:
+    if partition is not None and not topic:
+        raise typer.BadParameter("--partition needs --topic")
+
+
+def _gone(
+    letters: Sequence[DeadLetter], known: Known, named: Mapping[str, str]
+) -> dict[tuple[str, int, int], str]:
+    """Why Kafka cannot hand out some of the records any more."""
+    from keyrange.cli.commits_live import ask
+    from keyrange.core.offsets import TopicPartition
+
+    places = {TopicPartition(each.topic, each.partition) for each in letters}
+    states = {place: state for place, state in known.states.items() if place in places}
+    with ask(named, states) as asked:
+        logs = asked.logs()
+    gone = {}
+    for each in letters:
+        log = logs.get(TopicPartition(each.topic, each.partition))
+        if log is None:
+            gone[_name(each)] = "Kafka does not have its partition any more"
+        elif not log.from_offset <= each.offset < log.until_offset:
+            gone[_name(each)] = f"the log holds {log}"
+    return gone
+
+
+def _print(letters: Sequence[DeadLetter]) -> None:
+    """Two lines for each: what it is, and its error."""
+    columns = ["offset", "tries", "cause", "given up (UTC)", "state", "key"]
+    rows = [
+        [
+            str(each.offset),
+            str(each.attempts),
+            each.cause.name.lower().replace("_", " "),
+            brief(each.written_at_ms),
+            each.status,
+            _cut(shown(each.key), _KEY_CHARACTERS),
+        ]
+        for each in letters
+    ]
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
+    errors = [_cut(_printable(" ".join(each.error.split())), wide - 4) for each in letters]
+    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
+    if not letters:
+        print("no dead letters")
+
+
+def _fields(letter: DeadLetter, characters: int) -> dict[str, Any]:
+    fields = {
+        "state": letter.status
+        if letter.replayed_by is None
+        else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
+        "error": _printable(letter.error),
+        "cause": letter.cause.name.lower().replace("_", " "),
+        "attempts": letter.attempts,
+        "first at": iso(letter.first_at_ms),
+        "last at": iso(letter.last_at_ms),
+        "batch": letter.batch_id,
+        "query": letter.query_id,
+        "timestamp": iso(letter.timestamp_ms),
+        "key": _bounded(letter.key, characters),
+        "value": _bounded(letter.value, characters),
+    }
+    for name, value in letter.headers:
+        # Two headers may have one name.
+        label = f"header {shown(name.encode())}"
+        while label in fields:
+            label += "'"
+        fields[label] = _bounded(value, characters)
+    return fields
+
+
+def _bounded(content: bytes | None, most: int) -> str:
+    text = shown(content)
+    if content is None or len(content) <= most:
+        return text
+    # A character may be cut in two at the bound: what is left of it is left out.
+    is_text = text != f"hex:{content.hex()}"
+    begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
+    return f"{begin}... ({len(content):,} bytes)"
+
+
+def _printable(text: str) -> str:
+    """An error may hold what came in a record, and that must not move the cursor."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

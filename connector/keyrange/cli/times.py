@@ -1,0 +1,63 @@
+"""Points in time and spans of it, as command lines take and show them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import typer
+
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def iso(at_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601 in UTC."""
+    try:
+        at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return f"{at_ms} ms"
+    return at.isoformat(timespec="milliseconds")
+
+
+def brief(at_ms: int) -> str:
+    """The same for people, to the second."""
+    text = iso(at_ms)
+    return f"{text[:10]} {text[11:19]}" if "T" in text else text
+
+
+def span(duration_ms: int) -> str:
+    """A time that has passed, in its two largest units: `2 h 10 min`."""
+    left = max(duration_ms, 0)
+    for at, (unit, unit_ms) in enumerate(_UNITS):
+        whole, rest = divmod(left, unit_ms)
+        if not whole:
+            continue
+        if at + 1 < len(_UNITS) and at < 2:
+            below, below_ms = _UNITS[at + 1]
+            return f"{whole} {unit} {rest // below_ms} {below}"
+        return f"{whole} {unit}"
+    return "0 s"
+
+
+def read_time(text: str, option: str, now_ms: int) -> int:
+    """ISO 8601 (UTC where it names no zone) or how long ago, such as 90s or 2h; as ms since 1970.
+
+    Raises typer.BadParameter (exit code 2).
+    """
+    from keyrange.parsing import duration_ms
+
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return round(at.timestamp() * 1000)
+    try:
+        if text.isascii() and text.isdigit():
+            raise ValueError
+        return now_ms - duration_ms(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{option}: a time is such as 2026-05-01T12:00:00Z, or 90s, 15m or 2h ago, not {text}"
+        ) from None

@@ -1,0 +1,85 @@
+"""Which records a Delta table holds, read by delta-rs: topic, partition and offset of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, invalid_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def read_record_ids(
+    path: str, columns: Sequence[str], storage: Mapping[str, str]
+) -> dict[TopicPartition, Offsets]:
+    """The offsets of each partition, in order; an offset that is there twice is there twice.
+
+    `columns` name topic, partition and offset. Raises INVALID_OPTIONS where there is no such table,
+    or it has no such columns, or a row without one of them.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        table = DeltaTable(path, storage_options=dict(storage))
+    except TableNotFoundError:
+        raise invalid_options([f"there is no Delta table at {path}"]) from None
+    except (DeltaError, OSError) as failure:
+        raise _unreadable(path, failure) from None
+    known = [field.name for field in table.schema().fields]
+    if missing := [name for name in columns if name not in known]:
+        raise invalid_options(
+            [f"the table at {path} has no column {', '.join(missing)}; it has {', '.join(known)}"]
+        )
+    names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in columns)
+    # Identifiers are quoted; nothing of the text is a value.
+    query = f"SELECT {names} FROM sink"
+    found: dict[TopicPartition, list[Offsets]] = {}
+    try:
+        rows = QueryBuilder().register("sink", table).execute(query)
+        for batch in pa.RecordBatchReader.from_stream(rows):
+            _collect(path, columns, batch, found)
+    except (DeltaError, OSError) as failure:
+        raise _unreadable(path, failure) from None
+    return {place: np.sort(np.concatenate(pieces)) for place, pieces in found.items()}
+
+
+def _collect(
+    path: str,
+    columns: Sequence[str],
+    batch: pa.RecordBatch,
+    found: dict[TopicPartition, list[Offsets]],
+) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, column in zip(columns, batch.columns, strict=True):
+        if column.null_count:
+            raise invalid_options([f"the table at {path} has rows without {name}"])
+    try:
+        topics = batch.column(0).cast(pa.string()).dictionary_encode()
+        numbers = batch.column(1).cast(pa.int32()).to_numpy(zero_copy_only=False)
+        offsets = batch.column(2).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as failure:
+        raise invalid_options(
+            [f"the columns {', '.join(columns)} of the table at {path} hold no ids: {failure}"]
+        ) from None
+    indices = topics.indices.to_numpy(zero_copy_only=False)
+    for index, topic in enumerate(topics.dictionary.to_pylist()):
+        of_topic = indices == index
+        for number in pc.unique(pa.array(numbers[of_topic])).to_pylist():
+            rows = of_topic & (numbers == number)
+            found.setdefault(TopicPartition(topic, number), []).append(offsets[rows])
+
+
+def _unreadable(path: str, failure: Exception) -> KeyrangeError:
+    said = " ".join(str(failure).split())[:300]
+    return invalid_options([f"the Delta table at {path} cannot be read: {said}"])

@@ -1,0 +1,317 @@
+"""`keyrange commits`: what it shows of a table, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
+from keyrange.cli import commits, commits_reset
+from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
+from keyrange.cli.main import app
+from keyrange.core.commits.state import Hole, PartitionState, Piece
+from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.errors import KeyrangeError
+
+LATER_MS = 90_000
+
+
+@pytest.fixture
+def of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Query]:
+    """Lets the commands find a query's table at any path."""
+
+    def found(query: Query, sources: tuple[tuple[str, str], ...] = ((GROUP, SOURCE),)) -> Query:
+        put_in_place(monkeypatch, query, sources)
+        for module in (commits, commits_reset):
+            monkeypatch.setattr(module, "now", lambda: query.now_ms + LATER_MS)
+        return query
+
+    return found
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["commits", *map(str, arguments)])
+
+
+def text(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def document(*arguments: object) -> Any:
+    return json.loads(text(*arguments, "--output", "json"))
+
+
+def refusal(*arguments: object) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
+    assert result.stdout == ""
+    return str(result.exception)
+
+
+def two_holes() -> Query:
+    """A partition of 10 offsets in two ranges, with holes at 3 and 5 of the upper one."""
+    query = Query(1, 2, fails=0.0)
+    query.batch(10, tail=7)
+    [(partition, state)] = query.states.items()
+    lower, upper = (Piece(s, 10) for s in (KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)))
+    holes = (
+        Hole(3, 2**62, 2, query.now_ms + 100_000, BEGAN_MS),
+        Hole(5, 2**62 + 9, 1, query.now_ms, BEGAN_MS + 5_000),
+    )
+    query.states[partition] = PartitionState(
+        state.topic_id, 10, (lower, Piece(upper.span, 10, holes))
+    )
+    query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
+    return query
+
+
+def test_the_document_of_show(of: Callable[..., Query]) -> None:
+    of(two_holes())
+    no_holes = {"holes": 0, "oldest_hole": None, "deliveries_max": 0}
+    some = {
+        "holes": 2,
+        "oldest_hole": {
+            "offset": 3,
+            "since": "2026-05-28T20:26:40.000+00:00",
+            "age_ms": 100_000,
+        },
+        "deliveries_max": 2,
+    }
+    assert document("show", "/t") == {
+        "table": "/t",
+        "group": GROUP,
+        "source_id": SOURCE,
+        "query_id": QUERY,
+        "run_id": RUN,
+        "seq": 2,
+        "batch_id": 0,
+        "committed_at": "2026-05-28T20:26:50.000+00:00",
+        "terms": {"hash": "murmur3_x64_128", "null_keys": "spread", "isolation": "immediate"},
+        "partitions": [
+            {
+                "topic": "flights",
+                "partition": 0,
+                "topic_id": TOPIC_ID,
+                "committed": 3,
+                "scanned": 10,
+                "position": 10,
+                "log_end": 17,
+                "log_end_known_by": "batch",
+                "lag": 14,
+                "done_ranges": 2,
+                **some,
+                "ranges": [
+                    {
+                        "range": [0, 2**62 - 1],
+                        "committed": 10,
+                        "scanned": 10,
+                        "lag": 7,
+                        "done": [],
+                        **no_holes,
+                    },
+                    {
+                        "range": [2**62, HASH_MAX],
+                        "committed": 3,
+                        "scanned": 10,
+                        "lag": 14,
+                        "done": [[4, 5], [6, 10]],
+                        **some,
+                    },
+                ],
+            }
+        ],
+    }
+
+
+def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
+    of(two_holes())
+    first, second = document("gaps", "/t")
+    assert first == {
+        "topic": "flights",
+        "partition": 0,
+        "offset": 3,
+        "place": 2**62,
+        "range": [2**62, HASH_MAX],
+        "deliveries": 2,
+        "cause": "rejected",
+        "since": "2026-05-28T20:26:40.000+00:00",
+        "age_ms": 100_000,
+        "due": "2026-05-28T20:28:30.000+00:00",
+        "due_in_ms": 10_000,
+    }
+    assert (second["offset"], second["due_in_ms"]) == (5, 0)
+
+
+def test_the_document_of_history(of: Callable[..., Query]) -> None:
+    of(two_holes())
+    last, first = document("history", "/t")
+    assert last == {
+        "seq": 2,
+        "kind": "batch",
+        "batch_id": 0,
+        "committed_at": "2026-05-28T20:26:50.000+00:00",
+        "run_id": RUN,
+        "done": 10,
+        "rejected": 0,
+        "held_back": 0,
+        "dead": 0,
+        "redelivered": 0,
+        "holes": 2,
+        "moved": [{"topic": "flights", "partition": 0, "from_offset": None, "until_offset": 3}],
+        "who": None,
+        "why": None,
+    }
+    assert (first["seq"], first["kind"], first["batch_id"]) == (1, "fence", None)
+
+
+def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
+    of(two_holes())
+    shown = text("show", "/t")
+    assert "flights-0   lag 14 (last batch)   2 holes, the oldest for 1 min" in shown
+    assert "██████●▒●▒▒▒▒············" in shown
+    assert "50.00-100.00%" in shown
+    assert "more" not in shown
+    assert "1 key ranges that are farther" in text("show", "/t", "--ranges", 1)
+    assert "100.00%" not in text("show", "/t", "--ranges", 0)
+
+
+def test_lines_fit_a_terminal(of: Callable[..., Query]) -> None:
+    """Also with offsets of ten digits, 64 ranges and a hole in every cell."""
+    of(Query(2, 64, 0.05, 0.2, begin=1_204_311_000).run(4, 8_000, tail=5_000_000))
+    for command in ("show", "gaps", "history"):
+        shown = text(command, "/t").splitlines()
+        assert max(map(len, shown)) <= 80
+    assert len(text("gaps", "/t", "--limit", 7).splitlines()) == 9
+
+
+def test_counts_agree_with_the_states(of: Callable[..., Query]) -> None:
+    query = of(Query(3, 8, 0.05).run(6, 400, tail=50))
+    found = document("show", "/t")
+    holes = {place.partition: len(state.holes) for place, state in query.states.items()}
+    assert {row["partition"]: row["holes"] for row in found["partitions"]} == holes
+    assert min(holes.values()) > 3
+    assert len(document("gaps", "/t", "--limit", 10_000)) == sum(holes.values())
+    for row in found["partitions"]:
+        assert sum(each["holes"] for each in row["ranges"]) == row["holes"]
+        assert min(each["committed"] for each in row["ranges"]) == row["committed"]
+        assert row["lag"] == 6 * 400 + 50 - row["committed"]
+
+
+def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:
+    query = Query(1, 4, 0.05).run(2, 300)
+    then = query.states.copy()
+    of(query.run(3, 300))
+    [row] = document("show", "/t", "--at", 3)["partitions"]
+    [state] = then.values()
+    assert (row["position"], row["committed"]) == (600, state.committed)
+    assert (row["log_end"], row["holes"]) == (600, len(state.holes))
+    assert len(document("gaps", "/t", "--at", 3)) == len(state.holes)
+    assert "COMMITS_BEHIND" in refusal("show", "/t", "--at", 99)
+
+
+def test_some_partitions_alone(of: Callable[..., Query]) -> None:
+    of(Query(3, 2, 0.05).run(2, 300))
+    rows = document("show", "/t", "--topic", "flights", "--partition", 1)["partitions"]
+    assert [row["partition"] for row in rows] == [1]
+    assert {row["partition"] for row in document("gaps", "/t", "--topic", "flights")} == {0, 1, 2}
+    said = refusal("show", "/t", "--topic", "trains")
+    assert "know nothing of trains; they know of: flights-0, flights-1, flights-2" in said
+    assert run("show", "/t", "--partition", 1).exit_code == 2
+
+
+def test_a_source_without_a_batch(of: Callable[..., Query]) -> None:
+    of(Query())
+    assert document("show", "/t")["partitions"] == []
+    assert "flights" in text("show", "/t")
+    assert text("gaps", "/t") == "no holes\n"
+    assert document("gaps", "/t") == []
+    assert "fence" in text("history", "/t")
+
+
+def test_history_is_as_long_as_asked_for(of: Callable[..., Query]) -> None:
+    query = of(Query(1, 2, 0.02).run(150, 20))
+    rows = document("history", "/t", "--limit", 100)
+    assert [row["seq"] for row in rows] == list(range(151, 51, -1))
+    moved = {row["seq"]: row["moved"] for row in rows}
+    assert any(moved.values())
+    for row in rows:
+        for each in row["moved"]:
+            assert each["from_offset"] < each["until_offset"]
+    since = document("history", "/t", "--since", "135s")
+    assert [row["seq"] for row in since] == [151, 150, 149, 148, 147]
+    assert len(document("history", "/t", "--since", "2026-05-28T20:26:41Z")) == 20
+    assert document("history", "/t", "--since", "1s") == []
+    assert text("history", "/t", "--since", "1s") == "no commits\n"
+    assert run("history", "/t", "--since", "yesterday").exit_code == 2
+    assert sum(row["done"] for row in rows) > 1500
+    assert query.table.known().seq == 151
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "a group must be named; /t holds a, b"),
+        (("--group", "c"), "its sources are: s1 of group a, s21 of group b, s22 of group b"),
+        (("--group", "b", "--source", "s2"), "source s2 is how several begin: s21, s22"),
+        (("--source", "s9"), "holds no such source"),
+    ],
+)
+def test_a_source_is_named_where_it_cannot_be_told(
+    of: Callable[..., Query], arguments: tuple[str, ...], said: str
+) -> None:
+    of(Query(), (("a", "s1"), ("b", "s21"), ("b", "s22")))
+    assert said in refusal("show", "/t", *arguments)
+
+
+def test_the_last_source_of_a_group_is_meant(of: Callable[..., Query]) -> None:
+    of(Query(1).run(1, 10), ((GROUP, "source-0"), (GROUP, SOURCE)))
+    result = run("show", "/t", "--output", "json")
+    assert json.loads(result.stdout)["source_id"] == SOURCE
+    assert "2 sources of the group wrote here; this is the last one" in result.stderr
+    assert run("show", "/t", "--source", "source-1", "--output", "json").stderr == ""
+
+
+def test_a_broker_is_asked_only_where_one_is_named(of: Callable[..., Query]) -> None:
+    of(Query(1).run(1, 10))
+    result = run("show", "/t", "--live")
+    assert result.exit_code == 2
+    assert "--bootstrap-servers" in result.stderr
+
+
+def test_a_terminal_without_blocks_gets_letters() -> None:
+    assert marks_for("utf-8") == marks_for("UTF8") == BLOCKS
+    assert marks_for("ascii") == marks_for(None) == ASCII
+    state = PartitionState(
+        "",
+        60,
+        (Piece(KeyRange(0, 9), 60, (Hole(20, 5),)), Piece(KeyRange(9, HASH_MAX + 1), 40)),
+    )
+    line, below = draw(state, 70, ASCII, width=56)
+    assert line == "######O===================--------------------.........."
+    assert below.split() == ["20", "60", "70"]
+    assert below.index("20") == line.index("O")
+    assert below.index("60") + 2 == line.index(".")
+
+
+@pytest.mark.parametrize(("holes", "mark"), [(9, "○"), (10, "●"), (100, "●")])
+def test_many_holes_look_like_many(holes: int, mark: str) -> None:
+    found = tuple(Hole(100 + at, at) for at in range(holes))
+    state = PartitionState("", 200, (Piece(KeyRange(0, HASH_MAX + 1), 200, found),))
+    assert draw(state, -1, BLOCKS, width=7)[0] == f"██████{mark}"
+
+
+@pytest.mark.parametrize("position", [0, 5, 10**12])
+@pytest.mark.parametrize("log_end", [-1, 0, 10**12, 2 * 10**12])
+def test_a_line_of_any_partition_has_a_line(position: int, log_end: int) -> None:
+    state = PartitionState("", position, (Piece(KeyRange(0, HASH_MAX + 1), position),))
+    line, below = draw(state, log_end, BLOCKS)
+    assert len(line) <= 76
+    assert "○" not in line
+    assert f"{position:,}" in below

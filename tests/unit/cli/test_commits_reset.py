@@ -1,0 +1,192 @@
+"""`keyrange commits reset`: what it would do, what it does, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
+from keyrange.cli import commits_reset
+from keyrange.cli.main import app
+from keyrange.core.commits.log import Kind
+from keyrange.core.offsets import TopicPartition
+from keyrange.delta import by_hand
+from keyrange.errors import KeyrangeError
+
+WHY = ("--why", "bad prices since noon")
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch) -> Query:
+    made = Query(2, 4, 0.05).run(5, 400)
+    put_in_place(monkeypatch, made)
+    monkeypatch.setattr(commits_reset, "now", lambda: made.now_ms + 1_000)
+    return made
+
+
+def run(*arguments: object) -> Result:
+    given = ("commits", "reset", "/t", "--topic", "flights", *map(str, arguments))
+    return CliRunner().invoke(app, given)
+
+
+def document(*arguments: object) -> Any:
+    result = run(*arguments, *WHY, "--output", "json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def refusal(*arguments: object) -> str:
+    result = run(*arguments, *WHY)
+    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
+    assert result.stdout == ""
+    return str(result.exception)
+
+
+def test_nothing_is_written_without_confirm(query: Query) -> None:
+    before = query.table.known()
+    found = document("--to", 100)
+    assert (found["written"], found["seq"]) == (None, 6)
+    assert query.table.known() == before
+    result = run("--to", 100, *WHY)
+    assert "nothing was written: --confirm does it" in result.stderr
+    assert "COMMITS_FENCED" in result.stderr
+
+
+def test_a_rewind_is_a_commit_that_says_who_and_why(query: Query) -> None:
+    known = query.table.known()
+    found = document("--to", 100, "--partition", 1, "--who", "ann", "--confirm")
+    assert found["written"] == 7
+    commit = query.table.store[-1]
+    assert (commit.seq, commit.kind, commit.batch_id) == (7, Kind.RESET, -1)
+    assert (commit.group, commit.source_id, commit.query_id) == (GROUP, SOURCE, QUERY)
+    assert (commit.who, commit.why) == ("ann", "bad prices since noon")
+    assert commit.run_id != RUN
+    assert commit.terms == known.terms
+    assert not commit.whole
+    [(partition, state)] = commit.states.items()
+    assert partition == TopicPartition("flights", 1)
+    assert (state.committed, state.scanned, state.position) == (100, 100, 2000)
+    after = query.table.known()
+    assert after.states[TopicPartition("flights", 0)] == known.states[TopicPartition("flights", 0)]
+    assert after.batch_id == known.batch_id
+    [row] = found["partitions"]
+    assert row["committed"] == row["to"] == 100
+    assert row["committed_before"] == known.states[partition].committed
+    assert row["again"][0][0] == 100
+    shown = CliRunner().invoke(app, ["commits", "history", "/t"]).stdout
+    assert "reset 7, by ann: bad prices since noon" in shown
+
+
+def test_a_driver_that_is_running_is_fenced(query: Query) -> None:
+    document("--to", 100, "--confirm")
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        query.batch(10)
+
+
+def test_forward_gives_holes_up(query: Query) -> None:
+    state = query.states[TopicPartition("flights", 0)]
+    to = state.holes[2].offset + 1
+    found = document("--to", to, "--partition", 0, "--confirm")
+    [row] = found["partitions"]
+    assert row["given_up"] == [hole.offset for hole in state.holes[:3]]
+    assert (row["again"], row["passed_over"]) == ([], [])
+    after = query.table.known().states[TopicPartition("flights", 0)]
+    assert after.holes == state.holes[3:]
+    assert after.committed == row["committed"] == state.holes[3].offset
+
+
+def test_redo_keeps_the_holes_below(query: Query) -> None:
+    state = query.states[TopicPartition("flights", 0)]
+    to = state.holes[2].offset + 1
+    [row] = document("--to", to, "--redo", "--partition", 0, "--confirm")["partitions"]
+    after = query.table.known().states[TopicPartition("flights", 0)]
+    assert after.holes == state.holes[:3]
+    assert after.scanned == to
+    assert (row["given_up"], row["committed"]) == ([], state.committed)
+
+
+def test_nothing_to_do_writes_nothing(query: Query) -> None:
+    state = query.states[TopicPartition("flights", 0)]
+    result = run("--to", state.committed, "--redo", "--partition", 0, *WHY)
+    assert "nothing was written" in result.stderr
+    document("--to", 100, "--confirm")
+    result = run("--to", 100, *WHY, "--confirm")
+    assert "nothing would change, nothing was written" in result.stderr
+    assert query.table.known().seq == 7
+
+
+def test_as_it_was_at_a_commit_or_at_the_first(query: Query) -> None:
+    then = query.table.known(3).states
+    found = {row["partition"]: row["to"] for row in document("--to", "commit:3")["partitions"]}
+    assert found == {place.partition: state.committed for place, state in then.items()}
+    first = query.table.known(2).states
+    found = {
+        row["partition"]: row["to"] for row in document("--to", "earliest-known")["partitions"]
+    }
+    assert found == {place.partition: state.committed for place, state in first.items()}
+    assert "flights-0, flights-1 had no state then" in refusal("--to", "commit:1")
+    for wrong in ("commit:7", "commit:0", "commit:x"):
+        assert f"--to {wrong}: the commits are 1 to 6" in refusal("--to", wrong)
+
+
+def test_offsets_of_a_topic_that_was_made_anew_are_others(query: Query) -> None:
+    store = query.table.store
+    place = TopicPartition("flights", 0)
+    for at in (-2, -1):
+        states = dict(store[at].states)
+        states[place] = replace(states[place], topic_id="another")
+        store[at] = replace(store[at], states=states)
+    [row] = document("--to", "earliest-known", "--partition", 0)["partitions"]
+    assert row["to"] == query.table.known(5).states[place].committed
+    assert "flights-0 had no state then" in refusal("--to", "commit:3")
+
+
+def test_what_was_not_handed_out_cannot_be_skipped(query: Query) -> None:
+    said = refusal("--to", 2001, "--confirm")
+    assert "--to 2001 lies beyond the position of flights-0, 2000" in said
+    assert "flights-1" in said
+    assert query.table.known().seq == 6
+
+
+def test_a_wrong_command_line_ends_with_2(query: Query) -> None:
+    for arguments in (
+        ("--to", "100"),
+        ("--to", "yesterday", *WHY),
+        ("--to", "2026-05-28T20:00:00Z", *WHY),
+        ("--to", "-5", *WHY),
+        WHY,
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2, arguments
+        assert result.stdout == ""
+
+
+@pytest.mark.parametrize(("committed", "refused"), [(0, True), (1, False)])
+def test_a_batch_that_is_open_is_in_the_way(
+    query: Query, tmp_path: Path, committed: int, refused: bool
+) -> None:
+    """It is read again as it was planned, and what it comes to would go over the reset."""
+    checkpoint: dict[str, str] = {"metadata": '{"id":"the-id"}'}
+    for number in (0, 1):
+        line = json.dumps({"@keyrange": {"version": 1}, "flights": {"0": number}})
+        checkpoint[f"offsets/{number}"] = f'v1\n{{"batchTimestampMs":0}}\n{line}'
+    for number in range(committed + 1):
+        checkpoint[f"commits/{number}"] = "v1\n{}"
+    for name, text in checkpoint.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    arguments = ("--to", 100, "--checkpoint", tmp_path, "--confirm")
+    if refused:
+        assert "BATCH_NOT_COMMITTED" in refusal(*arguments)
+        assert query.table.known().seq == 6
+    else:
+        assert document(*arguments)["written"] == 7
+
+
+def test_users_have_a_name() -> None:
+    assert by_hand.user_name()

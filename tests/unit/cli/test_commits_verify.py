@@ -1,0 +1,283 @@
+"""`keyrange commits verify`: what agrees, and every way in which it may not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from typer.testing import CliRunner, Result
+
+from commit_samples import Query, place_of, put_in_place
+from keyrange.cli import commits_verify
+from keyrange.cli.commits_recount import Log, recount
+from keyrange.cli.main import app
+from keyrange.core.commits.auditing import audit
+from keyrange.core.commits.log import Kind
+from keyrange.core.commits.resetting import rewind
+from keyrange.core.commits.state import Hole, PartitionState, Piece
+from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.errors import KeyrangeError
+
+A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
+NOTHING = np.empty(0, np.int64)
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch) -> Query:
+    made = Query(2, 4, 0.05).run(6, 300)
+    assert all(made.dead.values())
+    assert all(state.holes for state in made.states.values())
+    put_in_place(monkeypatch, made)
+    dead = {place: np.array(sorted(h.offset for h in d)) for place, d in made.dead.items()}
+    monkeypatch.setattr(commits_verify, "_dead", lambda *_: dead)
+    return made
+
+
+def sink(
+    path: Path, query: Query, names: tuple[str, ...] = ("topic", "partition", "offset")
+) -> str:
+    rows = [(place.topic, place.partition, at) for place, done in query.done.items() for at in done]
+    types = (pa.string(), pa.int32(), pa.int64())
+    columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
+    write_deltalake(str(path / "sink"), pa.table(dict(zip(names, columns, strict=True))))
+    return str(path / "sink")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["commits", "verify", "/t", *map(str, arguments)])
+
+
+def document(code: int, *arguments: object) -> Any:
+    result = run(*arguments, "--output", "json")
+    assert result.exit_code == code, (result.output, result.exception)
+    found = json.loads(result.stdout)
+    assert found["agrees"] == (code == 0)
+    return found
+
+
+def test_a_sink_with_exactly_what_is_done_agrees(query: Query, tmp_path: Path) -> None:
+    found = document(0, "--sink", sink(tmp_path, query))
+    assert [row["in_sink"] for row in found["partitions"]] == [
+        len(query.done[A]),
+        len(query.done[B]),
+    ]
+    assert (found["commits"], found["seq"]) == ([], 7)
+    first = found["partitions"][0]
+    nothing = {"count": 0, "offsets": []}
+    assert first == {
+        "topic": "flights",
+        "partition": 0,
+        "from_offset": 0,
+        "until_offset": 1800,
+        "in_sink": len(query.done[A]),
+        "records": None,
+        "missing": nothing,
+        "doubled": nothing,
+        "unexpected": {},
+        "unsure": 0,
+    }
+    result = run("--sink", tmp_path / "sink")
+    assert result.stdout.splitlines()[-1] == "everything agrees"
+
+
+def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
+    hole = query.states[A].holes[0].offset
+    letter = query.dead[A][0].offset
+    query.done[A] -= {0, 7}
+    query.done[A] |= {hole, letter, 1800, 2500}
+    path = sink(tmp_path, query)
+    again = pa.table({"topic": ["flights"], "partition": pa.array([0], pa.int32()), "offset": [8]})
+    write_deltalake(path, again, mode="append")
+    first, second = document(1, "--sink", path)["partitions"]
+    assert first["missing"] == {"count": 2, "offsets": [0, 7]}
+    assert first["doubled"] == {"count": 1, "offsets": [8]}
+    assert first["unexpected"] == {
+        "hole": {"count": 1, "offsets": [hole]},
+        "dead letter": {"count": 1, "offsets": [letter]},
+        "not handed out": {"count": 2, "offsets": [1800, 2500]},
+    }
+    assert (second["missing"]["count"], second["unexpected"]) == (0, {})
+    result = run("--sink", path)
+    assert result.exit_code == 1
+    assert "flights-0 missing: 0, 7\n" in result.stdout
+    assert f"flights-0 unexpected (hole): {hole}\n" in result.stdout
+    assert result.stdout.endswith("there are differences\n")
+    assert "--live asks the log" in result.stderr
+
+
+def test_a_job_may_leave_records_out(query: Query, tmp_path: Path) -> None:
+    query.done[A] -= set(range(100, 160))
+    path = sink(tmp_path, query)
+    first, _ = document(0, "--sink", path, "--may-miss")["partitions"]
+    assert first["missing"]["offsets"] == sorted(first["missing"]["offsets"])
+    assert 40 < first["missing"]["count"] <= 60
+    assert len(first["missing"]["offsets"]) == 10
+    document(1, "--sink", path)
+    query.done[A] |= {5000}
+    document(1, "--sink", sink(tmp_path / "more", query), "--may-miss")
+
+
+def test_columns_may_have_other_names(query: Query, tmp_path: Path) -> None:
+    path = sink(tmp_path, query, ("t", "a b", 'o"'))
+    document(0, "--sink", path, "--columns", 't,a b,o"')
+    failure = run("--sink", path).exception
+    assert isinstance(failure, KeyrangeError)
+    assert "has no column topic, partition, offset; it has t, a b, o" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"partition": pa.array([None], pa.int32())}, "has rows without partition"),
+        ({"offset": pa.array(["x"])}, "hold no ids"),
+    ],
+)
+def test_a_sink_without_ids_is_refused(
+    query: Query, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    usual = {"topic": ["flights"], "partition": pa.array([0], pa.int32()), "offset": [8]}
+    write_deltalake(str(tmp_path / "s"), pa.table(usual | values))
+    failure = run("--sink", tmp_path / "s").exception
+    assert isinstance(failure, KeyrangeError)
+    assert said in str(failure)
+
+
+def test_a_sink_that_is_none_is_refused(query: Query, tmp_path: Path) -> None:
+    failure = run("--sink", tmp_path / "nowhere").exception
+    assert isinstance(failure, KeyrangeError)
+    assert "there is no Delta table at" in str(failure)
+    assert run("--columns", "a,b").exit_code == 2
+    assert run("--live").exit_code == 2
+
+
+def test_a_begin_that_is_known_is_held_to(query: Query, tmp_path: Path) -> None:
+    path = sink(tmp_path, query)
+    first, _ = document(1, "--sink", path, "--from", 3)["partitions"]
+    early = [at for at in range(3) if at in query.done[A]]
+    assert first["unexpected"] == {
+        "before the query began": {"count": len(early), "offsets": early}
+    }
+
+
+def state(*pieces: Piece) -> PartitionState:
+    return PartitionState("", 10, pieces)
+
+
+LOW, HIGH = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)
+LAGGING = state(Piece(LOW, 10, (Hole(4, 1),)), Piece(HIGH, 5))
+
+
+def places(*at: tuple[int, KeyRange]) -> Log:
+    offsets = np.array([offset for offset, _ in at], np.int64)
+    hashes = np.array([span.from_hash for _, span in at], np.int64)
+    return Log(OffsetRange(0, 10), offsets, hashes)
+
+
+def test_what_some_ranges_have_not_scanned_cannot_be_told_without_keys() -> None:
+    found = recount(LAGGING, np.array([0, 1, 2, 3, 7]), 0, NOTHING, False)
+    assert (found.judged, found.unsure, found.missing.count) == (OffsetRange(0, 5), 1, 0)
+    assert found.agrees(False)
+
+
+def test_the_log_says_whose_an_offset_is_and_which_exist() -> None:
+    log = places((0, LOW), (3, HIGH), (4, LOW), (6, LOW), (7, HIGH), (9, LOW))
+    good = recount(LAGGING, np.array([0, 3, 6, 9]), 0, NOTHING, False, log)
+    assert (good.records, good.agrees(False), good.unsure) == (4, True, 0)
+    bad = recount(LAGGING, np.array([0, 2, 3, 7, 9]), 0, NOTHING, False, log)
+    assert bad.missing.first == (6,)
+    assert bad.unexpected.keys() == {"not in the log", "not handed out"}
+    assert bad.unexpected["not in the log"].first == (2,)
+    assert bad.unexpected["not handed out"].first == (7,)
+
+
+def test_what_retention_took_is_not_missed() -> None:
+    log = replace(places((6, LOW), (9, LOW)), span=OffsetRange(5, 10))
+    found = recount(LAGGING, np.array([0, 1, 6, 9]), 0, NOTHING, False, log)
+    assert found.agrees(False)
+    assert (found.judged, found.unsure) == (OffsetRange(5, 10), 2)
+
+
+def test_a_transactional_sink_has_the_prefix_alone() -> None:
+    held = state(Piece(LOW, 10, (Hole(4, 1),)), Piece(HIGH, 10))
+    assert recount(held, np.arange(4), 0, NOTHING, True).agrees(False)
+    log = places(*((at, HIGH if at % 2 else LOW) for at in range(10)))
+    assert recount(held, np.arange(4), 0, NOTHING, True, log).agrees(False)
+    for known in (None, log):
+        found = recount(held, np.array([0, 1, 2, 3, 5]), 0, NOTHING, True, known)
+        assert found.unexpected["not handed out"].first == (5,)
+
+
+def test_a_very_long_range_takes_no_memory() -> None:
+    far = PartitionState("", 10**15, (Piece(KeyRange(0, HASH_MAX + 1), 10**15),))
+    found = recount(far, np.array([5]), 0, NOTHING, False)
+    assert found.missing.count == 10**15 - 1
+    assert found.missing.first == (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
+
+
+def test_commits_of_a_query_do_not_contradict_each_other(query: Query) -> None:
+    assert list(audit(query.table.history())) == []
+    last = query.table.store[-1]
+    states = {A: rewind(query.states[A], 100).state}
+    query.table.append(
+        replace(last, seq=8, kind=Kind.RESET, run_id="r", batch_id=-1, states=states)
+    )
+    assert list(audit(query.table.history())) == []
+
+
+def test_what_contradicts_itself_is_named(query: Query) -> None:
+    commits = list(query.table.history())
+
+    def said(at: int, **changes: Any) -> list[str]:
+        changed = [*commits[:at], replace(commits[at], **changes), *commits[at + 1 :]]
+        return [f"{each.seq} {each.partition} {each.said}" for each in audit(changed)]
+
+    now = commits[6].states[A]
+    back = PartitionState(now.topic_id, now.position, rewind(now, 9).state.pieces)
+    assert f"7 {A} the committed offset fell from {commits[5].states[A].committed} to 9" in said(
+        6, states={A: back}
+    )
+    short = replace(rewind(now, 9).state, position=300)
+    assert f"7 {A} the position went back from 1500 to 300" in said(6, states={A: short})
+    done = next(at for at in range(1200, 1500) if at in query.done[A])
+    piece = next(p for p in now.pieces if p.span.contains(place_of(done)))
+    opened = replace(piece, holes=tuple(sorted((*piece.holes, Hole(done, place_of(done))))))
+    pieces = tuple(opened if p is piece else p for p in now.pieces)
+    assert f"7 {A} offset {done} was done and is a hole again" in said(
+        6, states={A: replace(now, pieces=pieces)}
+    )
+    assert said(4, batch_id=1) == ["5 None batch 1 is committed after batch 2"]
+    assert said(4, states=commits[4].states, whole=True) == []
+    missing = said(4, states={A: commits[4].states[A]}, whole=True)
+    assert missing == [f"5 {B} a commit of every partition leaves it out"]
+    assert "6 None it follows commit 4" in [
+        f"{each.seq} {each.partition} {each.said}" for each in audit([*commits[:4], *commits[5:]])
+    ]
+    counts = {A: replace(commits[4].counts[A], log_end=10)}
+    assert said(4, counts=counts) == [f"5 {A} position 1200 lies beyond the log's end, 10"]
+    fence = said(6, kind=Kind.FENCE, batch_id=-1)
+    assert f"7 {A} a driver that begins changed what is done" in fence
+    reset = said(6, kind=Kind.RESET, batch_id=-1)
+    assert f"7 {A} a reset moved the position from 1500 to 1800" in reset
+    terms = replace(commits[4].terms, null_keys="first")
+    assert any(line.startswith("5 None its numbers rest on") for line in said(4, terms=terms))
+
+
+def test_contradictions_are_differences(query: Query) -> None:
+    query.table.store[4] = replace(query.table.store[4], batch_id=1)
+    found = document(1)
+    assert found["commits"] == [
+        {"seq": 5, "topic": None, "partition": None, "said": "batch 1 is committed after batch 2"}
+    ]
+    recent = run("--last", 2)
+    assert (recent.exit_code, recent.stdout) == (0, "everything agrees\n")
+    assert "of 7 commits the last 2 were looked at" in recent.stderr
+    shown = run()
+    assert shown.exit_code == 1
+    assert "batch 1 is committed after batch 2" in shown.stdout

@@ -1,0 +1,327 @@
+"""`keyrange deadletters`: what it shows of records that were given up, and how they come again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import pytest
+from typer.testing import CliRunner, Result
+
+import keyrange
+from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
+from keyrange.cli import commits_reset, dead_letters
+from keyrange.cli.main import app
+from keyrange.core.commits.log import Kind
+from keyrange.core.commits.resetting import rewind
+from keyrange.core.commits.state import Cause
+from keyrange.core.offsets import TopicPartition
+from keyrange.delta.by_hand import open_commits, write_reset
+from keyrange.delta.commit_table import open_commit_table
+from keyrange.delta.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from keyrange.errors import KeyrangeError
+from keyrange.options.commits import CommitOptions
+
+A = TopicPartition("flights", 0)
+
+
+def place_of(key: bytes | None, offset: int) -> int:
+    text = offset.to_bytes(8, "big") if key is None else key
+    return mmh3.hash64(text, 0, signed=False)[0] >> 1
+
+
+def letter(offset: int, key: bytes | None = b"N14228", **fields: Any) -> DeadLetter:
+    usual: dict[str, Any] = {
+        "group": GROUP,
+        "source_id": SOURCE,
+        "query_id": QUERY,
+        "batch_id": 3,
+        "topic": "flights",
+        "topic_id": TOPIC_ID,
+        "partition": 0,
+        "offset": offset,
+        "key": key,
+        "value": b'{"carrier":"UA"}',
+        "headers": (("trace", b"\x00\xff"), ("trace", b"again"), ("none", None)),
+        "timestamp_ms": BEGAN_MS,
+        "error": "ValueError: no such carrier",
+        "cause": Cause.REJECTED,
+        "attempts": 5,
+        "first_at_ms": BEGAN_MS + 1_000,
+        "last_at_ms": BEGAN_MS + 9_000,
+    }
+    return DeadLetter(**{**usual, **fields})
+
+
+class Lake:
+    """A commit table of one partition without holes, and its dead letters."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path / "commits")
+        self.options = CommitOptions(
+            individual=True, table=self.path, dead_letter_table=f"{self.path}_dead_letters"
+        )
+        query = Query(1, 2, fails=0.0).run(3, 100)
+        self.table = open_commit_table(self.options, SOURCE)
+        for commit in query.table.store:
+            self.table.append(commit)
+        self.letters = [
+            letter(40),
+            letter(41, None, error="KeyError: 'x'\n  at line 3", cause=Cause.TIMED_OUT),
+            letter(77, b"\xff\x1b[2J", value=b"v" * 9000, error="bad \x1b[2J"),
+        ]
+        self.store().append(SOURCE, 3, self.letters, BEGAN_MS + 10_000)
+
+    def store(self) -> DeadLetters:
+        return open_dead_letters(self.options)
+
+    def run(self, command: str, *arguments: object) -> Result:
+        return CliRunner().invoke(app, ["deadletters", command, self.path, *map(str, arguments)])
+
+    def document(self, command: str, *arguments: object) -> Any:
+        result = self.run(command, *arguments, "--output", "json")
+        assert result.exit_code == 0, (result.output, result.exception)
+        return json.loads(result.stdout)
+
+    def offsets(self, *arguments: object) -> list[int]:
+        return [row["offset"] for row in self.document("list", *arguments)]
+
+    def refusal(self, command: str, *arguments: object) -> str:
+        result = self.run(command, *arguments)
+        assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
+        assert result.stdout == ""
+        return str(result.exception)
+
+    def holes(self) -> dict[int, int]:
+        return {hole.offset: hole.place for hole in self.table.known().states[A].holes}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    for module in (dead_letters, commits_reset):
+        monkeypatch.setattr(module, "now", lambda: BEGAN_MS + 60_000)
+    return Lake(tmp_path)
+
+
+def test_the_document_of_a_dead_letter(lake: Lake) -> None:
+    first, second, third = lake.document("list")
+    assert first == {
+        "group": GROUP,
+        "source_id": SOURCE,
+        "query_id": QUERY,
+        "batch_id": 3,
+        "topic": "flights",
+        "partition": 0,
+        "offset": 40,
+        "topic_id": TOPIC_ID,
+        "timestamp": "2026-05-28T20:26:40.000+00:00",
+        "key": "N14228",
+        "value": '{"carrier":"UA"}',
+        "headers": [["trace", {"hex": "00ff"}], ["trace", "again"], ["none", None]],
+        "error": "ValueError: no such carrier",
+        "cause": "rejected",
+        "attempts": 5,
+        "first_at": "2026-05-28T20:26:41.000+00:00",
+        "last_at": "2026-05-28T20:26:49.000+00:00",
+        "written_at": "2026-05-28T20:26:50.000+00:00",
+        "status": "dead",
+        "replayed_by": None,
+        "replayed_to": None,
+    }
+    assert second["key"] is None
+    assert third["key"] == {"hex": "ff1b5b324a"}
+    assert lake.document("show", "--topic", "flights", "--partition", 0, "--offset", 40) == [first]
+
+
+def test_a_list_can_be_narrowed(lake: Lake) -> None:
+    assert lake.offsets() == [40, 41, 77]
+    assert lake.offsets("--error", "valueerror") == [40]
+    assert lake.offsets("--since", "49s") == []
+    assert lake.offsets("--since", "51s") == [40, 41, 77]
+    assert lake.offsets("--topic", "flights", "--partition", 0) == [40, 41, 77]
+    assert lake.offsets("--topic", "trains") == lake.offsets("--group", "g") == []
+    assert lake.offsets("--source", "source-") == [40, 41, 77]
+    assert lake.offsets("--status", "dead") == [40, 41, 77]
+    assert lake.offsets("--status", "replayed") == []
+    result = lake.run("list", "--limit", 2, "--output", "json")
+    assert len(json.loads(result.stdout)) == 2
+    assert "the first 2 of 3 dead letters" in result.stderr
+    assert lake.run("list", "--partition", 0).exit_code == 2
+
+
+def test_a_list_fits_a_terminal_and_does_not_move_its_cursor(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = lake.run("list").stdout
+    assert "flights-0" in shown
+    assert "ValueError: no such carrier" in shown
+    assert "timed out" in shown
+    assert "bad ?[2J" in shown
+    assert "\x1b" not in shown
+    assert "KeyError: 'x' at line 3" in shown
+    assert lake.run("list", "--topic", "trains").stdout == "no dead letters\n"
+    many = [letter(at, b"k" * 99, batch_id=4, error="long " * 50) for at in range(5)]
+    lake.store().append(SOURCE, 4, many, BEGAN_MS)
+    monkeypatch.setattr(dead_letters, "_ERROR_CHARACTERS", 80)
+    assert max(map(len, lake.run("list").stdout.splitlines())) == 80
+
+
+def test_one_is_shown_with_all_that_is_known(lake: Lake) -> None:
+    where = ("--topic", "flights", "--partition", 0, "--offset")
+    shown = lake.run("show", *where, 40).stdout
+    for text in ('{"carrier":"UA"}', "hex:00ff", "again", "N14228", "attempts", "header trace'"):
+        assert text in shown
+    bounded = lake.run("show", *where, 77, "--bytes", 3).stdout
+    assert "vvv... (9,000 bytes)" in bounded
+    assert "hex:ff1b5b... (5 bytes)" in bounded
+    assert "\x1b" not in bounded
+    assert "offset 39 of flights-0 is no dead letter" in lake.refusal("show", *where, 39)
+
+
+@pytest.mark.parametrize(
+    ("content", "most", "said"),
+    [
+        ("häß".encode(), 2, "h... (5 bytes)"),
+        ("häß".encode(), 5, "häß"),
+        (None, 1, "null"),
+        (b"", 1, ""),
+        (b"hex:00", 5, "hex:0... (6 bytes)"),
+    ],
+)
+def test_text_is_cut_between_characters(content: bytes | None, most: int, said: str) -> None:
+    assert dead_letters._bounded(content, most) == said
+
+
+def test_a_table_that_is_none_is_named(lake: Lake, tmp_path: Path) -> None:
+    elsewhere = CliRunner().invoke(app, ["deadletters", "list", str(tmp_path / "nope")])
+    assert "there is no commit table at" in str(elsewhere.exception)
+    said = lake.refusal("list", "--dead-letters", tmp_path / "nope")
+    assert "there is no table of dead letters at" in said
+    assert "FOREIGN_TABLE" in lake.refusal("list", "--dead-letters", lake.path)
+    with_none = tmp_path / "more"
+    with_none.mkdir()
+    other = Lake(with_none)
+    given = ["deadletters", "list", lake.path, "--dead-letters", f"{other.path}_dead_letters"]
+    assert CliRunner().invoke(app, given).exit_code == 0
+
+
+def test_a_replay_makes_holes_of_them(lake: Lake) -> None:
+    before = lake.table.known()
+    plan = lake.document("replay", "--all")
+    assert plan["written"] is None
+    assert [each["offset"] for each in plan["replayed"]] == [40, 41, 77]
+    assert lake.table.known() == before
+    done = lake.document("replay", "--all", "--who", "ann", "--why", "mended", "--confirm")
+    assert done["written"] == before.seq + 1
+    keys = {each.offset: each.key for each in lake.letters}
+    assert lake.holes() == {at: place_of(key, at) for at, key in keys.items()}
+    [hole, *_] = lake.table.known().states[A].holes
+    assert (hole.deliveries, hole.due_ms) == (0, BEGAN_MS + 60_000)
+    commit = list(lake.table.history())[-1]
+    assert (commit.kind, commit.who, commit.why) == (Kind.RESET, "ann", "mended")
+    first, *_ = lake.document("list", "--status", "replayed")
+    assert (first["replayed_by"], first["replayed_to"]) == ("ann", f"commit {before.seq + 1}")
+    assert lake.offsets("--status", "dead") == []
+    again = lake.run("replay", "--all", "--confirm")
+    assert "0 of 0 dead letters" in again.stdout
+    assert "nothing was written" in again.stderr
+    shown = lake.run("show", "--topic", "flights", "--partition", 0, "--offset", 40).stdout
+    assert f"replayed by ann, commit {before.seq + 1}" in shown
+
+
+def test_some_of_them_are_replayed(lake: Lake) -> None:
+    lake.document("replay", "--error", "keyerror", "--confirm")
+    assert lake.holes().keys() == {41}
+    where = ("--topic", "flights", "--partition", 0)
+    lake.document("replay", *where, "--offset", 77, "--offset", 99, "--confirm")
+    assert lake.holes().keys() == {41, 77}
+    assert lake.offsets("--status", "dead") == [40]
+
+
+def test_a_replay_that_was_not_noted_is_noted_the_next_time(lake: Lake) -> None:
+    """Ended between its commit and the note, it left holes behind."""
+    lake.document("replay", "--all", "--confirm")
+    seq = lake.table.known().seq
+    lake.store().append(SOURCE, 4, [letter(40, batch_id=4)], BEGAN_MS)
+    result = lake.run("replay", "--all", "--confirm")
+    assert "1 of 1 dead letters" in result.stdout
+    assert "handed out again already" in result.stderr
+    assert lake.table.known().seq == seq
+    assert lake.offsets("--status", "dead") == []
+
+
+def test_what_cannot_come_again_is_left_and_said(lake: Lake) -> None:
+    others = [
+        letter(50, batch_id=4, topic_id="another"),
+        letter(51, batch_id=4, partition=7),
+        letter(60, batch_id=4),
+    ]
+    lake.store().append(SOURCE, 4, others, BEGAN_MS)
+    commits = open_commits(lake.path, "", "", {})
+    known = commits.table.known()
+    write_reset(commits, known, {A: rewind(known.states[A], 55).state}, "w", "y", BEGAN_MS)
+    done = lake.document("replay", "--all", "--confirm")
+    assert [each["offset"] for each in done["replayed"]] == [40, 41]
+    left = {each["offset"]: each["why"] for each in done["left"]}
+    assert left == {
+        50: "its topic was made anew since",
+        51: "the commits do not know its partition",
+        60: "it comes again anyway",
+        77: "it comes again anyway",
+    }
+    assert lake.holes().keys() == {40, 41}
+    assert lake.offsets("--status", "dead") == [50, 60, 77, 51]
+
+
+def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
+    where = {"topic": "flights", "partition": 0}
+    assert keyrange.replay_dead_letters(lake.path, **where, offsets=[40, 41], error="Key") == 1
+    assert lake.holes().keys() == {41}
+    assert list(lake.table.history())[-1].why == "replay"
+    assert keyrange.replay_dead_letters(lake.path, who="ann", why="mended") == 2
+    assert lake.holes().keys() == {40, 41, 77}
+    assert list(lake.table.history())[-1].who == "ann"
+    assert keyrange.replay_dead_letters(lake.path) == 0
+    with pytest.raises(KeyrangeError, match="no commit table at"):
+        keyrange.replay_dead_letters(f"{lake.path}/nope")
+
+
+def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
+    from dataclasses import replace
+
+    from keyrange.core.commits.log import Terms
+    from keyrange.delta.replaying import plan_replay
+
+    known = replace(lake.table.known(), terms=Terms(null_keys="first"))
+    plan = plan_replay(known, [letter(41, None)], 0)
+    [hole] = plan.states[A].holes
+    assert hole.place == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--confirm",), ("--topic", "flights", "--offset", "4"), ("--all", "--live")]
+)
+def test_a_replay_says_of_which(lake: Lake, arguments: tuple[str, ...]) -> None:
+    result = lake.run("replay", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_dead_letters_are_not_missed_in_a_sink(lake: Lake, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    done = [at for at in range(300) if at not in (40, 41, 77)]
+    rows = {"topic": ["flights"] * 297, "partition": pa.array([0] * 297, pa.int32())}
+    write_deltalake(str(tmp_path / "sink"), pa.table({**rows, "offset": done}))
+
+    def verify() -> Any:
+        arguments = ["commits", "verify", lake.path, "--sink", str(tmp_path / "sink")]
+        result = CliRunner().invoke(app, [*arguments, "--output", "json"])
+        return json.loads(result.stdout)
+
+    assert verify()["agrees"]
+    lake.document("replay", "--error", "keyerror", "--confirm")
+    assert verify()["agrees"]
