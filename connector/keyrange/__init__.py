@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keyrange.delta.replaying import replay_dead_letters
+    from keyrange.spark.commits.alarm import RecordTimeout
+    from keyrange.spark.commits.api import acknowledge, materialize, process, reject
+    from keyrange.spark.commits.each_batch import each_batch
     from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
 
-__all__ = ["KeyRangeDataSource", "LagListener", "__version__", "replay_dead_letters"]
+__all__ = [
+    "KeyRangeDataSource",
+    "LagListener",
+    "RecordTimeout",
+    "__version__",
+    "acknowledge",
+    "each_batch",
+    "materialize",
+    "process",
+    "reject",
+    "replay_dead_letters",
+]
+
+# Looked up when asked for, so that the parts that need no Spark work without it.
+_PLACES = {
+    "KeyRangeDataSource": "keyrange.spark.source",
+    "LagListener": "keyrange.spark.lag",
+    "RecordTimeout": "keyrange.spark.commits.alarm",
+    "acknowledge": "keyrange.spark.commits.api",
+    "each_batch": "keyrange.spark.commits.each_batch",
+    "materialize": "keyrange.spark.commits.api",
+    "process": "keyrange.spark.commits.api",
+    "reject": "keyrange.spark.commits.api",
+    "replay_dead_letters": "keyrange.delta.replaying",
+}
 
 try:
     __version__ = version("keyrange")
@@ -19,17 +47,6 @@ except PackageNotFoundError:
 
 
 def __getattr__(name: str) -> Any:
-    # Looked up when asked for, so that the parts that need no Spark work without it.
-    if name == "KeyRangeDataSource":
-        from keyrange.spark.source import KeyRangeDataSource
-
-        return KeyRangeDataSource
-    if name == "LagListener":
-        from keyrange.spark.lag import LagListener
-
-        return LagListener
-    if name == "replay_dead_letters":
-        from keyrange.delta.replaying import replay_dead_letters
-
-        return replay_dead_letters
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

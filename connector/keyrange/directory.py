@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -86,3 +89,58 @@ class Directory:
         with self._filesystem.open_output_stream(whole, compression=None) as stream:
             for chunk in chunks:
                 stream.write(chunk)
+
+    def directories(self, path: str) -> list[str]:
+        """The names of the directories in a directory, in order; none where it is not there."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self._root}/{path}".rstrip("/"), allow_not_found=True)
+        found = self._filesystem.get_file_info(selector)
+        return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """The files of a directory and their bytes; none where it is not there."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
+        found = self._filesystem.get_file_info(selector)
+        return {each.base_name: each.size for each in found if each.type == fs.FileType.File}
+
+    def write_once(self, path: str, data: bytes) -> bool:
+        """Write a whole file where there is none; whether it was this call that wrote it.
+
+        Of several who write at once one wins on a local filesystem. On an object store the last
+        one does, so they read what is there afterwards.
+        """
+        from pyarrow import fs
+
+        whole = f"{self._root}/{path}"
+        if self._filesystem.get_file_info(whole).type == fs.FileType.File:
+            return False
+        if not isinstance(self._filesystem, fs.LocalFileSystem):
+            self.write(path, [data])
+            return True
+        return _link_once(Path(whole), data)
+
+    def remove(self, path: str) -> None:
+        """Remove a directory with what is in it, where it is there."""
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_dir(f"{self._root}/{path}")
+
+
+def _link_once(whole: Path, data: bytes) -> bool:
+    """A file that is there with all its bytes, or not at all."""
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    draft = whole.with_name(f".{whole.name}.{uuid.uuid4().hex}")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, whole)
+        except FileExistsError:
+            return False
+        return True
+    finally:
+        draft.unlink(missing_ok=True)

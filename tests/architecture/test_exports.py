@@ -11,8 +11,18 @@ import keyrange
 
 
 def test_the_public_names_are_these() -> None:
-    names = ["KeyRangeDataSource", "LagListener", "__version__", "replay_dead_letters"]
-    assert keyrange.__all__ == names
+    assert keyrange.__all__ == [
+        "KeyRangeDataSource",
+        "LagListener",
+        "RecordTimeout",
+        "__version__",
+        "acknowledge",
+        "each_batch",
+        "materialize",
+        "process",
+        "reject",
+        "replay_dead_letters",
+    ]
 
 
 def test_every_public_name_is_there() -> None:

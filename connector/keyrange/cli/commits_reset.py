@@ -176,17 +176,17 @@ def _targets(
     if to.isascii() and to.isdigit():
         return dict.fromkeys(states, int(to))
     if to == _EARLIEST:
-        return _first_known(commits, states)
+        return _first_known(commits, known.seq, states)
     if to.startswith("commit:"):
         return _at_commit(commits, known, states, to)
     return _at_time(states, read_time(to, "--to", now()), named)
 
 
 def _first_known(
-    commits: Commits, states: Mapping[TopicPartition, PartitionState]
+    commits: Commits, seq: int, states: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for commit in commits.table.history():
+    for commit in commits.forwards(seq + 1):
         for place in (commit.states.keys() & states.keys()) - found.keys():
             if commit.states[place].topic_id == states[place].topic_id:
                 found[place] = min(commit.states[place].committed, states[place].committed)

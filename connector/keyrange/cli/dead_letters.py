@@ -204,7 +204,8 @@ def replay(
         rest = [{**_place(each), "why": said} for each, said in left]
         print(json.dumps({"written": seq, "replayed": taken, "left": rest}))
         return
-    print(f"{len(plan.taken):,} of {len(found):,} dead letters are handed out again")
+    would = "are" if confirm else "would be"
+    print(f"{len(plan.taken):,} of {len(found):,} dead letters {would} handed out again")
     for each, said in left:
         print(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
     if confirm and plan.taken and seq is None:

@@ -43,6 +43,12 @@ def _admit(
     return admitted
 
 
+def left_for_new(limit: int, late: float) -> int:
+    """What a limit leaves to new records beside so much that is late: at least half of it, so that
+    what is late holds up nothing."""
+    return max(limit - int(late), limit // 2, 1)
+
+
 def holds_back(
     start: Positions,
     end: Positions,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.commits.table import CommitTable
 
-_WINDOW: Final = 64
+# A commit of many key ranges with many holes takes a reader some 10 ms.
+_WINDOW_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,20 @@ class Commits:
 
     def backwards(self, seq: int) -> Iterator[Commit]:
         """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
-        window = _WINDOW
+        window = 1
         while seq > 0:
             begin = max(seq - window + 1, 1)
             yield from reversed(list(self.table.history(begin, seq + 1)))
             seq = begin - 1
-            window *= 4
+            window = min(window * 4, _WINDOW_MAX)
+
+    def forwards(self, until_seq: int) -> Iterator[Commit]:
+        """The commits before `until_seq`, oldest first, read as they are taken."""
+        at, window = 1, 1
+        while at < until_seq:
+            yield from self.table.history(at, min(at + window, until_seq))
+            at += window
+            window = min(window * 4, _WINDOW_MAX)
 
     def last(self, seq: int) -> Commit | None:
         return next(self.backwards(seq), None)
@@ -55,7 +64,9 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     store = DeltaRsStore(path, LAYOUT, storage)
     if not store.refresh():
         raise invalid_options([f"there is no commit table at {path}"])
-    rows = store.read({}, ["group", "source_id"]).group_by(["group", "source_id"]).aggregate([])
+    # Every source has one first commit, and files are found by its number.
+    rows = store.read({"commit_seq": (1, 1)}, ["group", "source_id"])
+    rows = rows.group_by(["group", "source_id"]).aggregate([])
     pairs = zip(rows.column("group").to_pylist(), rows.column("source_id").to_pylist(), strict=True)
     sources = sorted(pairs)
     of_group, found = choose_source(path, sources, group, source)

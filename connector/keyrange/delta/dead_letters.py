@@ -20,6 +20,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
 _TIME = pa.timestamp("us", tz="UTC")
+# Delta names the elements of a list so.
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 SCHEMA: Final = pa.schema(

@@ -224,11 +224,12 @@ class IndividualCommits:
         """What is not done: records, how many key ranges take in less, and how far the slowest is
         behind, in offsets."""
         states = self._states.values()
+        due_ms = next_due_ms(self._states, self._commits.keeps_order)
         return {
             "holes": sum(len(state.holes) for state in states),
             "partitionsHeld": len(self._held),
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
-            "nextDueMs": next_due_ms(self._states, self._commits.keeps_order) or NEVER_DUE,
+            "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
         }
 
     def _begin(self, start: Checkpoint) -> Known:

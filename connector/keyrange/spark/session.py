@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
+from keyrange.core.admission import admit_bytes, admit_offsets, holds_back, left_for_new
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.commits.agreement import check_mode
 from keyrange.core.delivery_plan import reach
@@ -173,7 +173,7 @@ class PlanningSession:
         individual = self._individual
         if individual is None:
             return self._asking(lambda: self._next(start, limited))
-        asked, seq = individual.look(start), individual.seq
+        asked, seq = self._asking(lambda: (individual.look(start), individual.seq))
         self.mirror(start)
         while True:
             end = self._asking(lambda: self._next(start, limited))
@@ -181,7 +181,7 @@ class PlanningSession:
                 continue
             if end is None or asked:
                 return end
-            asked = individual.look(start, anew=True)
+            asked = self._asking(lambda: individual.look(start, anew=True))
             if individual.seq == seq:
                 return end
 
@@ -235,7 +235,7 @@ class PlanningSession:
         assert self._individual is not None
         states = self._individual.states(start, base)
         latest = self._individual.admissible(states, latest)
-        late = self._individual.late(states) if limited and self._has_limit else {}
+        late = self._individual.late(states) if limited else {}
         end = self._end(base.positions, latest, view, limited, late)
         moved = moved or end.keys() != start.positions.keys()
         sizes = lambda ranges: self._record_sizes(view, ranges)  # noqa: E731
@@ -290,9 +290,8 @@ class PlanningSession:
     ) -> list[ReadTask]:
         intakes = individual.intakes(start, end)
         assert end.commits is not None
-        reaches = self._losses.still_there(
-            {p: reach(intake) for p, intake in intakes.items()}, end, view
-        )
+        spans = {partition: reach(intake) for partition, intake in intakes.items()}
+        reaches = self._losses.still_there(spans, end, view)
         return plan_deliveries(
             {partition: intakes[partition] for partition in reaches},
             individual.spans(reaches, end.commits),
@@ -303,11 +302,6 @@ class PlanningSession:
             self._options,
         )
 
-    @property
-    def _has_limit(self) -> bool:
-        options = self._options
-        return (options.max_bytes_per_trigger or options.max_offsets_per_trigger) is not None
-
     def _end(
         self,
         start: Positions,
@@ -316,18 +310,18 @@ class PlanningSession:
         limited: bool,
         late: Mapping[TopicPartition, float] = MappingProxyType({}),
     ) -> dict[TopicPartition, int]:
-        """How far a batch goes. `late` are offsets of each partition that it reads besides: they
-        count, and leave half of a limit to what is new, so that what is late holds up nothing."""
+        """How far a batch goes. `late` are offsets of each partition that it reads besides."""
         end = dict(latest)
         options = self._options
         if limited and options.max_bytes_per_trigger is not None:
             ranges = pending(start, end)
             sizes = self._record_sizes(view, ranges)
-            late_bytes = sum(late[p] * sizes.get(p, 0.0) for p in late)
             sizes = {p: sizes.get(p, 0.0) for p in end}
-            end = admit_bytes(start, end, _left(options.max_bytes_per_trigger, late_bytes), sizes)
+            late_bytes = sum(late[p] * sizes[p] for p in late)
+            left = left_for_new(options.max_bytes_per_trigger, late_bytes)
+            end = admit_bytes(start, end, left, sizes)
         if limited and options.max_offsets_per_trigger is not None:
-            left = _left(options.max_offsets_per_trigger, sum(late.values()))
+            left = left_for_new(options.max_offsets_per_trigger, sum(late.values()))
             end = admit_offsets(start, end, left)
         return end
 
@@ -395,7 +389,3 @@ class PlanningSession:
             self._sizes.forget()
             self._sizes_at = now
         return self._sizes.of(view, ranges)
-
-
-def _left(limit: int, late: float) -> int:
-    return max(limit - int(late), limit // 2, 1)

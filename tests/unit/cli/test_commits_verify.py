@@ -275,6 +275,9 @@ def test_contradictions_are_differences(query: Query) -> None:
     assert found["commits"] == [
         {"seq": 5, "topic": None, "partition": None, "said": "batch 1 is committed after batch 2"}
     ]
+    recent = run("--last", 2)
+    assert (recent.exit_code, recent.stdout) == (0, "everything agrees\n")
+    assert "of 7 commits the last 2 were looked at" in recent.stderr
     shown = run()
     assert shown.exit_code == 1
     assert "batch 1 is committed after batch 2" in shown.stdout

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.admission import admit_bytes, admit_offsets, holds_back
+from keyrange.core.admission import admit_bytes, admit_offsets, holds_back, left_for_new
 from keyrange.core.offsets import OFFSET_MAX, TopicPartition
 
 
@@ -119,3 +120,13 @@ def test_a_batch_is_held_back_for_the_least_offsets_and_no_longer_than_the_delay
     assert not holds_back(start, end, 7, 1_000, fired_ms=0, now_ms=999)
     assert not holds_back(start, end, 8, 1_000, fired_ms=0, now_ms=1_000)
     assert not holds_back(start, end, 8, 1_000, fired_ms=None, now_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "late", "left"),
+    [(100, 0, 100), (100, 30.9, 70), (100, 50, 50), (100, 51, 50), (100, 1e9, 50), (1, 5, 1)],
+)
+def test_what_is_late_leaves_half_of_a_limit_to_what_is_new(
+    limit: int, late: float, left: int
+) -> None:
+    assert left_for_new(limit, late) == left

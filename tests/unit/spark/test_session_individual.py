@@ -1,104 +1,28 @@
 """The planning session of a query that commits individually: when a batch runs, what it is planned
-from, and when checkpoint and commit table do not go together."""
+from, and how much it takes up."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
-from committing import INDIVIDUAL, Committed, commit_batch, commit_states, rejected, state
+from committing import commit_batch, commit_states, rejected, state
 from keyrange.core.checkpoint import read_checkpoint
-from keyrange.core.commits.log import Kind, Terms
+from keyrange.core.commits.log import Kind
 from keyrange.core.commits.state import Hole, PartitionState, Piece
 from keyrange.core.commits.verdict import PartitionVerdict
 from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.splits import Split
-from keyrange.errors import KeyrangeError
-from keyrange.options import SourceOptions, parse_options
 from keyrange.spark import individual as individual_module
-from keyrange.spark.session import PlanningSession
-from scripted import EARLIEST_START, GIVEN, T0, Epochs, ScriptedCluster, forget_metadata, session
+from scripted import T0, ScriptedCluster, session
+from scripted_query import Clock, Query, ranges_of
 
-OPTIONS = GIVEN | INDIVIDUAL | EARLIEST_START
-T1 = TopicPartition("t", 1)
 LOWER, UPPER = split_evenly(SPACE, 2)
-
-
-class Query:
-    """A query whose batches a test plans and commits one by one."""
-
-    def __init__(self, cluster: ScriptedCluster, **options: str) -> None:
-        self.cluster = cluster
-        self.given = OPTIONS | options
-        self.committed = Committed()
-        self.run = self.restarted()
-        self.offset: dict[str, Any] = self.run.initial().to_json()
-
-    @property
-    def options(self) -> SourceOptions:
-        return parse_options(self.given, "stream")
-
-    def restarted(self, **options: str) -> PlanningSession:
-        self.run = session(self.cluster, self.given, self.committed, **options)
-        return self.run
-
-    def next(self) -> dict[str, Any]:
-        return self.run.latest(self.offset, limited=True)
-
-    def batch(self, verdicts: Any = None, commits: bool = True) -> list[Split]:
-        """Plan a batch and commit it; returns what its tasks read."""
-        end = self.next()
-        assert end != self.offset
-        splits = self.splits(end)
-        if commits:
-            commit_batch(self.committed, self.options, self.offset, end, verdicts)
-        self.offset = end
-        return splits
-
-    def splits(self, end: dict[str, Any]) -> list[Split]:
-        start = read_checkpoint(self.offset)
-        return [s for t in self.run.plan(start, read_checkpoint(end)) for s in t.splits]
-
-    def is_idle(self) -> bool:
-        return self.next() is self.offset
-
-    def mark(self) -> dict[str, Any]:
-        mark: dict[str, Any] = self.offset["@keyrange"]["commits"]
-        return mark
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
-
-
-class Clock:
-    """Time that passes only where a test, or a sleep, says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 1_750_000_000.0
-        self.slept: list[float] = []
-        for name in ("time", "monotonic"):
-            monkeypatch.setattr(individual_module.time, name, lambda: self.now_s)
-        monkeypatch.setattr(individual_module.time, "sleep", self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now_s += seconds
-
-
-def refused(query: Query, condition: str) -> KeyrangeError:
-    with pytest.raises(KeyrangeError) as caught:
-        query.next()
-    assert caught.value.condition.name == condition
-    return caught.value
-
-
-def ranges_of(splits: list[Split]) -> list[tuple[int, int]]:
-    return [(split.from_offset, split.until_offset) for split in splits]
 
 
 def test_the_mark_says_what_a_batch_was_planned_from() -> None:
@@ -157,8 +81,12 @@ def test_the_pause_of_an_idle_query_ends_when_something_is_due(
 
 
 def test_a_replay_is_planned_from_what_was_known_and_as_it_was_said() -> None:
-    query = Query(ScriptedCluster(10), **{"redelivery.backoff": "0"})
-    query.batch({T0: rejected((3, 7))})
+    query = Query(ScriptedCluster(10))
+    query.batch()
+    holes = (Hole(3, 7, due_ms=1), Hole(9, 7, due_ms=2**60))
+    source = query.mark()["sourceId"]
+    commit_states(query.committed.store, source, {T0: state(10, holes)}, Kind.RESET)
+    query.restarted()
     query.cluster.latest = 20
     before, end = query.offset, query.next()
     planned = query.splits(end)
@@ -167,7 +95,7 @@ def test_a_replay_is_planned_from_what_was_known_and_as_it_was_said() -> None:
     again = session(query.cluster, query.given | changed, query.committed)
     tasks = again.plan(read_checkpoint(before), read_checkpoint(end))
     assert [split for task in tasks for split in task.splits] == planned
-    assert ranges_of(planned) == [(3, 4), (10, 20)]
+    assert ranges_of(planned) == [(3, 10), (10, 20)]
 
 
 def test_how_many_key_ranges_there_are_stands_in_the_mark() -> None:
@@ -365,218 +293,21 @@ class TestAvailableNow:
         assert clock.slept == []
 
 
-class TestAgreement:
-    def test_a_batch_that_committed_nothing_stops_the_query(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch(commits=False)
-        failure = refused(query, "NO_VERDICT")
-        assert "keyrange.each_batch" in str(failure)
-
-    def test_a_table_that_lacks_commits(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        query.cluster.latest = 20
-        query.batch()
-        del query.committed.store[:]
-        query.restarted()
-        assert "is at commit 0" in refused(query, "COMMITS_BEHIND").message
-
-    @pytest.mark.parametrize(("at", "condition"), [(5, "COMMITS_BEHIND"), (15, "COMMITS_AHEAD")])
-    def test_positions_that_differ(self, at: int, condition: str) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        commit_states(query.committed.store, query.mark()["sourceId"], {T0: state(at)})
-        query.restarted()
-        said = refused(query, condition).message
-        assert f"partition t-0 stands at 10 in the checkpoint and at {at} in the commit" in said
-
-    def test_positions_of_an_earlier_topic_say_nothing(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        states = {T0: state(5, topic_id="b" * 32)}
-        commit_states(query.committed.store, query.mark()["sourceId"], states)
-        query.restarted()
-        assert query.is_idle()
-
-    def test_terms_may_change_only_when_everything_is_done(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch({T0: rejected((3, 7))})
-        query.cluster.latest = 20
-        changed = query.restarted(nullKeys="first")
-        message = refused(query, "COMMIT_TERMS_CHANGED").message
-        assert "option nullKeys was spread and is first" in message
-        query.restarted(**{"commit.isolation": "transactional"})
-        assert "commit.isolation was immediate" in refused(query, "COMMIT_TERMS_CHANGED").message
-        terms = Terms(null_keys="spread")
-        source = query.mark()["sourceId"]
-        done = {T0: state(10, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, done, Kind.RESET, terms)
-        query.run = changed
-        assert query.next() is not query.offset
-
-    def test_a_replay_looks_at_the_terms_too(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch({T0: rejected((3, 7))})
-        query.cluster.latest = 20
-        end = query.next()
-        query.restarted(nullKeys="first")
-        with pytest.raises(KeyrangeError, match="COMMIT_TERMS_CHANGED"):
-            query.splits(end)
-
-    def test_somebody_who_commits_while_a_query_is_idle_is_noticed(self, clock: Clock) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        assert query.is_idle()
-        source = query.mark()["sourceId"]
-        rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, rewound, Kind.RESET)
-        clock.now_s += 6
-        assert ranges_of(query.batch()) == [(4, 10)]
-
-    def test_a_batch_is_planned_from_the_last_commit_there_is(self, clock: Clock) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        assert query.is_idle()
-        source = query.mark()["sourceId"]
-        rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, rewound, Kind.RESET)
-        query.cluster.latest = 12
-        assert ranges_of(query.batch()) == [(4, 10), (10, 12)]
-        assert query.mark()["seq"] == 2
-
-
-class TestModes:
-    def test_a_batch_is_finished_in_the_mode_it_was_planned_in(self) -> None:
-        query = Query(ScriptedCluster(10))
-        start, end = read_checkpoint(query.offset), read_checkpoint(query.next())
-        plain = session(query.cluster, GIVEN | EARLIEST_START)
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*commitMode is batch"):
-            plain.plan(start, end)
-        whole = read_checkpoint(plain.latest(plain.initial().to_json(), limited=True))
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*commitMode is individual"):
-            query.run.plan(start, whole)
-
-    def test_the_way_back_is_open_when_everything_is_done(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch({T0: rejected((3, 7))})
-        query.cluster.latest = 20
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*only option commitTable"):
-            session(query.cluster, GIVEN).latest(query.offset, limited=True)
-        given = GIVEN | {"commitTable": "/nowhere/commits"}
-        back = session(query.cluster, given, query.committed)
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*1 records are not done"):
-            back.latest(query.offset, limited=True)
-        source = query.mark()["sourceId"]
-        done = {T0: state(10, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, done, Kind.RESET)
-        end = back.latest(query.offset, limited=True)
-        assert (end["t"], "commits" in end["@keyrange"]) == ({"0": 20}, False)
-
-    def test_a_query_of_whole_batches_may_begin_to_commit_individually(self) -> None:
-        cluster = ScriptedCluster(10)
-        plain = session(cluster, GIVEN | EARLIEST_START)
-        end = plain.latest(plain.initial().to_json(), limited=True)
-        query = Query(cluster)
-        query.offset = end
-        assert query.is_idle()
-        cluster.latest = 12
-        assert ranges_of(query.batch()) == [(10, 12)]
-        query.offset = end
-        query.restarted(**{"commitTable.onFreshStart": "resume"})
-        assert "one of whole batches" in refused(query, "COMMITS_OF_ANOTHER_QUERY").message
-
-
-class TestFreshStart:
-    def old(self, **options: str) -> tuple[Query, Query]:
-        """A query with commits, and one of its group with a new checkpoint."""
-        before = Query(ScriptedCluster(10, partitions=2))
-        before.batch({T0: rejected((3, 7))})
-        after = Query(before.cluster, **options)
-        after.committed = before.committed
-        after.offset = after.restarted().initial().to_json()
-        return before, after
-
-    def test_commits_of_another_checkpoint_are_not_taken_over_in_silence(self) -> None:
-        _, after = self.old()
-        failure = refused(after, "COMMITS_OF_ANOTHER_QUERY")
-        assert "commitTable.onFreshStart" in str(failure)
-
-    def test_another_group_has_commits_of_its_own(self) -> None:
-        _, after = self.old(commitGroup="other")
-        assert [split.from_offset for split in after.batch()] == [0, 0]
-
-    def test_they_may_be_ignored(self) -> None:
-        before, after = self.old(**{"commitTable.onFreshStart": "ignore"})
-        assert ranges_of(after.batch()) == [(0, 10), (0, 10)]
-        assert after.mark()["sourceId"] != before.mark()["sourceId"]
-
-    def test_they_may_be_gone_on_from_under_batches_of_ones_own(self, clock: Clock) -> None:
-        before, after = self.old(
-            **{"commitTable.onFreshStart": "resume", "startingOffsets": "latest"}
-        )
-        assert after.offset["t"] == {"0": 10, "1": 10}
-        after.cluster.latest = 15
-        clock.now_s += 11
-        start, end = after.offset, after.next()
-        mark = end["@keyrange"]["commits"]
-        assert mark["resumes"] == {"seq": 1, "sourceId": before.mark()["sourceId"]}
-        assert (mark["seq"], mark["sourceId"] == before.mark()["sourceId"]) == (0, False)
-        assert ranges_of(after.splits(end)) == [(3, 4), (10, 15), (10, 15)]
-        commit_batch(after.committed, after.options, start, end, whole=True)
-        after.offset, after.cluster.latest = end, 16
-        after.restarted()
-        assert ranges_of(after.batch()) == [(15, 16), (15, 16)]
-        assert "resumes" not in after.mark()
-
-
-class TestLosses:
-    def test_a_log_that_was_cut_back_keeps_what_is_below_the_cut(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        Epochs(monkeypatch, until=80)
-        query = Query(ScriptedCluster(100, epoch=3), failOnDataLoss="false")
-        query.batch({T0: rejected((50, 7), (90, 7))})
-        query.cluster.latest, query.cluster.epoch = 120, 4
-        clock.now_s += 11
-        splits = query.batch()
-        assert ranges_of(splits) == [(50, 51), (80, 120)]
-
-    def test_a_topic_that_was_created_anew_has_no_holes(self, clock: Clock) -> None:
-        query = Query(ScriptedCluster(10), failOnDataLoss="false")
-        query.batch({T0: rejected((3, 7))})
-        query.cluster.topics, query.cluster.latest = {"t": "b" * 32}, 10
-        forget_metadata(query.run)
-        clock.now_s += 11
-        assert ranges_of(query.batch()) == [(0, 10)]
-        assert query.is_idle()
-
-    def test_partitions_that_are_added_begin_at_their_beginning(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch()
-        query.cluster.partitions = 3
-        forget_metadata(query.run)
-        splits = query.batch()
-        assert [(s.partition, s.from_offset, s.until_offset) for s in splits] == [
-            (1, 0, 10),
-            (2, 0, 10),
-        ]
-
-    def test_a_batch_that_moves_nothing_of_this_source_reads_nothing(self) -> None:
-        query = Query(ScriptedCluster(10))
-        query.batch({T0: rejected((3, 7))})
-        at = read_checkpoint(query.offset)
-        assert query.run.plan(at, at) == []
-
-
 def test_only_some_ranges_of_a_partition_are_read_and_the_others_are_no_work() -> None:
     own = KeyRange(0, 2**61)
     options = {
         "splitBy": "keyRange",
         "keyRanges": f'{{"t": [[0, {2**61 - 1}]]}}',
         "keyRangesCoverage": "partial",
+        "max.num.ranges.to.commit": "1",
+        "redelivery.backoff": "10m",
     }
     query = Query(ScriptedCluster(10), **options)
+    query.batch({T0: PartitionVerdict(handed_back=((SPACE, 1),))})
     [split] = query.batch({T0: rejected((3, 7))})
-    assert split.placement is not None
-    assert split.placement.ranges() == [own]
-    assert query.is_idle()
+    assert split.placement is None
+    assert split.delivery is not None
+    assert split.delivery.uppers == (own.until_hash - 1, HASH_MAX)
+    assert split.delivery.untils == (10, 0)
+    query.cluster.latest = 20
+    assert query.is_idle(), "what others read does not carry the position away"

@@ -1,0 +1,70 @@
+"""Interrupts a user's function by a signal, and tells the time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from keyrange.errors import error
+
+
+class RecordTimeout(BaseException):
+    """Raised in a user's function whose time is up.
+
+    Not an Exception, so that a function that catches those and tries again ends too.
+    """
+
+
+class Alarm:
+    """Calls functions with a limit of time, as a context manager: SIGALRM is its own meanwhile.
+
+    Code that does not come back to the interpreter is interrupted only when it does.
+    """
+
+    def __init__(self, needed: bool = True) -> None:
+        self._needed = needed
+        self._running = False
+        self._before: Any = None
+
+    def __enter__(self) -> Alarm:
+        if self._needed:
+            if threading.current_thread() is not threading.main_thread():
+                raise error("NO_ALARM", "records are not worked on in the worker's main thread")
+            self._before = signal.signal(signal.SIGALRM, self._rings)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._needed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before or signal.SIG_DFL)
+
+    def now_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def call(self, function: Callable[[Any], Any], argument: Any, timeout_ms: float | None) -> Any:
+        """The function's result. Raises RecordTimeout where it takes longer, and what it raises."""
+        if timeout_ms is None:
+            return function(argument)
+        seconds = max(timeout_ms / 1000, 0.001)
+        try:
+            self._running = True
+            # It rings again, for functions that swallow whatever is raised.
+            signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 1.0))
+            return function(argument)
+        finally:
+            self._running = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _rings(self, _number: int, _frame: FrameType | None) -> None:
+        # It may ring late, when the function has ended.
+        if self._running:
+            raise RecordTimeout("the record's time is up")

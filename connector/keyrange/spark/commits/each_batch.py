@@ -1,0 +1,234 @@
+"""`keyrange.each_batch`: what a job gives to foreachBatch around its own function.
+
+It is pickled to where foreachBatch runs, which under Spark Connect is a process of the server, so
+it holds no session and opens nothing before the first batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from keyrange.core.commits.log import Commit, Counts, Kind, Known
+from keyrange.core.commits.state import Cause
+from keyrange.core.commits.table import CommitTable
+from keyrange.core.commits.verdict import Judged
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error, invalid_options
+from keyrange.intakes import plan_intakes, planned_from, state_of
+from keyrange.options import SourceOptions, parse_options
+from keyrange.spark.commits import dead
+from keyrange.spark.commits.batch_run import BatchRun, Plan
+from keyrange.spark.commits.planned import Planned, read_planned
+from keyrange.spark.commits.verdicts import VerdictStore, unwritable
+
+_log = logging.getLogger(__name__)
+
+Function = Callable[[DataFrame, int], Any]
+
+
+def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) -> EachBatch:
+    """What foreachBatch is given: it calls `function(batch, batch_id)` and then commits what that
+    said of the batch's records, in one commit.
+
+    `options` are those of the source, `checkpoint` the query's checkpointLocation. In `function`
+    call `keyrange.process`, or `keyrange.materialize` and then `acknowledge` and `reject`; write to
+    sinks so that a batch id is taken once, since after a crash `function` runs again with what the
+    first run kept.
+
+    Raises INVALID_OPTIONS where the options do not say commitMode=individual. The batch fails with
+    NO_VERDICT where `function` said nothing, COMMITS_FENCED where another driver has taken over,
+    IMPLAUSIBLE_VERDICT where it spoke of other records than the batch's.
+    """
+    parsed = parse_options(options, "stream")
+    if not parsed.commits.individual:
+        raise invalid_options(["option 'commitMode' must be individual for keyrange.each_batch"])
+    return EachBatch(function, parsed, checkpoint)
+
+
+def open_table(options: SourceOptions, source_id: str) -> CommitTable:
+    """The commits of one source, by the writer that the options name."""
+    from keyrange.delta.commit_table import open_commit_table
+
+    return open_commit_table(options.commits, source_id)
+
+
+@dataclass
+class _Run:
+    """What is known of this driver's run once it has begun to commit."""
+
+    run_id: str
+    source_id: str
+    table: CommitTable
+
+
+@dataclass
+class EachBatch:
+    """A function of a job, with the commits around it."""
+
+    function: Function
+    options: SourceOptions
+    checkpoint: str
+    open_table: Callable[[SourceOptions, str], CommitTable] = open_table
+    bury: dead.Bury = field(default_factory=dead.Graves)
+    _run: _Run | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process is another run.
+        return {**self.__dict__, "_run": None}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        planned = read_planned(self.checkpoint, batch_id)
+        run = self._begin(planned)
+        known = run.table.known()
+        self._check_replaced(run, known, planned)
+        plan = self._plan(planned)
+        store = self._open_store(run)
+        with BatchRun(batch, plan, store, _now_ms()) as running:
+            self.function(batch, batch_id)
+            self._check_said(running)
+            running.keep_empty_verdict()
+            judged = running.judged()
+            letters = dead.letters_of(running, judged)
+            self.bury.append(self.options, plan, letters)
+            commit = self._commit(run, running, run.table.known(), judged)
+            run.table.append(commit)
+        self.bury.send(self.options, letters)
+        self._clean(run, running, store)
+
+    def _begin(self, planned: Planned) -> _Run:
+        """The first batch of a run fences off the driver before it."""
+        source_id = planned.mark.source_id
+        if self._run is None or self._run.source_id != source_id:
+            run = _Run(uuid.uuid4().hex, source_id, self.open_table(self.options, source_id))
+            known = run.table.known()
+            run.table.append(self._fence(run, planned, known))
+            self._run = run
+        return self._run
+
+    def _fence(self, run: _Run, planned: Planned, known: Known) -> Commit:
+        return Commit(
+            seq=known.seq + 1,
+            kind=Kind.FENCE,
+            group=self.options.commits.group,
+            source_id=run.source_id,
+            query_id=planned.query_id,
+            run_id=run.run_id,
+            batch_id=-1,
+            committed_at_ms=_now_ms(),
+            terms=self._terms,
+        )
+
+    @property
+    def _terms(self) -> Any:
+        return self.options.commits.terms(self.options.key_ranges.nulls_first)
+
+    def _check_replaced(self, run: _Run, known: Known, planned: Planned) -> None:
+        if known.run_id != run.run_id:
+            raise error(
+                "COMMITS_FENCED",
+                f"run {known.run_id} writes the commits of this query, and run {run.run_id} is "
+                "not to write any more",
+                source_id=run.source_id,
+                batch=planned.batch_id,
+            )
+
+    def _plan(self, planned: Planned) -> Plan:
+        known = planned_from(planned.mark, self._known_at)
+        start, end = planned.start, planned.end
+        intakes = plan_intakes(known, start, end, self.options)
+        states = {each: state_of(known, each, start, end) for each in intakes}
+        nulls_first = self.options.key_ranges.nulls_first
+        return Plan(planned, states, intakes, self.options.commits, nulls_first)
+
+    def _known_at(self, source_id: str, seq: int) -> Known:
+        assert self._run is not None
+        own = source_id == self._run.source_id
+        table = self._run.table if own else self.open_table(self.options, source_id)
+        return table.known(seq)
+
+    def _open_store(self, run: _Run) -> VerdictStore:
+        location = self.options.commits.verdict_directory
+        try:
+            return VerdictStore(location, run.source_id)
+        except (OSError, ValueError, NotImplementedError) as failure:
+            raise unwritable(location, failure) from None
+
+    def _check_said(self, running: BatchRun) -> None:
+        """A batch of which nothing was said would be done as a whole, or come again as a whole."""
+        if running.said or running.plan.is_empty or running.batch.isEmpty():
+            return
+        raise error(
+            "NO_VERDICT",
+            "the function given to keyrange.each_batch said nothing of the batch",
+            batch=running.plan.planned.batch_id,
+        )
+
+    def _commit(
+        self,
+        run: _Run,
+        running: BatchRun,
+        known: Known,
+        judged: Mapping[TopicPartition, Judged],
+    ) -> Commit:
+        from keyrange.delta.commit_table import whole_is_due
+
+        planned, seq = running.plan.planned, known.seq + 1
+        states = {partition: each.state for partition, each in judged.items()}
+        whole = whole_is_due(seq)
+        return Commit(
+            seq=seq,
+            kind=Kind.BATCH,
+            group=self.options.commits.group,
+            source_id=run.source_id,
+            query_id=planned.query_id,
+            run_id=run.run_id,
+            batch_id=planned.batch_id,
+            committed_at_ms=_now_ms(),
+            terms=self._terms,
+            states={**known.states, **states} if whole else states,
+            counts={each: counts_of(running, each, judged[each]) for each in judged},
+            whole=whole,
+        )
+
+    def _clean(self, run: _Run, running: BatchRun, store: VerdictStore) -> None:
+        """What is left over costs room, and is tried again with the next batch."""
+        plan = running.plan
+        mark = plan.planned.start.commits
+        try:
+            run.table.maintain(mark.seq if mark is not None else 0)
+            self.bury.maintain()
+            needed: set[int] = set()
+            if plan.commits.transactional:
+                needed = {each.batch_id for each in running.staged()}
+                needed.add(plan.planned.batch_id - 1)
+            for batch_id in store.batches():
+                over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished
+                if over and batch_id not in needed:
+                    store.remove(batch_id)
+        except KeyrangeError as failure:
+            _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
+
+
+def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> Counts:
+    """What a batch did with a partition, in records."""
+    told = running.told()
+    verdict = told.verdict_on(partition)
+    held_back = sum(each.cause is Cause.HELD_BACK for each in verdict.not_done)
+    return Counts(
+        done=told.done.get(partition, 0),
+        rejected=len(verdict.not_done) - held_back,
+        held_back=held_back,
+        dead=len(judged.dead),
+        redelivered=len(running.plan.intakes[partition].redelivered),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

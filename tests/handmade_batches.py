@@ -1,0 +1,171 @@
+"""Batches without a broker: a checkpoint and a DataFrame as the source would have made them, and
+a commit table in memory that goes with the checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from commit_tables import MemoryCommitTable
+from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.commits.intake import NEVER_DUE, next_due_ms
+from keyrange.core.commits.log import Commit
+from keyrange.core.commits.state import PartitionState
+from keyrange.core.key_ranges import KeyRange
+from keyrange.core.offsets import TopicPartition
+from keyrange.intakes import plan_intakes
+from keyrange.options import SourceOptions, parse_options
+from keyrange.options.commits import CommitOptions
+from keyrange.spark.commits.each_batch import EachBatch
+
+PLACE = TopicPartition("t", 0)
+SOURCE = "source-1"
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "keyHash bigint"
+)
+STEP = 2**59
+FOREVER_MS = 2**60
+
+
+def place_of(key: str) -> int:
+    """Where tests put a key: not where the source would, but always at the same place."""
+    return (sum(key.encode()) % 15) * STEP + len(key)
+
+
+@dataclass
+class Sent:
+    """A record of t-0, by its key and value."""
+
+    key: str
+    value: str
+
+
+@dataclass
+class Graveyard:
+    """Dead letters, in the order in which they came."""
+
+    letters: list[Any] = field(default_factory=list)
+    batches: set[int] = field(default_factory=set)
+    sent: list[Any] = field(default_factory=list)
+
+    def append(self, options: SourceOptions, plan: Any, letters: Sequence[Any]) -> None:
+        if letters and plan.planned.batch_id not in self.batches:
+            self.batches.add(plan.planned.batch_id)
+            self.letters += letters
+
+    def send(self, options: SourceOptions, letters: Sequence[Any]) -> None:
+        self.sent += letters
+
+    def maintain(self) -> None:
+        """Nothing grows here."""
+
+
+class Stage:
+    """One query over topic t with one partition: `log` are its records, by offset."""
+
+    def __init__(self, spark: SparkSession, directory: Path, **commits: Any) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.checkpoint = directory / "checkpoint"
+        self.verdicts = directory / "verdicts"
+        self.log: list[Sent] = []
+        self.store: list[Commit] = []
+        self.graves = Graveyard()
+        parsed = parse_options({"kafka.bootstrap.servers": "localhost:9", "subscribe": "t"})
+        self.options = replace(
+            parsed,
+            commits=CommitOptions(
+                individual=True,
+                table=str(directory / "commits"),
+                group="g",
+                verdict_directory=str(self.verdicts),
+                **commits,
+            ),
+        )
+        for name in ("offsets", "commits"):
+            (self.checkpoint / name).mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": "query-1"}))
+        self.next_batch = 0
+
+    def table(self) -> MemoryCommitTable:
+        return MemoryCommitTable(SOURCE, self.store)
+
+    @property
+    def state(self) -> PartitionState:
+        return self.table().known().states[PLACE]
+
+    def each_batch(self, function: Callable[[DataFrame, int], Any]) -> EachBatch:
+        """A driver's wrapper; every call stands for a new driver."""
+        graves = self.graves
+        return EachBatch(
+            function,
+            self.options,
+            str(self.checkpoint),
+            lambda options, source_id: MemoryCommitTable(source_id, self.store),
+            graves,
+        )
+
+    def plan(self, end: int | None = None, due: bool = True, ranges: int = 1) -> int:
+        """Plan the next batch as the planning process would; answers its id."""
+        batch_id, known = self.next_batch, self.table().known()
+        at = len(self.log) if end is None else end
+        due_ms = FOREVER_MS if due and next_due_ms(known.states) is not None else NEVER_DUE
+        mark = CommitMark(SOURCE, known.seq, due_ms, {PLACE: ranges} if ranges > 1 else {})
+        initial = {PLACE: 0} if batch_id == 0 else {}
+        planned = Checkpoint({PLACE: at}, {"t": "id-t"}, initial=initial, commits=mark)
+        text = "\n".join(["v1", "{}", json.dumps(planned.to_json())])
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(text)
+        self.next_batch += 1
+        return batch_id
+
+    def finish(self, batch_id: int) -> None:
+        """What Spark does behind a batch."""
+        (self.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
+
+    def batch(self, batch_id: int, cells: int = 1) -> DataFrame:
+        """The records that a planned batch hands out, in the order in which a task has them."""
+        from keyrange.spark.commits.planned import read_planned
+
+        planned = read_planned(str(self.checkpoint), batch_id)
+        known = self.table().known(planned.mark.seq)
+        intake = plan_intakes(known, planned.start, planned.end, self.options)[PLACE]
+        offsets = [hole.offset for hole in intake.redelivered]
+        for offset in range(intake.end):
+            place = place_of(self.log[offset].key)
+            [cell] = [cell for cell in intake.cells if cell.span.contains(place)]
+            if cell.from_offset <= offset < cell.until_offset:
+                offsets.append(offset)
+        rows = [
+            (
+                self.log[at].key.encode(),
+                self.log[at].value.encode(),
+                "t",
+                0,
+                at,
+                None,
+                place_of(self.log[at].key),
+            )
+            for at in offsets
+        ]
+        return self.spark.createDataFrame(rows, SCHEMA).coalesce(1)
+
+    def run(self, function: Callable[[DataFrame, int], Any], **plan: Any) -> int:
+        """Plan a batch and run it to its end with a new driver."""
+        batch_id = self.plan(**plan)
+        self.each_batch(function)(self.batch(batch_id), batch_id)
+        self.finish(batch_id)
+        return batch_id
+
+
+def done(state: PartitionState) -> Mapping[int, Any]:
+    """The holes of a state by offset, for a comparison at a glance."""
+    return {hole.offset: (hole.cause.name, hole.deliveries) for hole in state.holes}
+
+
+__all__ = ["FOREVER_MS", "PLACE", "SOURCE", "KeyRange", "Sent", "Stage", "done", "place_of"]

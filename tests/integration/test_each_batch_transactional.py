@@ -1,0 +1,132 @@
+"""commit.isolation=transactional: what is finished above a hole waits, and comes out in order."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import keyrange
+from handmade_batches import Sent, Stage
+from keyrange.errors import KeyrangeError
+
+# Executors cannot import this file: its functions travel whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def parse(record: Any) -> Any:
+    text = record.value.decode()
+    if text.startswith("!"):
+        raise ValueError(f"no {text}")
+    return (record.offset, text)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.batches: dict[int, list[int]] = {}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        output = keyrange.process(batch, parse, "at long, text string")
+        self.batches[batch_id] = [row[0] for row in output.collect()]
+
+
+@pytest.fixture
+def stage(spark: SparkSession, tmp_path: Path) -> Stage:
+    return Stage(spark, tmp_path, transactional=True)
+
+
+def test_45_to_49_wait_while_40_to_44_are_in_flight(stage: Stage) -> None:
+    sink = Sink()
+    stage.log = [Sent("a", "v") for _ in range(40)]
+    stage.run(sink)
+    stage.log += [Sent("a", "!") for _ in range(5)] + [Sent("b", "v") for _ in range(5)]
+    stage.run(sink)
+    assert sink.batches == {0: list(range(40)), 1: []}
+    assert stage.state.committed == 40
+    for at in range(40, 45):
+        stage.log[at] = Sent("a", "mended")
+    stage.run(sink)
+    assert sink.batches[2] == list(range(40, 50))
+    assert stage.state.committed == 50
+    assert sorted(path.name for path in (stage.verdicts / "source-1").iterdir()) == ["1", "2"]
+
+
+def test_output_waits_over_several_batches_and_comes_once(stage: Stage) -> None:
+    sink = Sink()
+    stage.log = [Sent("a", "v"), Sent("bad", "!"), Sent("c", "v")]
+    stage.run(sink)
+    for _ in range(3):
+        stage.log += [Sent("d", "v"), Sent("e", "v")]
+        stage.run(sink, due=False)
+    assert sink.batches == {0: [0], 1: [], 2: [], 3: []}
+    stage.log += [Sent("worse", "!"), Sent("f", "v")]
+    stage.log[1] = Sent("bad", "mended")
+    stage.run(sink)
+    assert sink.batches[4] == list(range(1, 9))
+    stage.log[9] = Sent("worse", "mended")
+    batch_id = stage.run(sink)
+    assert sink.batches[5] == [9, 10]
+    # A replay releases the same.
+    stage.each_batch(sink)(stage.batch(batch_id), batch_id)
+    assert sink.batches[5] == [9, 10]
+
+
+def test_a_batch_that_is_replayed_releases_the_same_also_when_it_was_committed(
+    stage: Stage,
+) -> None:
+    sink = Sink()
+    stage.log = [Sent("a", "!"), Sent("c", "v")]
+    stage.run(sink)
+    stage.log[0] = Sent("a", "mended")
+    batch_id = stage.plan()
+    for _ in range(3):
+        stage.each_batch(sink)(stage.batch(batch_id), batch_id)
+        assert sink.batches == {0: [], 1: [0, 1]}
+
+
+def test_a_column_of_errors_decides_what_is_released(stage: Stage) -> None:
+    released: list[list[int]] = []
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        failed = F.col("value").cast("string").startswith("!")
+        errors = batch.withColumn("bad", F.when(failed, F.lit("begins with !")))
+        rows = keyrange.materialize(errors, "bad").select("offset")
+        released.append([row[0] for row in rows.collect()])
+
+    stage.log = [Sent("a", "v"), Sent("b", "!"), Sent("c", "v")]
+    stage.run(body)
+    stage.log[1] = Sent("b", "mended")
+    stage.run(body)
+    assert released == [[0], [1, 2]]
+
+
+def test_saying_more_behind_the_verdict_is_refused(stage: Stage) -> None:
+    stage.log = [Sent("a", "v")]
+    with pytest.raises(KeyrangeError, match=r"\[VERDICT_TOO_LATE\]"):
+        stage.run(lambda batch, batch_id: keyrange.reject(keyrange.materialize(batch)))
+
+
+def test_staged_output_that_is_gone_is_never_passed_over(stage: Stage) -> None:
+    sink = Sink()
+    stage.log = [Sent("a", "!"), Sent("c", "v")]
+    stage.run(sink)
+    shutil.rmtree(stage.verdicts / "source-1" / "0")
+    stage.log[0] = Sent("a", "mended")
+    with pytest.raises(KeyrangeError, match=r"\[VERDICT_DAMAGED\] the verdict of batch 0 is gone"):
+        stage.run(sink)
+
+
+def test_batches_without_records_are_links_of_the_chain(stage: Stage) -> None:
+    sink = Sink()
+    stage.log = [Sent("a", "!"), Sent("c", "v")]
+    stage.run(sink)
+    stage.run(lambda batch, batch_id: None, due=False)
+    stage.log[0] = Sent("a", "mended")
+    stage.run(sink)
+    assert sink.batches == {0: [], 2: [0, 1]}

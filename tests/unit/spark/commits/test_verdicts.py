@@ -1,0 +1,160 @@
+"""The store of verdicts: what counts, at whatever step a process ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keyrange import directory
+from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError
+from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
+
+PLACE = TopicPartition("t", 0)
+START = Checkpoint({PLACE: 5})
+END = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VerdictStore:
+    return VerdictStore(str(tmp_path), "s")
+
+
+def write_attempt(store: VerdictStore, data: bytes = b"rows") -> Manifest:
+    attempt, path = store.new_attempt(3)
+    Path(path).mkdir(parents=True)
+    (Path(path) / "part-0.parquet").write_bytes(data)
+    (Path(path) / "_SUCCESS").touch()
+    files = store.files_of(3, attempt)
+    assert files == {"part-0.parquet": len(data)}
+    return Manifest(3, attempt, files, {"type": "struct"}, *planned(START, END), staged=(1, 2))
+
+
+def damaged(condition: str = "VERDICT_DAMAGED") -> Any:
+    return pytest.raises(KeyrangeError, match=rf"\[{condition}\]")
+
+
+def test_a_manifest_reads_as_it_was_written(store: VerdictStore, tmp_path: Path) -> None:
+    assert store.manifest(3, START, END) is None
+    made = write_attempt(store)
+    assert store.publish(made, START, END) == made
+    assert store.manifest(3, START, END) == made
+    [path] = store.paths(made)
+    assert Path(path).read_bytes() == b"rows"
+    assert store.holds(3, made.attempt, [f"file:{path}"])
+    assert not store.holds(3, made.attempt, [f"file:{path}", f"file:{tmp_path}/else"])
+    assert not store.holds(4, made.attempt, [f"file:{path}"])
+    assert store.batches() == [3]
+
+
+def test_the_first_manifest_counts(store: VerdictStore) -> None:
+    first, second = write_attempt(store), write_attempt(store, b"others")
+    assert store.publish(first, START, END) == first
+    assert store.publish(second, START, END) == first
+
+
+def test_an_attempt_without_a_manifest_does_not_count(store: VerdictStore) -> None:
+    write_attempt(store)
+    assert store.manifest(3, START, END) is None
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+@pytest.mark.parametrize("step", ["open", "fsync", "link", "unlink"])
+def test_a_crash_at_any_step_leaves_a_whole_manifest_or_none(
+    store: VerdictStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    made = write_attempt(store)
+
+    def crash(*_: Any, **__: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        if step in ("open", "unlink"):
+            patch.setattr(Path, step, crash)
+        else:
+            patch.setattr(directory.os, step, crash)
+        with pytest.raises(Crash):
+            store.publish(made, START, END)
+    found = store.manifest(3, START, END)
+    assert found == (made if step == "unlink" else None)
+    another = write_attempt(store)
+    assert store.publish(another, START, END) == (made if step == "unlink" else another)
+
+
+def test_a_verdict_of_another_plan_is_refused(store: VerdictStore) -> None:
+    store.publish(write_attempt(store), START, END)
+    with damaged("VERDICT_MISMATCH"):
+        store.manifest(3, START, Checkpoint({PLACE: 10}, commits=END.commits))
+    with damaged("VERDICT_MISMATCH"):
+        store.manifest(3, Checkpoint({PLACE: 4}), END)
+
+
+def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
+    made = store.publish(write_attempt(store), START, END)
+    part = Path(store.paths(made)[0])
+    part.write_bytes(b"row")
+    with pytest.raises(KeyrangeError, match=r"part-0.parquet has 3 bytes, the manifest says 4"):
+        store.manifest(3, START, END)
+    part.unlink()
+    with pytest.raises(KeyrangeError, match=r"part-0.parquet is not there"):
+        store.manifest(3, START, END)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"attempt": "../elsewhere"},
+        {"attempt": None},
+        {"files": {"../part-0": 4}},
+        {"files": {"part-0": "4"}},
+        {"files": []},
+        {"staged": ["1"]},
+        {"schema": None},
+        {"start": []},
+    ],
+)
+def test_damaged_manifests_are_refused(
+    store: VerdictStore, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store.publish(write_attempt(store), START, END)
+    path = tmp_path / "s" / "3" / "manifest.json"
+    document = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(document))
+    with damaged():
+        store.manifest(3, START, END)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 1}', "\xff"])
+def test_what_is_no_manifest_is_refused(store: VerdictStore, tmp_path: Path, text: str) -> None:
+    store.publish(write_attempt(store), START, END)
+    (tmp_path / "s" / "3" / "manifest.json").write_text(text, encoding="latin-1")
+    with damaged():
+        store.manifest(3, START, END)
+
+
+def test_a_batch_is_removed_as_a_whole(store: VerdictStore) -> None:
+    store.publish(write_attempt(store), START, END)
+    store.remove(3)
+    store.remove(3)
+    assert store.batches() == []
+    assert store.manifest(3, START, END) is None
+
+
+def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = write_attempt(store)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(directory.os, "fsync", full)
+    with damaged("VERDICT_UNWRITABLE"):
+        store.publish(made, START, END)
+    assert store.manifest(3, START, END) is None
