@@ -111,12 +111,26 @@ class Stage:
             graves,
         )
 
-    def plan(self, end: int | None = None, due: bool = True, ranges: int = 1) -> int:
+    def plan(
+        self,
+        end: int | None = None,
+        due: bool = True,
+        ranges: int = 1,
+        deliveries_max: int | None = None,
+        log_end: int | None = None,
+    ) -> int:
         """Plan the next batch as the planning process would; answers its id."""
         batch_id, known = self.next_batch, self.table().known()
         at = len(self.log) if end is None else end
         due_ms = FOREVER_MS if due and next_due_ms(known.states) is not None else NEVER_DUE
-        mark = CommitMark(SOURCE, known.seq, due_ms, {PLACE: ranges} if ranges > 1 else {})
+        mark = CommitMark(
+            SOURCE,
+            known.seq,
+            due_ms,
+            {PLACE: ranges} if ranges > 1 else {},
+            deliveries_max=deliveries_max,
+            log_ends={PLACE: log_end} if log_end is not None else {},
+        )
         initial = {PLACE: 0} if batch_id == 0 else {}
         planned = Checkpoint({PLACE: at}, {"t": "id-t"}, initial=initial, commits=mark)
         text = "\n".join(["v1", "{}", json.dumps(planned.to_json())])

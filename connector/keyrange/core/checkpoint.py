@@ -39,8 +39,10 @@ class CommitMark:
     Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
     into how many even key ranges each partition is cut; one that is not named is not cut, or as the
     options say. `holes_max` is the bound of a key range and `keeps_order`
-    whether later records of a key wait; None stands for what the options say. `resumes` names the
-    source and its commit that a query without commits of its own goes on from.
+    whether later records of a key wait, `deliveries_max` how often one is worked on; None stands
+    for what the options say. `resumes` names the source and its commit that a query without commits
+    of its own goes on from. `log_ends` says where the logs end that the batch does not reach; it
+    decides nothing.
     """
 
     source_id: str
@@ -49,7 +51,9 @@ class CommitMark:
     ranges: Mapping[TopicPartition, int] = field(default_factory=dict)
     holes_max: int | None = None
     keeps_order: bool | None = None
+    deliveries_max: int | None = None
     resumes: tuple[str, int] | None = None
+    log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
@@ -61,6 +65,10 @@ class CommitMark:
             document["holesMax"] = self.holes_max
         if self.keeps_order is not None:
             document["keepsOrder"] = self.keeps_order
+        if self.deliveries_max is not None:
+            document["deliveriesMax"] = self.deliveries_max
+        if self.log_ends:
+            document["logEnds"] = _nest(self.log_ends)
         if self.resumes is not None:
             document["resumes"] = {"seq": self.resumes[1], "sourceId": self.resumes[0]}
         return dict(sorted(document.items()))
@@ -158,8 +166,10 @@ def _read_mark(document: Any) -> CommitMark | None:
     if document is None:
         return None
     source_id, seq = _read_commit(document, "'commits'")
-    due_ms, holes_max = document.get("dueMs", NEVER_DUE), document.get("holesMax")
-    if not _is_count(due_ms, NEVER_DUE) or not (holes_max is None or _is_count(holes_max, 1)):
+    due_ms = document.get("dueMs", NEVER_DUE)
+    holes_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
+    bounds = [each for each in (holes_max, deliveries_max) if each is not None]
+    if not _is_count(due_ms, NEVER_DUE) or not all(_is_count(each, 1) for each in bounds):
         raise _invalid("'commits' holds no whole numbers")
     keeps_order = document.get("keepsOrder")
     if not (keeps_order is None or isinstance(keeps_order, bool)):
@@ -172,7 +182,9 @@ def _read_mark(document: Any) -> CommitMark | None:
         read_positions(document.get("ranges", {}), least=1),
         holes_max,
         keeps_order,
+        deliveries_max,
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,
+        read_positions(document.get("logEnds", {}), least=0),
     )
 
 

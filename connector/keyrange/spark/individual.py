@@ -272,6 +272,7 @@ class IndividualCommits:
             ranges=counts,
             holes_max=self._commits.limits.holes_max,
             keeps_order=self._commits.keeps_order,
+            deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if begins and start.fresh else None,
         )
 
@@ -310,6 +311,13 @@ class IndividualCommits:
         elif not holds and key in self._held:
             self._held.remove(key)
             _log.info("partition %s takes in everything again", partition)
+
+
+def with_log_ends(end: Checkpoint, latest: Positions) -> Checkpoint:
+    """An end whose mark says too where the logs end that it does not reach: lag is told of it."""
+    assert end.commits is not None
+    beyond = {p: latest[p] for p, at in end.positions.items() if latest.get(p, 0) > at}
+    return replace(end, commits=replace(end.commits, log_ends=beyond))
 
 
 def check_left(start: Checkpoint, options: SourceOptions, open_table: OpenTable | None) -> None:

@@ -29,7 +29,7 @@ from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.planning import check_partitions
-from keyrange.spark.individual import IndividualCommits, OpenTable, check_left
+from keyrange.spark.individual import IndividualCommits, OpenTable, check_left, with_log_ends
 from keyrange.spark.losses import Losses
 from keyrange.spark.read import ReadTask
 from keyrange.spark.tasks import plan_deliveries, plan_read
@@ -239,7 +239,8 @@ class PlanningSession:
         end = self._end(base.positions, latest, view, limited, late)
         moved = moved or end.keys() != start.positions.keys()
         sizes = lambda ranges: self._record_sizes(view, ranges)  # noqa: E731
-        return self._individual.planned(start, base, end, moved, sizes)
+        planned = self._individual.planned(start, base, end, moved, sizes)
+        return planned and with_log_ends(planned, self._latest)
 
     def _waits(self, start: Checkpoint, findings: Findings, latest: Positions) -> bool:
         options, now_ms = self._options, int(time.monotonic() * 1000)

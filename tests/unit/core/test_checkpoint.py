@@ -47,7 +47,9 @@ checkpoints = st.builds(
         ranges=st.dictionaries(partitions, st.integers(1, 1024), max_size=3),
         holes_max=st.none() | st.integers(1, 10_000),
         keeps_order=st.none() | st.booleans(),
+        deliveries_max=st.none() | st.integers(1, 100),
         resumes=st.none() | st.tuples(st.text(min_size=1, max_size=9), offsets),
+        log_ends=st.dictionaries(partitions, offsets, max_size=3),
     ),
 )
 
@@ -92,7 +94,9 @@ COMMITS_FULL = Checkpoint(
         ranges={TopicPartition("orders", 1): 16},
         holes_max=10_000,
         keeps_order=False,
+        deliveries_max=5,
         resumes=("0c6d", 4),
+        log_ends={TopicPartition("orders", 1): 50},
     ),
 )
 
@@ -249,6 +253,8 @@ HOSTILE: list[Any] = [
                     {"holesMax": 0},
                     {"holesMax": "7"},
                     {"keepsOrder": 1},
+                    {"deliveriesMax": 0},
+                    {"logEnds": {"t": {"0": -1}}},
                     {"resumes": []},
                     {"resumes": {"seq": 1}},
                     {"resumes": {"sourceId": "s", "seq": None}},

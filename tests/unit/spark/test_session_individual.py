@@ -30,6 +30,7 @@ def test_the_mark_says_what_a_batch_was_planned_from() -> None:
     assert ranges_of(query.batch()) == [(0, 10)]
     mark = query.mark()
     assert mark == {
+        "deliveriesMax": 5,
         "holesMax": 10_000,
         "keepsOrder": True,
         "seq": 0,
@@ -38,6 +39,12 @@ def test_the_mark_says_what_a_batch_was_planned_from() -> None:
     query.cluster.latest = 15
     assert ranges_of(query.batch()) == [(10, 15)]
     assert query.mark() == mark | {"seq": 1}
+
+
+def test_the_mark_says_where_a_log_ends_that_a_batch_does_not_reach() -> None:
+    query = Query(ScriptedCluster(10), maxOffsetsPerTrigger="4")
+    query.batch()
+    assert query.mark()["logEnds"] == {T0.topic: {str(T0.partition): 10}}
 
 
 def test_an_idle_query_says_the_same_and_hardly_asks_the_table(clock: Clock) -> None:

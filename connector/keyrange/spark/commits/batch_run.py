@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.core.commits.intake import PartitionIntake
 from keyrange.core.commits.state import Cause, PartitionState
-from keyrange.core.commits.verdict import Judged, NotDone, judge
+from keyrange.core.commits.verdict import Judged, NotDone, RedeliveryPolicy, judge
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
@@ -56,10 +56,17 @@ class Plan:
         commits, mark = self.commits, self.planned.mark
         return WorkTerms(
             commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
-            commits.policy.deliveries_max,
+            self.policy.deliveries_max,
             commits.record_timeout_ms if timed else 0,
             commits.batch_time_budget_ms if timed else 0,
         )
+
+    @property
+    def policy(self) -> RedeliveryPolicy:
+        """How often a record is worked on is a matter of the plan: a replay under other options
+        would bury others than its first run."""
+        policy, planned = self.commits.policy, self.planned.mark.deliveries_max
+        return policy if planned is None else replace(policy, deliveries_max=planned)
 
     @property
     def keeps_offsets(self) -> bool:
@@ -236,7 +243,7 @@ class BatchRun:
             self._judged = {}
             for partition, intake in self.plan.intakes.items():
                 state = self.plan.states[partition]
-                verdict, policy = told.verdict_on(partition), self.plan.commits.policy
+                verdict, policy = told.verdict_on(partition), self.plan.policy
                 try:
                     judged = judge(state, intake, verdict, policy, self.now_ms)
                 except ValueError as failure:

@@ -16,7 +16,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from keyrange.core.commits.log import Commit, Counts, Kind, Known
-from keyrange.core.commits.state import Cause
+from keyrange.core.commits.resetting import carried
+from keyrange.core.commits.state import Cause, PartitionState
 from keyrange.core.commits.table import CommitTable
 from keyrange.core.commits.verdict import Judged
 from keyrange.core.offsets import TopicPartition
@@ -180,7 +181,7 @@ class EachBatch:
         from keyrange.delta.commit_table import whole_is_due
 
         planned, seq = running.plan.planned, known.seq + 1
-        states = {partition: each.state for partition, each in judged.items()}
+        states = {p: self._set_by_hand(running, known, p, judged[p].state) for p in judged}
         whole = whole_is_due(seq)
         return Commit(
             seq=seq,
@@ -196,6 +197,18 @@ class EachBatch:
             counts={each: counts_of(running, each, judged[each]) for each in judged},
             whole=whole,
         )
+
+    def _set_by_hand(
+        self, running: BatchRun, known: Known, partition: TopicPartition, judged: PartitionState
+    ) -> PartitionState:
+        """What a batch came to, with what somebody has set in the table since it was planned."""
+        before, after = running.plan.states[partition], known.states.get(partition)
+        written = known.batch_id >= running.plan.planned.batch_id
+        same = after is not None and (after.topic_id, after.position) == (
+            before.topic_id,
+            before.position,
+        )
+        return carried(judged, before, after) if after and same and not written else judged
 
     def _clean(self, run: _Run, running: BatchRun, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
@@ -218,7 +231,7 @@ class EachBatch:
 
 def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> Counts:
     """What a batch did with a partition, in records."""
-    told = running.told()
+    told, end = running.told(), running.plan.planned.end
     verdict = told.verdict_on(partition)
     held_back = sum(each.cause is Cause.HELD_BACK for each in verdict.not_done)
     return Counts(
@@ -227,6 +240,7 @@ def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> C
         held_back=held_back,
         dead=len(judged.dead),
         redelivered=len(running.plan.intakes[partition].redelivered),
+        log_end=running.plan.planned.mark.log_ends.get(partition, end.positions[partition]),
     )
 
 
