@@ -176,13 +176,14 @@ def test_a_driver_that_runs_is_told_by_name(path: Path, happens: Callable[[Path]
     assert sorted(path.glob("_delta_log/*")) == log
 
 
-def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: Path, count: int) -> None:
     table = table_at(path)
     assert table.known().seq == 3
     shutil.rmtree(path)
-    commits = [fence(1, "run-2"), *(batch(seq, run_id="run-2") for seq in range(2, 6))]
+    commits = [fence(1, "run-2"), *(batch(seq, run_id="run-2") for seq in range(2, count + 1))]
     append_all(table_at(path), commits)
-    for call in (table.known, lambda: table.append(batch(4))):
+    for call in (lambda: table.append(batch(4)), table.known):
         with pytest.raises(KeyrangeError, match="another one made in its place") as raised:
             call()
         assert condition(raised) == "COMMITS_GONE"
