@@ -14,7 +14,8 @@ import pytest
 
 from commit_contract import FLIGHTS, SOURCE, append_all, batch, condition, fence, state
 from keyrange.core.commits.log import known_at
-from keyrange.delta.commit_table import DeltaCommitTable, open_commit_table
+from keyrange.core.offsets import TopicPartition
+from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.options.commits import CommitOptions
@@ -280,3 +281,24 @@ def test_compactions_at_the_same_time_double_nothing(path: Path) -> None:
     assert in_threads(6, lambda number: tables[number].maintain(0)) == []
     assert list(table_at(path).history()) == [*COMMITS, *(batch(seq) for seq in range(4, 70))]
     assert len(deltalake.DeltaTable(path).file_uris()) == 1
+
+
+def test_of_writers_that_make_the_table_together_one_does(tmp_path: Path) -> None:
+    """delta-rs would try again, and give the table another identity."""
+    for attempt in range(10):
+        path = tmp_path / f"commits-{attempt}"
+        stores = [DeltaRsStore(str(path), LAYOUT, {}) for _ in range(8)]
+        assert in_threads(8, lambda number, made=stores: made[number]._create()) == []
+        assert sorted(each.name for each in path.glob("_delta_log/*.json")) == [f"{0:020d}.json"]
+        assert len({each._table_id for each in stores}) == 1
+
+
+def test_the_state_is_found_however_far_back_it_stands(path: Path) -> None:
+    """A fence may stand where a whole commit was due."""
+    lone = TopicPartition("flights", 9)
+    commits = [*COMMITS, batch(4, states={lone: state(500)})]
+    commits += [batch(seq) for seq in range(5, 115)]
+    append_all(table_at(path), commits[3:])
+    assert table_at(path).known() == known_at(commits, 114)
+    assert table_at(path).known(60) == known_at(commits, 60)
+    assert table_at(path).known().states[lone] == state(500)
