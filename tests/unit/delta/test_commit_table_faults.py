@@ -176,18 +176,23 @@ def test_a_driver_that_runs_is_told_by_name(path: Path, happens: Callable[[Path]
     assert sorted(path.glob("_delta_log/*")) == log
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(path: Path, count: int) -> None:
+@pytest.mark.parametrize("source_id", [SOURCE, "6b2d"])
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(
+    path: Path, count: int, source_id: str
+) -> None:
     table = table_at(path)
     assert table.known().seq == 3
     shutil.rmtree(path)
-    commits = [fence(1, "run-2"), *(batch(seq, run_id="run-2") for seq in range(2, count + 1))]
-    append_all(table_at(path), commits)
+    commits = [fence(1, "run-2", source_id)]
+    commits += [batch(seq, seq - 2, "run-2", source_id) for seq in range(2, count + 1)]
+    append_all(table_at(path, source_id), commits)
     for call in (lambda: table.append(batch(4)), table.known):
         with pytest.raises(KeyrangeError, match="another one made in its place") as raised:
             call()
         assert condition(raised) == "COMMITS_GONE"
-    assert list(table_at(path).history()) == commits
+    assert list(table_at(path, source_id).history()) == commits
+    assert deltalake.DeltaTable(path).version() == count
 
 
 def test_a_table_that_was_brought_back_is_read_on(path: Path, tmp_path: Path) -> None:
