@@ -29,6 +29,9 @@ _TRIES = 1000
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
 _AGAIN_AFTER = 10
+# A handle goes through all versions since it was opened with every call, whatever checkpoints there
+# are: after 300 of them a write took twice its time.
+_REOPEN_AFTER = 50
 _ROW_GROUP_ROWS = 10_000
 # Compactions are transactions of this application.
 _COMPACTIONS = "keyrange/compactions"
@@ -48,6 +51,7 @@ class DeltaRsStore:
         self._table: Any = None
         self._table_id = ""
         self._log_entry: tuple[int, int | None] = (0, 0)
+        self._opened_at = 0
         self._compacted_at: int | None = None
         self._vacuumed_at_s: float | None = None
 
@@ -60,6 +64,8 @@ class DeltaRsStore:
             # A handle goes by the number of the version alone: it would not notice that the table
             # was deleted, or made anew.
             if self._table is None or self._entry() != self._log_entry:
+                return self._open()
+            if self._table.version() - self._opened_at >= _REOPEN_AFTER:
                 return self._open()
             before = self._table.version()
             self._table.update_incremental()
@@ -160,8 +166,8 @@ class DeltaRsStore:
             # own retention nothing is taken, for it may be part of a commit under way.
             self._table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
-        self._note_entry()
         self._compacted_at = self._table.version()
+        self._open()
 
     def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
         """Not by delta-rs's own compaction: that lets two of the same files both land, and every
@@ -215,6 +221,7 @@ class DeltaRsStore:
             self._table = None
             raise
         self._note_entry()
+        self._opened_at = table.version()
         return True
 
     def _refuse_other_files(self) -> None:

@@ -87,6 +87,7 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
     "a row is gone": lambda rows: rows[1:],
     "two commits of one number": lambda rows: [*rows, rows[0] | {"run_id": "run-2"}],
     "a fence of the same number": lambda rows: [*rows, *rows_of(fence(2)).to_pylist()],
+    "a row of another run": changed("run_id", "run-2", 1),
     "a null in the commit": changed("run_id", None),
     "a null number": changed("commit_seq", None),
     "a number that cannot be": lambda rows: [row | {"commit_seq": 0} for row in rows],
