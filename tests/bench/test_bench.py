@@ -45,6 +45,16 @@ KEYRANGE = {
     *(f"keyrange.amplification.{count}{way}" for count in (4, 16, 64) for way in WAYS),
 }
 
+COMMITS = {
+    "commits.wide_span.bytes",
+    "commits.wide_span.ms",
+    *(f"commits.{which}{share}.ms" for which in ("", "after_50k.") for share in ("p50", "p99")),
+    "commits.maintained.p99.ms",
+    "commits.after_50k.vs_50",
+    "commits.startup_50k.seconds",
+    "commits.startup.imports.seconds",
+}
+
 
 def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
@@ -97,6 +107,16 @@ def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> 
         assert ways[0] == max(ways)
         # Every byte is sent once at least. Beside it: the sample that a plan is made by.
         assert min(ways) >= 1.0
+
+
+def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    finished = bench("--tiny", "--only", "commits", "--out", str(out))
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    assert figures.keys() == COMMITS
+    # What is counted and not timed holds at any size.
+    assert 0 < figures["commits.wide_span.bytes"]["value"] < 1000
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:

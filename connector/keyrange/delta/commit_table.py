@@ -20,7 +20,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
 LAYOUT: Final = Layout(
-    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "whole", "committed_at")
+    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "committed_at"), "commit_seq"
 )
 
 WHOLE_EVERY: Final = 50
@@ -136,7 +136,7 @@ class DeltaCommitTable(CommitTable):
         try:
             return is_written(self.known(), commit)
         except KeyrangeError as second:
-            if second.condition.name == "COMMITS_FENCED":
+            if second.condition.name != "COMMITS_UNREADABLE":
                 raise
             message = f"{failure.message}; whether the commit was written all the same cannot be"
             raise error(
@@ -176,7 +176,7 @@ class DeltaCommitTable(CommitTable):
         while True:
             from_seq = max(seq + 1 - back, 1)
             commits = self._commits(from_seq, seq, newest_only=True) if seq else []
-            if from_seq == 1 or any(c.whole and c.batch_id >= 0 for c in commits):
+            if from_seq == 1 or any(each.is_base for each in commits):
                 return known_at(commits, seq)
             back *= 4
 

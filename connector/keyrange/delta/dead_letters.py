@@ -52,6 +52,7 @@ LAYOUT: Final = Layout(
     1,
     SCHEMA,
     ("kind", "source_id", "batch_id", "written_at", "topic", "partition", "offset"),
+    "batch_id",
 )
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.fs
+import pyarrow.parquet
 
+from keyrange.delta.compaction import small_files, statistics_of
 from keyrange.delta.failures import reading, text_of, writing_fault
 from keyrange.delta.store import Bounds, Conflict, Layout, Transaction, within
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,8 +28,10 @@ _LOG = logging.getLogger(__name__)
 _TRIES = 1000
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
-# A file of this size is not written again.
-_FILE_BYTES = 8 * 1024 * 1024
+_AGAIN_AFTER = 10
+_ROW_GROUP_ROWS = 10_000
+# Compactions are transactions of this application.
+_COMPACTIONS = "keyrange/compactions"
 _VACUUM_EVERY_S = 1800.0
 
 
@@ -60,6 +65,7 @@ class DeltaRsStore:
             self._table.update_incremental()
             if self._table.version() != before:
                 self._check()
+                self._note_entry()
             return True
 
     def version_of(self, app_id: str) -> int | None:
@@ -115,7 +121,7 @@ class DeltaRsStore:
             self._delta.write_deltalake(
                 self._table, rows, mode="append", commit_properties=properties
             )
-            self._check()
+            self._note_entry()
         except Exception as failure:
             # What a handle is worth after that is not said anywhere.
             self._table = None
@@ -131,17 +137,21 @@ class DeltaRsStore:
                 return
             version = self._table.version()
             if self._compacted_at is None or version - self._compacted_at >= _COMPACT_EVERY:
-                self._compact()
+                # Where another writer was faster, some commits later is early enough.
+                self._compacted_at = version - _COMPACT_EVERY + _AGAIN_AFTER
+                self._tidy_up()
         except Exception as failure:
             self._table = None
+            if type(failure).__name__ == "CommitFailedError":
+                return
             text = text_of(failure, self._storage)
             _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, text)
 
-    def _compact(self) -> None:
-        files = pa.table(self._table.get_add_actions())
-        small = pc.sum(pc.less(files.column("size_bytes"), _FILE_BYTES // 2)).as_py() or 0
-        if small >= _COMPACT_EVERY // 2:
-            self._table.optimize.compact(target_size=_FILE_BYTES)
+    def _tidy_up(self) -> None:
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        bins = small_files(files, self._layout.order)
+        if sum(map(len, bins)) >= _COMPACT_EVERY // 2:
+            self._compact(bins)
         self._table.create_checkpoint()
         self._table.cleanup_metadata()
         now_s = time.monotonic()
@@ -150,31 +160,61 @@ class DeltaRsStore:
             # own retention nothing is taken, for it may be part of a commit under way.
             self._table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
-        self._check()
+        self._note_entry()
         self._compacted_at = self._table.version()
+
+    def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
+        """Not by delta-rs's own compaction: that lets two of the same files both land, and every
+        row is there twice."""
+        actions: list[Any] = []
+        now_ms = time.time_ns() // 1_000_000
+        files = self._files_of_table()
+        for old in bins:
+            rows = self._read([each["path"] for each in old], {}, self._layout.schema.names)
+            name = f"part-{uuid.uuid4()}.zstd.parquet"
+            with files.open_output_stream(name) as out:
+                pyarrow.parquet.write_table(
+                    rows, out, compression="zstd", row_group_size=_ROW_GROUP_ROWS
+                )
+            [info] = files.get_file_info([name])
+            statistics = statistics_of(rows, self._layout.indexed)
+            add = self._delta.transaction.AddAction
+            actions.append(add(name, info.size, {}, now_ms, False, statistics))
+            remove = self._delta.transaction.RemoveAction
+            actions += [remove(each["path"], False, now_ms, each["size_bytes"], {}) for each in old]
+        done = self._table.transaction_version(_COMPACTIONS) or 0
+        # The first of two compactions wins, and any other writer wins against one: what it removes
+        # is what was there when it began.
+        properties = self._delta.CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[self._delta.Transaction(_COMPACTIONS, done + 1)],
+        )
+        schema = self._table.schema()
+        self._table.create_write_transaction(
+            actions, "append", schema, commit_properties=properties
+        )
+        self._table.update_incremental()
 
     def _open(self) -> bool:
         """Whether there is a table; the handle is fresh then."""
-        known, self._table = self._table_id, None
+        self._table = None
         try:
             table = self._delta.DeltaTable(self._uri, storage_options=self._storage)
         except self._delta.exceptions.TableNotFoundError as failure:
             text = text_of(failure, self._storage)
             if "unknown scheme" in text.lower():
                 raise error("COMMITS_UNREADABLE", text, table=self._uri) from None
-            if known:
+            if self._table_id:
                 raise error("COMMITS_GONE", "the table was deleted", table=self._uri) from None
             self._refuse_other_files()
             return False
-        metadata = table.metadata()
-        columns = pa.schema(table.schema().to_arrow())
-        self._layout.check(metadata.configuration, columns, self._uri)
-        if known and known != str(metadata.id):
-            message = "the table was deleted, and another one made in its place"
-            raise error("COMMITS_GONE", message, table=self._uri)
-        self._table_id = str(metadata.id)
         self._table = table
-        self._check()
+        try:
+            self._check()
+        except KeyrangeError:
+            self._table = None
+            raise
+        self._note_entry()
         return True
 
     def _refuse_other_files(self) -> None:
@@ -192,6 +232,8 @@ class DeltaRsStore:
                 configuration=self._layout.properties(),
                 storage_options=self._storage,
                 raise_if_key_not_exists=False,
+                # Tried again after another writer has made the table, it would change its identity.
+                commit_properties=self._delta.CommitProperties(max_commit_retries=0),
             )
         except Exception as failure:
             # Another writer may have been faster.
@@ -201,12 +243,25 @@ class DeltaRsStore:
         self.refresh()
 
     def _check(self) -> None:
+        """Whether the table is the one that it was, and as it is to be."""
+        metadata = self._table.metadata()
+        columns = pa.schema(self._table.schema().to_arrow())
+        self._layout.check(metadata.configuration, columns, self._uri)
+        if self._table_id and self._table_id != str(metadata.id):
+            message = "the table was deleted, and another one made in its place"
+            raise error("COMMITS_GONE", message, table=self._uri)
+        self._table_id = str(metadata.id)
+
+    def _note_entry(self) -> None:
         self._log_entry = self._entry()
 
     def _entry(self) -> tuple[int, int | None]:
         """Size and time of the log's file for the handle's version; they tell it from another."""
         name = f"_delta_log/{self._table.version():020d}.json"
-        [info] = self._files_of_table().get_file_info([name])
+        try:
+            [info] = self._files_of_table().get_file_info([name])
+        except self._delta.exceptions.TableNotFoundError:
+            return (-1, None)
         return (info.size or -1, info.mtime_ns)
 
     def _files_of_table(self) -> pyarrow.fs.FileSystem:
@@ -244,6 +299,7 @@ def _deltalake() -> ModuleType:
         import deltalake
         import deltalake.exceptions
         import deltalake.fs
+        import deltalake.transaction
     except ImportError:
         message = "individual commits need deltalake: pip install 'keyrange[commits]'"
         raise error("PACKAGE_NOT_FOUND", message) from None

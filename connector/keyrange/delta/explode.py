@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from keyrange.core.commits.state import Piece
 from keyrange.delta.blob import read_piece
+from keyrange.delta.rows import MS_MAX, MS_MIN
 
 # What of a row of the commit table stands beside what was in its blob.
 _KEPT: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi")
@@ -48,12 +49,17 @@ def explode_holes(table: pa.Table) -> pa.Table:
                 hole.place,
                 hole.deliveries,
                 hole.cause.name.lower(),
-                hole.since_ms * 1000,
-                hole.due_ms * 1000,
+                _micros(hole.since_ms),
+                _micros(hole.due_ms),
             )
             for hole in piece.holes
         ],
     )
+
+
+def _micros(milliseconds: int) -> int | None:
+    """Null for what no SQL engine can show as a time."""
+    return milliseconds * 1000 if MS_MIN <= milliseconds <= MS_MAX else None
 
 
 def _exploded(

@@ -13,12 +13,13 @@ from keyrange.errors import KeyrangeError, error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TEXT_MAX = 400
+_SECRET = re.compile(r"secret|key|token|password|sas|signature|credential", re.IGNORECASE)
 # A stored log or file that is there, and is not what Delta writes.
 _DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
-_NEWER = ("reader version", "writer version", "reader features", "writer features", "protocol")
+_NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
 
 
-def text_of(failure: BaseException, secrets: Mapping[str, str]) -> str:
+def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
     """The first lines of a failure in one line, without colours, backtrace and settings."""
     lines: list[str] = []
     for line in _COLOURS.sub("", str(failure)).splitlines():
@@ -26,13 +27,14 @@ def text_of(failure: BaseException, secrets: Mapping[str, str]) -> str:
             break
         lines.append(line.strip())
     text = " ".join(filter(None, lines))[:_TEXT_MAX]
-    for value in secrets.values():
-        text = text.replace(value, "***") if value else text
+    for name, value in settings.items():
+        if value and _SECRET.search(name):
+            text = text.replace(value, "***")
     return text
 
 
 @contextmanager
-def reading(uri: str, secrets: Mapping[str, str]) -> Iterator[None]:
+def reading(uri: str, settings: Mapping[str, str]) -> Iterator[None]:
     """Failures of a table that is opened, refreshed or read.
 
     Raises COMMITS_GONE for files that the log names and that are not there, COMMITS_DAMAGED,
@@ -43,10 +45,12 @@ def reading(uri: str, secrets: Mapping[str, str]) -> Iterator[None]:
     except (KeyrangeError, Conflict):
         raise
     except Exception as failure:
-        raise _reading_fault(failure, uri, text_of(failure, secrets)) from None
+        raise read_fault(failure, uri, settings) from None
 
 
-def _reading_fault(failure: Exception, uri: str, text: str) -> KeyrangeError:
+def read_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+    """A read that failed."""
+    text = text_of(failure, settings)
     words = text.lower()
     if isinstance(failure, FileNotFoundError):
         message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
@@ -60,6 +64,6 @@ def _reading_fault(failure: Exception, uri: str, text: str) -> KeyrangeError:
     return error("COMMITS_UNREADABLE", text, table=uri)
 
 
-def writing_fault(failure: Exception, uri: str, secrets: Mapping[str, str]) -> KeyrangeError:
+def writing_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
     """A write that failed, for whichever reason: nothing can be said of it but the store's text."""
-    return error("COMMITS_UNWRITABLE", text_of(failure, secrets), table=uri)
+    return error("COMMITS_UNWRITABLE", text_of(failure, settings), table=uri)

@@ -74,10 +74,9 @@ _OF_PIECE: Final = (
 )
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 
-
 # The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
-_MS_MAX = 253_402_300_799_999
-_MS_MIN = -62_135_596_800_000
+MS_MAX: Final = 253_402_300_799_999
+MS_MIN: Final = -62_135_596_800_000
 
 Row = Mapping[str, Any]
 
@@ -147,7 +146,7 @@ def _counts_row(counts: Counts | None) -> dict[str, int]:
 
 
 def _micros(milliseconds: int) -> int:
-    if not _MS_MIN <= milliseconds <= _MS_MAX:
+    if not MS_MIN <= milliseconds <= MS_MAX:
         raise ValueError(f"{milliseconds} ms are no time")
     return milliseconds * 1000
 

