@@ -184,7 +184,8 @@ def _late_splits(
         # A cell lies in one piece as a whole.
         cells = (cell for cell in late if _within(cell.from_offset, piece))
         delivery = deliver(cells, (offset for offset in again if _within(offset, piece)))
-        size = round(piece.size * per_offset)
+        # Without an estimate a whole chunk would be asked for.
+        size = max(round(piece.size * per_offset), 1)
         splits.append(
             Split(*partition, piece.from_offset, piece.until_offset, size, delivery=delivery)
         )

@@ -20,12 +20,18 @@ from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.delta.rows import rows_of
 from keyrange.errors import CATALOGUE, KeyrangeError
 from keyrange.options.commits import CommitOptions
+from keyrange.secret import Secret
 
 COMMITS = [fence(1), batch(2), batch(3)]
 
 
 def table_at(path: Path, source_id: str = SOURCE, **storage: str) -> DeltaCommitTable:
-    return open_commit_table(CommitOptions(table=str(path), storage=storage), source_id)
+    return open_commit_table(
+        CommitOptions(
+            table=str(path), storage={each: Secret(text) for each, text in storage.items()}
+        ),
+        source_id,
+    )
 
 
 @pytest.fixture
@@ -241,7 +247,12 @@ def test_settings_of_the_store_are_passed_through() -> None:
     storage = {"aws_endpoint": "http://127.0.0.1:9", "aws_access_key_id": "a-key"}
     storage |= {"aws_secret_access_key": "hush-hush", "aws_region": "x", "aws_allow_http": "true"}
     storage |= {"max_retries": "0", "retry_timeout": "1s"}
-    table = open_commit_table(CommitOptions(table="s3://b/t", storage=storage), SOURCE)
+    table = open_commit_table(
+        CommitOptions(
+            table="s3://b/t", storage={each: Secret(text) for each, text in storage.items()}
+        ),
+        SOURCE,
+    )
     with pytest.raises(KeyrangeError, match=r"127\.0\.0\.1:9") as raised:
         table.known()
     assert condition(raised) == "COMMITS_UNREADABLE"

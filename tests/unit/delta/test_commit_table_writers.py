@@ -19,12 +19,18 @@ from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_ta
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.options.commits import CommitOptions
+from keyrange.secret import Secret
 
 COMMITS = [fence(1), batch(2), batch(3)]
 
 
 def table_at(path: Path, source_id: str = SOURCE, **storage: str) -> DeltaCommitTable:
-    return open_commit_table(CommitOptions(table=str(path), storage=storage), source_id)
+    return open_commit_table(
+        CommitOptions(
+            table=str(path), storage={each: Secret(text) for each, text in storage.items()}
+        ),
+        source_id,
+    )
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ class TestFreshStart:
 
 class TestMirror:
     def test_the_group_is_told_what_all_ranges_have_done_and_never_less(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         mirrored = Mirrored(monkeypatch)
         query = Query(ScriptedCluster(10), **{"kafka.group.id": "g", "redelivery.backoff": "0"})
@@ -200,6 +200,7 @@ class TestMirror:
         source = query.mark()["sourceId"]
         rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
         commit_states(query.committed.store, source, rewound, Kind.RESET)
+        clock.now_s += 6
         query.batch()
         query.next()
         assert mirrored.positions[3:] == [{T0: 8}, {T0: 10}]
