@@ -102,12 +102,11 @@ def _commit(seq: int) -> Commit:
     chance = random.Random(seq % 400)
     position = 10_000_000 + 10_000 * seq
     states: dict[TopicPartition, PartitionState] = {}
+    spans = split_evenly(SPACE, RANGES)
     for partition in range(PARTITIONS):
+        offsets = chance.sample(range(10_000_000), HOLES // PARTITIONS)
         pieces = []
-        for at, span in enumerate(split_evenly(SPACE, RANGES)):
-            number = partition * RANGES + at
-            count = HOLES // 64 + (number < HOLES % 64)
-            offsets = sorted(chance.sample(range(10_000_000), count))
+        for at, span in enumerate(spans):
             holes = [
                 Hole(
                     offset,
@@ -116,7 +115,7 @@ def _commit(seq: int) -> Commit:
                     _NOW_MS + chance.randrange(600_000),
                     _NOW_MS - chance.randrange(600_000),
                 )
-                for offset in offsets
+                for offset in sorted(offsets[at::RANGES])
             ]
             pieces.append(Piece(span, position, tuple(holes)))
         states[TopicPartition("orders", partition)] = PartitionState("id", position, tuple(pieces))

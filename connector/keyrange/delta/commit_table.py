@@ -176,7 +176,7 @@ class DeltaCommitTable(CommitTable):
         while True:
             from_seq = max(seq + 1 - back, 1)
             commits = self._commits(from_seq, seq, newest_only=True) if seq else []
-            if from_seq == 1 or any(c.whole and c.batch_id >= 0 for c in commits):
+            if from_seq == 1 or any(each.is_base for each in commits):
                 return known_at(commits, seq)
             back *= 4
 

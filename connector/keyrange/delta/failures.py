@@ -45,10 +45,12 @@ def reading(uri: str, settings: Mapping[str, str]) -> Iterator[None]:
     except (KeyrangeError, Conflict):
         raise
     except Exception as failure:
-        raise _reading_fault(failure, uri, text_of(failure, settings)) from None
+        raise read_fault(failure, uri, settings) from None
 
 
-def _reading_fault(failure: Exception, uri: str, text: str) -> KeyrangeError:
+def read_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+    """A read that failed."""
+    text = text_of(failure, settings)
     words = text.lower()
     if isinstance(failure, FileNotFoundError):
         message = f"a file of the table is not there, vacuumed too early or deleted: {text}"

@@ -474,7 +474,7 @@ def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch
         both = {each: state(1_000 + 100 * seq + each.partition) for each in parts}
         whole = seq % 50 == 0
         table.append(
-            batch(seq, states=both if whole else {parts[seq % 2]: state(seq)}, whole=whole)
+            batch(seq, states=both if whole else {parts[seq % 2]: state(900 + seq)}, whole=whole)
         )
     read: list[str] = []
     real = DeltaRsStore._read

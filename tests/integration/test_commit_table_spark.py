@@ -1,0 +1,113 @@
+"""The suite of all commit tables, on the one that is written through Spark, and both on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from commit_contract import (
+    SOURCE,
+    CommitTableContract,
+    OpenTable,
+    append_all,
+    batch,
+    condition,
+    fence,
+)
+from keyrange.core.commits.log import known_at
+from keyrange.delta.commit_table import open_commit_table
+from keyrange.errors import KeyrangeError
+from keyrange.options.commits import CommitOptions
+from keyrange.spark.commit_table import open_writable_commit_table, open_writable_dead_letters
+
+
+class TestBySpark(CommitTableContract):
+    many = 14
+
+    @pytest.fixture
+    def open_table(self, tmp_path: Path, spark: SparkSession) -> OpenTable:
+        options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
+        return lambda source_id: open_writable_commit_table(options, source_id, spark)
+
+
+def test_both_writers_take_turns_at_one_table(tmp_path: Path, spark: SparkSession) -> None:
+    by_rs = CommitOptions(table=str(tmp_path / "commits"))
+    by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
+    commits = [fence(1), *(batch(seq) for seq in range(2, 8))]
+    for commit in commits:
+        options = by_rs if commit.seq % 2 else by_spark
+        open_writable_commit_table(options, SOURCE, spark).append(commit)
+    for options in (by_rs, by_spark):
+        table = open_writable_commit_table(options, SOURCE, spark)
+        assert table.known() == known_at(commits, 7)
+        assert list(table.history()) == commits
+
+
+def test_a_driver_of_the_other_writer_is_fenced(tmp_path: Path, spark: SparkSession) -> None:
+    by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
+    table = open_writable_commit_table(by_spark, SOURCE, spark)
+    append_all(table, [fence(1), batch(2)])
+    other = open_commit_table(CommitOptions(table=by_spark.table), SOURCE)
+    other.append(fence(3, "run-2"))
+    # It knows commit 2 and writes the third: Delta leaves that out, and says nothing.
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(batch(3))
+    assert condition(raised) == "COMMITS_FENCED"
+    assert list(other.history()) == [fence(1), batch(2), fence(3, "run-2")]
+
+
+def test_a_table_of_the_catalogue_is_written_by_its_name(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA IF NOT EXISTS control")
+    try:
+        options = CommitOptions(table="control.order_commits", writer="delta-spark")
+        append_all(open_writable_commit_table(options, SOURCE, spark), [fence(1), batch(2)])
+        table = open_writable_commit_table(options, SOURCE, spark)
+        assert table.known() == known_at([fence(1), batch(2)], 2)
+        rows = spark.sql("SELECT sum(done_records), max(committed) FROM control.`order_commits`")
+        assert rows.collect()[0][0] == 2
+    finally:
+        spark.sql("DROP SCHEMA control CASCADE")
+
+
+def test_what_happens_to_the_table_is_named(tmp_path: Path, spark: SparkSession) -> None:
+    options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
+    table = open_writable_commit_table(options, SOURCE, spark)
+    append_all(table, [fence(1), batch(2)])
+    spark.sql(f"ALTER TABLE delta.`{options.table}` ADD COLUMNS (more string)")
+    fresh = open_writable_commit_table(options, SOURCE, spark)
+    with pytest.raises(KeyrangeError, match="altered: more") as raised:
+        fresh.known()
+    assert condition(raised) == "FOREIGN_TABLE"
+    foreign = tmp_path / "foreign"
+    spark.range(3).write.format("delta").save(str(foreign))
+    options = CommitOptions(table=str(foreign), writer="delta-spark")
+    with pytest.raises(KeyrangeError) as raised:
+        open_writable_commit_table(options, SOURCE, spark).append(fence(1))
+    assert condition(raised) == "FOREIGN_TABLE"
+
+
+def test_dead_letters_are_written_through_spark_too(tmp_path: Path, spark: SparkSession) -> None:
+    from keyrange.delta.dead_letters import DeadLetter, open_dead_letters
+
+    path = str(tmp_path / "dead")
+    options = CommitOptions(dead_letter_table=path, writer="delta-spark")
+    letter = DeadLetter(
+        group="orders",
+        source_id=SOURCE,
+        query_id="query",
+        batch_id=3,
+        topic="flights",
+        topic_id="t",
+        partition=1,
+        offset=2,
+        key=None,
+        value=b"\xff",
+        headers=(("a", None), ("b", b"c")),
+        written_at_ms=5,
+    )
+    for _ in range(2):
+        open_writable_dead_letters(options, spark).append(SOURCE, 3, [letter], 5)
+    assert open_writable_dead_letters(options, spark).read() == [letter]
+    assert open_dead_letters(CommitOptions(dead_letter_table=path)).read() == [letter]
