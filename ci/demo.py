@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -88,6 +88,22 @@ def produce(bootstrap_servers: str, keys: Sequence[bytes | None], values: Sequen
 
 def ingest(bootstrap_servers: str, home: Path) -> list[str]:
     """Run the job as a user would; shows its lines and returns them."""
+    arguments = [
+        *("--bootstrap-servers", bootstrap_servers, "--topic", TOPIC),
+        *("--table", str(home / "table"), "--checkpoint", str(home / "checkpoint")),
+        *("--available-now", "--option", f"maxOffsetsPerTrigger={BATCH_OFFSETS}"),
+    ]
+    process = submit("ingest.py", arguments, home, {})
+    try:
+        return follow(process)
+    finally:
+        end_group(process)
+
+
+def submit(
+    job: str, arguments: Sequence[str], home: Path, more: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """spark-submit a job, in a process group of its own and with `more` in its environment."""
     delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
     command = [
         str(Path(sys.executable).parent / "spark-submit"),
@@ -99,34 +115,26 @@ def ingest(bootstrap_servers: str, home: Path) -> list[str]:
         # A table of some megabytes: Spark's and Delta's defaults are for clusters.
         *("--conf", "spark.databricks.delta.snapshotPartitions=2"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
-        str(ROOT / "jobs" / "ingest.py"),
-        *("--bootstrap-servers", bootstrap_servers, "--topic", TOPIC),
-        *("--table", str(home / "table"), "--checkpoint", str(home / "checkpoint")),
-        *("--available-now", "--option", f"maxOffsetsPerTrigger={BATCH_OFFSETS}"),
+        str(ROOT / "jobs" / job),
+        *arguments,
     ]
-    shown = " ".join(command[command.index(str(ROOT / "jobs" / "ingest.py")) :])
-    shown = shown.replace(f"{ROOT}/", "").replace(str(home), "HOME")
-    console.print(f"[bold]spark-submit[/bold] {shown}", soft_wrap=True)
+    shown = " ".join([f"jobs/{job}", *arguments]).replace(str(home), "HOME")
+    console.print(f"[bold]spark-submit[/bold] {shown}", soft_wrap=True, highlight=False)
     # Another Spark that the user has set up is not the one to run.
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_DRIVER_PYTHON")
     }
-    environment["PYSPARK_PYTHON"] = sys.executable
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=home,
-        env=environment,
+        env={**environment, **more, "PYSPARK_PYTHON": sys.executable},
         start_new_session=True,
     )
-    try:
-        return follow(process)
-    finally:
-        end_group(process)
 
 
 def log4j() -> str:

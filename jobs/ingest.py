@@ -23,6 +23,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -42,10 +43,10 @@ log = logging.getLogger("ingest")
 POLL_S = 0.5
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def source_arguments(description: str) -> argparse.ArgumentParser:
+    """What a job has to be told that streams topics into a table."""
     parser = argparse.ArgumentParser(
-        description="Stream Kafka topics into a Delta table, every record exactly once.",
-        epilog="`keyrange options` lists what --option takes.",
+        description=description, epilog="`keyrange options` lists what --option takes."
     )
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...")
     parser.add_argument("--topic", required=True, metavar="TOPIC,...", help="topics to read")
@@ -73,15 +74,20 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="where a new query starts: earliest, latest or JSON (default: %(default)s)",
     )
     parser.add_argument(
-        "--text", action="store_true", help="store key and value as text instead of bytes"
-    )
-    parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="an option of the source, such as maxOffsetsPerTrigger=100000 or "
         "kafka.security.protocol=SSL; VALUE may be @FILE",
+    )
+    return parser
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = source_arguments("Stream Kafka topics into a Delta table, every record exactly once.")
+    parser.add_argument(
+        "--text", action="store_true", help="store key and value as text instead of bytes"
     )
     return parser.parse_args(arguments)
 
@@ -166,11 +172,11 @@ def follow(query: StreamingQuery, stopping: list[int]) -> Follower:
     return follower
 
 
-def main() -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    # Every call into the JVM is logged there, at INFO.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    arguments = parse_arguments()
+Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], StreamingQuery]
+
+
+def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
+    """Start a query and log its batches until it ends or a signal stops it; the exit code."""
     options = source_options(arguments)
     stopping: list[int] = []
 
@@ -178,7 +184,7 @@ def main() -> int:
         stopping.append(number)
 
     spark = (
-        SparkSession.builder.appName(f"ingest {arguments.topic}")
+        SparkSession.builder.appName(name)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config(
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -218,6 +224,18 @@ def first_cause(text: str) -> str:
         if found:
             return f"[{message}"
     return text.strip().splitlines()[0] if text.strip() else "the query failed without a message"
+
+
+def configure_logging() -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    # Every call into the JVM is logged there, at INFO.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def main() -> int:
+    configure_logging()
+    arguments = parse_arguments()
+    return run_query(f"ingest {arguments.topic}", arguments, start)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from keyrange.delta.replaying import replay_dead_letters
     from keyrange.spark.commits.alarm import RecordTimeout
-    from keyrange.spark.commits.api import acknowledge, materialize, process, reject
+    from keyrange.spark.commits.api import (
+        acknowledge,
+        materialize,
+        process,
+        reject,
+        transaction,
+    )
     from keyrange.spark.commits.each_batch import each_batch
     from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
@@ -25,6 +31,7 @@ __all__ = [
     "process",
     "reject",
     "replay_dead_letters",
+    "transaction",
 ]
 
 # Looked up when asked for, so that the parts that need no Spark work without it.
@@ -38,6 +45,7 @@ _PLACES = {
     "process": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",
     "replay_dead_letters": "keyrange.delta.replaying",
+    "transaction": "keyrange.spark.commits.api",
 }
 
 try:

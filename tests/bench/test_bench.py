@@ -35,6 +35,8 @@ LATENCY = {
 KEYRANGE = {
     "keyrange.keyed.vs_jvm_repartition",
     "keyrange.keyed.seconds",
+    "keyrange.keyed.mapped_in_spark.vs_jvm_repartition",
+    "keyrange.keyed.mapped_in_spark.seconds",
     "keyrange.keyed.jvm.seconds",
     "keyrange.shuffle.bytes",
     "keyrange.shuffle.jvm.bytes",

@@ -53,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "commits": CommitOptions(group="default"),
     "columns": None,
     "filter_pushdown": False,
+    "map_in_arrow": None,
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -138,6 +139,9 @@ def test_every_option_is_tested_here() -> None:
         "mirrorOffsets",
         "columns",
         "filterPushdown",
+        # In test_options_mapping.py.
+        "mapInArrow",
+        "mapInArrowSchema",
     }
     assert {row.name for row in OPTIONS} == tested | positions | key_ranges | commits | others
 

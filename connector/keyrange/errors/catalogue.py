@@ -21,7 +21,35 @@ CATALOGUE: dict[str, Condition] = {
             "INVALID_SCHEMA",
             Kind.INVALID,
             False,
-            "leave .schema(...) out: option 'columns' says which columns there are",
+            "leave .schema(...) out: option 'columns' says which columns there are, or with option "
+            "'mapInArrow' mapInArrowSchema",
+        ),
+        Condition(
+            "MAP_FUNCTION_NOT_FOUND",
+            Kind.INVALID,
+            False,
+            "install the module where the executors' Python finds it, or correct option "
+            "'mapInArrow'",
+        ),
+        Condition(
+            "MAP_FUNCTION_UNFIT",
+            Kind.INVALID,
+            False,
+            "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
+            "and returns another, such as a generator function",
+        ),
+        Condition(
+            "MAP_RESULT_MISMATCH",
+            Kind.INVALID,
+            False,
+            "correct option 'mapInArrowSchema', or let the function yield pyarrow.RecordBatch of "
+            "exactly these columns; nothing is cast",
+        ),
+        Condition(
+            "MAP_FUNCTION_FAILED",
+            Kind.INVALID,
+            False,
+            "read the function's own error, which stands below, and correct the function",
         ),
         Condition(
             "INVALID_OFFSETS",

@@ -26,11 +26,20 @@ from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subs
 from keyrange.errors import invalid_options
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions, choose_commits
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
+from keyrange.options.mapping import MapInArrow, choose_mapping
 from keyrange.options.option import Mode, Option
 from keyrange.options.table import OPTIONS
 from keyrange.parsing import Violations
 
-__all__ = ["OPTIONS", "KeyRangeOptions", "Mode", "Option", "SourceOptions", "parse_options"]
+__all__ = [
+    "OPTIONS",
+    "KeyRangeOptions",
+    "MapInArrow",
+    "Mode",
+    "Option",
+    "SourceOptions",
+    "parse_options",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +70,7 @@ class SourceOptions:
     commits: CommitOptions
     columns: tuple[str, ...] | None
     filter_pushdown: bool
+    map_in_arrow: MapInArrow | None
     fail_on_data_loss: bool
     max_batch_rows: int
     max_batch_bytes: int
@@ -74,7 +84,8 @@ class SourceOptions:
 
     @property
     def chosen_columns(self) -> tuple[str, ...]:
-        """The columns of the DataFrame, in the source's order.
+        """The columns of the rows, in the source's order; those of the DataFrame where no function
+        of mapInArrow works on them.
 
         What is done of a record is said by its topic, partition, offset and keyHash: a query that
         commits individually has them, whatever else was chosen.
@@ -119,6 +130,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     _choose_mirror(values, violations)
     choose_key_ranges(values, violations)
     choose_commits(values, given, storage, mode, violations)
+    choose_mapping(values, given, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
     if violations.messages:

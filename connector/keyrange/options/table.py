@@ -12,6 +12,7 @@ from keyrange.core.columns import parse_columns
 from keyrange.options import values
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
+from keyrange.options.mapping import MAPPING_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
 from keyrange.parsing import (
     NAME_BYTES_MAX,
@@ -384,6 +385,7 @@ OPTIONS: Final = (
     *_HOW_MUCH,
     *KEY_RANGE_ROWS,
     *_ROWS_OUT,
+    *MAPPING_ROWS,
     *COMMIT_ROWS,
     *_CLUSTER,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,19 @@ class ReadTask(InputPartition):
 
 
 def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a task hands to Spark: its rows, or what the function of option mapInArrow makes of
+    them."""
+    rows = _read_rows(options, task)
+    if options.map_in_arrow is None:
+        return rows
+    from keyrange.spark.map_in_arrow import map_in_arrow
+
+    return map_in_arrow(options.map_in_arrow, rows)
+
+
+def _read_rows(
+    options: SourceOptions, task: InputPartition
+) -> Generator[pa.RecordBatch, None, None]:
     """The records of a task. Spark hands a plain InputPartition where there is nothing to read."""
     if not isinstance(task, ReadTask) or not task.splits:
         return

@@ -1,8 +1,9 @@
 """The Spark schema of the source: the JVM connector's, column for column, all nullable; and the
-place of the key in the hash space, where asked for."""
+place of the key in the hash space, where asked for. With option mapInArrow it is the function's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pyspark.sql.types import (
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from keyrange.errors import error
+from keyrange.options import MapInArrow, SourceOptions
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
@@ -38,9 +40,20 @@ def source_schema(columns: Sequence[str]) -> StructType:
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
-def check_schema(given: StructType, columns: Sequence[str]) -> None:
+def mapped_schema(mapping: MapInArrow) -> StructType:
+    """The schema of what a function of option mapInArrow yields."""
+    return StructType.fromJson(json.loads(mapping.schema))
+
+
+def frame_schema(options: SourceOptions) -> StructType:
+    """The schema of the DataFrame."""
+    if options.map_in_arrow is not None:
+        return mapped_schema(options.map_in_arrow)
+    return source_schema(options.chosen_columns)
+
+
+def check_schema(given: StructType, own: StructType) -> None:
     """Refuse a schema of the user's own: Spark takes it unchecked and fails in the first task."""
-    own = source_schema(columns)
     if given != own:
         raise error(
             "INVALID_SCHEMA",

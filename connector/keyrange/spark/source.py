@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from keyrange.options import Mode, SourceOptions, parse_options
-from keyrange.spark.schema import check_schema, source_schema
+from keyrange.spark.schema import check_schema, frame_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ class KeyRangeDataSource(DataSource):
     def schema(self) -> StructType:
         # The first call of every load(): what is wrong with the options is said here, because an
         # error in a reader's constructor reaches the user without its text.
-        return source_schema(parse_options(self._given()).chosen_columns)
+        return frame_schema(parse_options(self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from keyrange.spark.batch import KeyRangeBatchReader
@@ -47,7 +47,7 @@ class KeyRangeDataSource(DataSource):
 
     def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
         options = parse_options(self._given(), mode)
-        check_schema(schema, options.chosen_columns)
+        check_schema(schema, frame_schema(options))
         return options
 
     def _given(self) -> Mapping[str, str]:

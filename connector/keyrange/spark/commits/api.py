@@ -104,6 +104,17 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     return run.make_verdict(output, lambda: _worked(df, job, output), counted=True)
 
 
+def transaction() -> dict[str, str]:
+    """The options by which a Delta sink writes a batch once, where it runs again after a crash:
+    `df.write.format("delta").options(**keyrange.transaction())`.
+
+    One write to each table. Raises OUTSIDE_EACH_BATCH.
+    """
+    planned = current("keyrange.transaction").plan.planned
+    application = f"keyrange:{planned.query_id}:{planned.mark.source_id}"
+    return {"txnAppId": application, "txnVersion": str(planned.batch_id)}
+
+
 def acknowledge(df: DataFrame) -> None:
     """Say that the records of a DataFrame are done. It is made of what `materialize` returned.
 

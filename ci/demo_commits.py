@@ -1,0 +1,175 @@
+"""The demo of individual commits: flights through `jobs/process.py`, killed twice, and the proof.
+
+One carrier's records are broken and end in the dead letters; one's need a service that is down
+until the second kill; one's are slow. Every other flight goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import deltalake
+from rich.table import Table
+
+from demo import (
+    BATCH_OFFSETS,
+    ROOT,
+    TOPIC,
+    console,
+    end_group,
+    flights,
+    interrupt,
+    produce,
+    submit,
+)
+from flights import BROKEN, SCHEMA
+from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.errors import KeyrangeError
+
+KILLS = (2, 2)
+
+
+class Demo:
+    """The places of one run, and what is done there."""
+
+    def __init__(self, home: Path, bootstrap_servers: str) -> None:
+        self.home = home
+        self.bootstrap_servers = bootstrap_servers
+        self.commits = home / "commits"
+        self.outage = home / "outage"
+
+    def process(self, kill_after: int | None) -> None:
+        """Run the job to its end, or until so many batches are done; then kill it."""
+        arguments = [
+            *("--bootstrap-servers", self.bootstrap_servers, "--topic", TOPIC),
+            *("--function", "flights:flown", "--schema", SCHEMA),
+            *("--table", str(self.home / "table"), "--checkpoint", str(self.home / "checkpoint")),
+            *("--commit-table", str(self.commits), "--available-now"),
+            *("--option", f"maxOffsetsPerTrigger={BATCH_OFFSETS}"),
+            *("--option", "splitBy=keyRange", "--option", "keyRangesPerPartition=8"),
+            *("--option", "maxDeliveries=4", "--option", "redelivery.backoff=3s"),
+            *("--option", "availableNow.redelivery=drain"),
+        ]
+        environment = {
+            "FLIGHTS_OUTAGE": str(self.outage),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "jobs"), os.environ.get("PYTHONPATH", "")]),
+        }
+        process = submit("process.py", arguments, self.home, environment)
+        batches = 0
+        everything: list[str] = []
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                everything.append(line.rstrip())
+                if re.search(r" (INFO|ERROR|WARNING) (batch|ended|stopping|\[|waiting)", line):
+                    console.print(f"  {line.rstrip()}", highlight=False, markup=False)
+                batches += bool(re.search(r"batch \d+: ", line))
+                if batches == kill_after:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    console.print(f"[bold red]kill -9[/bold red] after {batches} batches")
+                    return
+            if process.wait() != 0:
+                console.print("\n".join(everything), highlight=False, markup=False)
+                raise SystemExit("demo: the job failed, its output is above")
+        finally:
+            end_group(process)
+
+    def keyrange(self, *arguments: str) -> None:
+        """Show what a command of keyrange prints."""
+        shown = " ".join(arguments).replace(str(self.home), "HOME")
+        console.print(f"[bold]keyrange[/bold] {shown}", soft_wrap=True)
+        command = [str(Path(sys.executable).parent / "keyrange"), *arguments]
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        console.print(result.stdout.rstrip(), highlight=False, markup=False)
+        if result.returncode:
+            raise SystemExit(f"demo: keyrange {arguments[0]} {arguments[1]} failed")
+
+    def check(self, values: Sequence[bytes]) -> list[str]:
+        """Compare the table with what was written; says what is wrong."""
+        table = deltalake.DeltaTable(str(self.home / "table")).to_pyarrow_table()
+        dead = deltalake.DeltaTable(f"{self.commits}_dead_letters").to_pyarrow_table()
+        written = Counter(_flight(json.loads(value)) for value in values)
+        broken = Counter({each: n for each, n in written.items() if each[0] == BROKEN})
+        found = Counter(_flight(row) for row in table.to_pylist())
+        given_up = Counter(_flight(json.loads(row["value"])) for row in dead.to_pylist())
+        wrong = []
+        if found != written - broken:
+            wrong.append(
+                f"{(written - broken - found).total():,} flights are missing in the table, "
+                f"{(found - (written - broken)).total():,} are there too often"
+            )
+        if given_up != broken:
+            wrong.append(f"{given_up.total():,} dead letters, {broken.total():,} broken flights")
+        summary = Table(title="What came of it", title_justify="left", show_header=False)
+        for name, value in (
+            ("flights", f"{written.total():,}"),
+            ("rows in the Delta table", f"{found.total():,}"),
+            (f"dead letters (carrier {BROKEN})", f"{given_up.total():,}"),
+            ("every flight exactly once", "no: " + "; ".join(wrong) if wrong else "yes"),
+        ):
+            summary.add_row(name, value)
+        console.print(summary)
+        return wrong
+
+
+def _flight(row: dict[str, object]) -> tuple[object, ...]:
+    tail = row["tail"] if "tail" in row else row["tailnum"]
+    return row["carrier"], row["flight"], tail, row["origin"], row["dest"]
+
+
+def run(home: Path) -> int:
+    console.print("[bold]keyrange demo[/bold]: a function that fails, a job that is killed")
+    keys, values = flights()
+    with EmbeddedBroker(report=console.print) as broker:
+        produce(broker.bootstrap_servers, keys, values)
+        demo = Demo(home, broker.bootstrap_servers)
+        demo.outage.touch()
+        for batches in KILLS:
+            demo.process(batches)
+            demo.keyrange("commits", "show", str(demo.commits))
+        demo.keyrange("commits", "gaps", str(demo.commits), "--limit", "5")
+        demo.outage.unlink()
+        console.print("the service is back")
+        demo.process(None)
+        demo.keyrange("commits", "show", str(demo.commits))
+        demo.keyrange("commits", "history", str(demo.commits))
+        demo.keyrange("deadletters", "list", str(demo.commits), "--limit", "5")
+        wrong = demo.check(values)
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--keep", action="store_true", help="keep all tables, and say where")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, interrupt)
+    home = Path(tempfile.mkdtemp(prefix="keyrange-demo-"))
+    try:
+        return run(home)
+    except KeyboardInterrupt:
+        console.print("interrupted: the broker and the job were stopped")
+        return 130
+    except KeyrangeError as failure:
+        console.print(f"demo: {failure}", markup=False)
+        return 1
+    finally:
+        if arguments.keep:
+            console.print(f"kept: {home}", markup=False)
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
