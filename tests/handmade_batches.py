@@ -54,7 +54,9 @@ class Graveyard:
     batches: set[int] = field(default_factory=set)
     sent: list[Any] = field(default_factory=list)
 
-    def append(self, options: SourceOptions, plan: Any, letters: Sequence[Any]) -> None:
+    def append(
+        self, options: SourceOptions, plan: Any, letters: Sequence[Any], spark: SparkSession
+    ) -> None:
         if letters and plan.planned.batch_id not in self.batches:
             self.batches.add(plan.planned.batch_id)
             self.letters += letters
@@ -107,7 +109,7 @@ class Stage:
             function,
             self.options,
             str(self.checkpoint),
-            lambda options, source_id: MemoryCommitTable(source_id, self.store),
+            lambda options, source_id, spark: MemoryCommitTable(source_id, self.store),
             graves,
         )
 

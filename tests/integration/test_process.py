@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from brokers import Record, Topics
-from sources import options, run_available_now
+from sources import options
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -34,21 +34,25 @@ class Query:
             commitTable=str(home / "commits"),
         )
 
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        writer = frame.write.format("delta").mode("append")
-        writer.option("txnAppId", str(self.home)).option("txnVersion", batch_id).save(
-            str(self.home / "sink")
-        )
+    def write(self, frame: DataFrame) -> None:
+        writer = frame.write.format("delta").mode("append").options(**keyrange.transaction())
+        writer.save(str(self.home / "sink"))
 
-    def run(self, function: Any, schema: str, mode: str = "record", **given: str) -> Any:
+    def run(self, function: Any, schema: str, mode: str = "record", **given: str) -> None:
         source = self.spark.readStream.format("keyrange").options(**(self.options | given)).load()
 
-        def body(batch: DataFrame, batch_id: int) -> None:
-            self.write(keyrange.process(batch, function, schema, mode), batch_id)
+        def body(batch: DataFrame, _: int) -> None:
+            self.write(keyrange.process(batch, function, schema, mode))
 
         checkpoint = self.home / "checkpoint"
         wrapped = keyrange.each_batch(body, self.options | given, str(checkpoint))
-        return run_available_now(source, checkpoint, wrapped)
+        query = (
+            source.writeStream.foreachBatch(wrapped)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(240)
 
     def sink(self) -> list[dict[str, Any]]:
         rows = DeltaTable(str(self.home / "sink")).to_pyarrow_table().to_pylist()

@@ -77,18 +77,12 @@ def verify(
     Without --live every offset is taken for a record; with it the log is read, so that offsets
     without one (compaction, transactions) are not missed. Exit code 1 where something differs.
     """
-    from keyrange.core.commits.auditing import audit
-
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
     known = chosen(commits.table.known(), topic, partition)
-    findings = [
-        found
-        for found in audit(commits.table.history(max(known.seq - last + 1, 1)))
-        if found.partition is None or found.partition in known.states
-    ]
+    findings = _contradictions(commits, known, last)
     recounts: dict[TopicPartition, Recount] = {}
     if sink:
         dead = _dead(table, dead_letters, commits, named)
@@ -103,10 +97,18 @@ def verify(
     else:
         _print(findings, recounts, sink, live, may_miss, make_output(output))
         print("everything agrees" if agrees else "there are differences")
-    if known.seq > last:
-        note(f"of {known.seq:,} commits the last {last:,} were looked at; --last takes more")
     if not agrees:
         raise typer.Exit(1)
+
+
+def _contradictions(commits: Commits, known: Known, last: int) -> list[Finding]:
+    """What the last commits say of the chosen partitions that cannot be."""
+    from keyrange.core.commits.auditing import audit
+
+    if known.seq > last:
+        note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")
+    found = audit(commits.table.history(max(known.seq - last + 1, 1)))
+    return [each for each in found if each.partition is None or each.partition in known.states]
 
 
 def _in_sink(sink: str, columns: str, named: Mapping[str, str]) -> dict[TopicPartition, Numbers]:

@@ -204,14 +204,20 @@ def replay(
         rest = [{**_place(each), "why": said} for each, said in left]
         print(json.dumps({"written": seq, "replayed": taken, "left": rest}))
         return
-    would = "are" if confirm else "would be"
-    print(f"{len(plan.taken):,} of {len(found):,} dead letters {would} handed out again")
-    for each, said in left:
-        print(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+    _print_replay(len(plan.taken), len(found), left, confirm)
     if confirm and plan.taken and seq is None:
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken), seq, make_output(output))
+
+
+def _print_replay(
+    taken: int, found: int, left: Sequence[tuple[DeadLetter, str]], confirm: bool
+) -> None:
+    would = "are" if confirm else "would be"
+    print(f"{taken:,} of {found:,} dead letters {would} handed out again")
+    for each, said in left:
+        print(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
 
 
 def document(letter: DeadLetter) -> dict[str, Any]:

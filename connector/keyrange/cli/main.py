@@ -65,7 +65,13 @@ app.command()(records.records)
 
 def main() -> None:
     """Run the command line, and end this process with its exit code."""
-    sys.exit(_run())
+    code = _run()
+    if "deltalake" in sys.modules:
+        # Arrow's threads may still let go of files that Python opened for them. While the
+        # interpreter shuts down that aborts the process, now and then, with all its work done.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run() -> int:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keyrange.core.offsets import TopicPartition
-from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.delta.failures import text_of
+from keyrange.errors import KeyrangeError, error, invalid_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,8 @@ def read_record_ids(
     """The offsets of each partition, in order; an offset that is there twice is there twice.
 
     `columns` name topic, partition and offset. Raises INVALID_OPTIONS where there is no such table,
-    or it has no such columns, or a row without one of them.
+    or it has no such columns, or a row without one of them, COMMITS_UNREADABLE where the store
+    fails.
     """
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
@@ -33,7 +35,7 @@ def read_record_ids(
     except TableNotFoundError:
         raise invalid_options([f"there is no Delta table at {path}"]) from None
     except (DeltaError, OSError) as failure:
-        raise _unreadable(path, failure) from None
+        raise _unreadable(path, failure, storage) from None
     known = [field.name for field in table.schema().fields]
     if missing := [name for name in columns if name not in known]:
         raise invalid_options(
@@ -47,8 +49,8 @@ def read_record_ids(
         rows = QueryBuilder().register("sink", table).execute(query)
         for batch in pa.RecordBatchReader.from_stream(rows):
             _collect(path, columns, batch, found)
-    except (DeltaError, OSError) as failure:
-        raise _unreadable(path, failure) from None
+    except (DeltaError, OSError, pa.ArrowException) as failure:
+        raise _unreadable(path, failure, storage) from None
     return {place: np.sort(np.concatenate(pieces)) for place, pieces in found.items()}
 
 
@@ -80,6 +82,5 @@ def _collect(
             found.setdefault(TopicPartition(topic, number), []).append(offsets[rows])
 
 
-def _unreadable(path: str, failure: Exception) -> KeyrangeError:
-    said = " ".join(str(failure).split())[:300]
-    return invalid_options([f"the Delta table at {path} cannot be read: {said}"])
+def _unreadable(path: str, failure: Exception, storage: Mapping[str, str]) -> KeyrangeError:
+    return error("COMMITS_UNREADABLE", text_of(failure, storage), table=path)

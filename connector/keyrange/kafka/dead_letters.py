@@ -66,10 +66,11 @@ class Letter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Sending:
-    """Record batches that go out in one round, by partition."""
+    """Where letters go, and how."""
 
+    cluster: Cluster
+    view: ClusterView
     topic: str
-    batches: Mapping[int, bytes]
     timeout_ms: int
 
 
@@ -91,10 +92,10 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Le
         by_partition: dict[int, list[Letter]] = {}
         for letter in letters:
             by_partition.setdefault(_partition(letter, count), []).append(letter)
+        sending = _Sending(cluster, view, topic, settings.request_timeout_ms)
         rounds = {number: list(_batches(each)) for number, each in by_partition.items()}
         for at in range(max(map(len, rounds.values()), default=0)):
-            batches = {number: each[at] for number, each in rounds.items() if at < len(each)}
-            _send(cluster, view, _Sending(topic, batches, settings.request_timeout_ms))
+            _send(sending, {number: each[at] for number, each in rounds.items() if at < len(each)})
     finally:
         cluster.close()
 
@@ -103,17 +104,17 @@ def _partition(letter: Letter, count: int) -> int:
     return letter.offset % count if letter.key is None else partition_of(letter.key, count)
 
 
-def _batches(letters: Iterable[Letter]) -> Iterator[bytes]:
+def _batches(letters: Iterable[Letter]) -> Iterator[list[ProducedRecord]]:
     records: list[ProducedRecord] = []
     size_bytes = 0
     for record in map(_record, letters):
         if records and size_bytes + record.size_bytes > _BATCH_BYTES_MAX:
-            yield record_batch(records)
+            yield records
             records, size_bytes = [], 0
         records.append(record)
         size_bytes += record.size_bytes
     if records:
-        yield record_batch(records)
+        yield records
 
 
 def _record(letter: Letter) -> ProducedRecord:
@@ -131,35 +132,48 @@ def _record(letter: Letter) -> ProducedRecord:
     )
 
 
-def _send(cluster: Cluster, view: ClusterView, sending: _Sending) -> None:
+def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) -> None:
+    """Send a batch to each partition; what a topic finds too large goes in halves."""
+    topic, large = sending.topic, set[int]()
+
     def request(_: ClusterView, wanted: Mapping[TopicPartition, int]) -> Any:
-        batches = {each.partition: sending.batches[each.partition] for each in wanted}
-        return produce(sending.topic, batches, sending.timeout_ms)
+        made = {each.partition: record_batch(batches[each.partition]) for each in wanted}
+        return produce(topic, made, sending.timeout_ms)
 
     def read(answer: Any, found: Answers) -> Failures:
         failures: Failures = {}
-        for topic in answer.responses:
-            for each in topic.partition_responses:
-                partition = TopicPartition(topic.name, each.index)
-                failed = _failure(partition, each.error_code)
-                if failed:
-                    failures[partition] = failed
-                else:
-                    found[partition] = (each.base_offset, -1)
+        for each in answer.responses[0].partition_responses:
+            partition = TopicPartition(topic, each.index)
+            failed = "" if each.error_code in MESSAGE_TOO_LARGE else _failure(topic, each)
+            if failed:
+                failures[partition] = failed
+                continue
+            found[partition] = (each.base_offset, -1)
+            if each.error_code:
+                large.add(each.index)
         return failures
 
-    wanted = {TopicPartition(sending.topic, number): 0 for number in sending.batches}
-    ask_leaders(cluster, view, wanted, LeaderQuestion(PRODUCE, request, read))
+    wanted = {TopicPartition(topic, number): 0 for number in batches}
+    question = LeaderQuestion(PRODUCE, request, read)
+    ask_leaders(sending.cluster, sending.view, wanted, question)
+    for number in sorted(large):
+        records = batches[number]
+        if len(records) == 1:
+            _log.error(
+                "a dead letter is larger than topic %s takes: it is in the table only", topic
+            )
+            continue
+        middle = len(records) // 2
+        _send(sending, {number: records[:middle]})
+        _send(sending, {number: records[middle:]})
 
 
-def _failure(partition: TopicPartition, code: int) -> str:
+def _failure(topic: str, answer: Any) -> str:
     """What failed in passing, "" where nothing did; raises what does not pass."""
-    if code in MESSAGE_TOO_LARGE:
-        _log.error("a dead letter is larger than %s takes, and is in the table only", partition)
-        return ""
+    code = answer.error_code
     name = protocol.error_name(code)
     if code == protocol.Code.TOPIC_AUTHORIZATION_FAILED:
-        raise error("AUTHORIZATION_FAILED", f"not allowed to write to topic {partition.topic}")
+        raise error("AUTHORIZATION_FAILED", f"not allowed to write to topic {topic}")
     if code and not protocol.is_retriable(code):
-        raise error("BROKER_ERROR", f"dead letters for {partition} failed with {name}")
+        raise error("BROKER_ERROR", f"dead letters for {topic}-{answer.index} failed with {name}")
     return name if code else ""

@@ -1,4 +1,4 @@
-"""The only module that touches kafka-python: its message classes, SASL mechanisms and error names.
+"""Beside `produce_protocol` the only module that touches kafka-python: messages, SASL, error names.
 
 kafka-python is pinned, because `kafka.protocol` and `kafka.net.sasl` are not a public interface.
 What is used of it: encoding and decoding of messages (generated from Kafka's own schemas), the

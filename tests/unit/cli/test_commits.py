@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +19,9 @@ from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.core.commits.state import Hole, PartitionState, Piece
 from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.delta.commit_table import open_commit_table
 from keyrange.errors import KeyrangeError
+from keyrange.options.commits import CommitOptions
 
 LATER_MS = 90_000
 
@@ -283,6 +288,27 @@ def test_a_broker_is_asked_only_where_one_is_named(of: Callable[..., Query]) -> 
     result = run("show", "/t", "--live")
     assert result.exit_code == 2
     assert "--bootstrap-servers" in result.stderr
+
+
+def test_neither_spark_nor_a_client_of_kafka_is_needed(tmp_path: Path) -> None:
+    query = Query(1, 2, 0.05).run(2, 50)
+    path = str(tmp_path / "commits")
+    table = open_commit_table(CommitOptions(table=path), SOURCE)
+    for commit in query.table.store:
+        table.append(commit)
+    for command in ("show", "gaps", "history", "verify"):
+        program = f"""
+import sys
+sys.modules["pyspark"] = sys.modules["kafka"] = None
+sys.argv = ["keyrange", "commits", "{command}", {path!r}]
+from keyrange.cli.main import main
+main()
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
 
 
 def test_a_terminal_without_blocks_gets_letters() -> None:

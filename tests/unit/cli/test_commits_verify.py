@@ -157,6 +157,15 @@ def test_a_sink_that_is_none_is_refused(query: Query, tmp_path: Path) -> None:
     assert run("--live").exit_code == 2
 
 
+def test_a_sink_that_lost_a_file_is_no_traceback(query: Query, tmp_path: Path) -> None:
+    path = sink(tmp_path, query)
+    for file in Path(path).glob("*.parquet"):
+        file.unlink()
+    failure = run("--sink", path).exception
+    assert isinstance(failure, KeyrangeError)
+    assert failure.condition.name == "COMMITS_UNREADABLE"
+
+
 def test_a_begin_that_is_known_is_held_to(query: Query, tmp_path: Path) -> None:
     path = sink(tmp_path, query)
     first, _ = document(1, "--sink", path, "--from", 3)["partitions"]
@@ -277,7 +286,7 @@ def test_contradictions_are_differences(query: Query) -> None:
     ]
     recent = run("--last", 2)
     assert (recent.exit_code, recent.stdout) == (0, "everything agrees\n")
-    assert "of 7 commits the last 2 were looked at" in recent.stderr
+    assert "of 7 commits the last 2 are looked at" in recent.stderr
     shown = run()
     assert shown.exit_code == 1
     assert "batch 1 is committed after batch 2" in shown.stdout

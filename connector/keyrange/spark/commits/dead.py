@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from keyrange.core.commits.state import Cause, Hole
@@ -26,7 +26,13 @@ Places = dict[TopicPartition, dict[int, Row]]
 class Bury(Protocol):
     """Where dead letters go."""
 
-    def append(self, options: SourceOptions, plan: Plan, letters: Sequence[DeadLetter]) -> None:
+    def append(
+        self,
+        options: SourceOptions,
+        plan: Plan,
+        letters: Sequence[DeadLetter],
+        spark: SparkSession,
+    ) -> None:
         """To the table, once for each batch, before the batch is committed."""
         ...
 
@@ -46,13 +52,19 @@ class Graves:
     def __getstate__(self) -> dict[str, Any]:
         return {"_table": None}
 
-    def append(self, options: SourceOptions, plan: Plan, letters: Sequence[DeadLetter]) -> None:
+    def append(
+        self,
+        options: SourceOptions,
+        plan: Plan,
+        letters: Sequence[DeadLetter],
+        spark: SparkSession,
+    ) -> None:
         if not letters:
             return
         if self._table is None:
-            from keyrange.delta.dead_letters import open_dead_letters
+            from keyrange.spark.commit_table import open_writable_dead_letters
 
-            self._table = open_dead_letters(options.commits)
+            self._table = open_writable_dead_letters(options.commits, spark)
         mark = plan.planned.mark
         now_ms = max(letter.last_at_ms for letter in letters)
         self._table.append(mark.source_id, plan.planned.batch_id, letters, now_ms)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.core.commits.log import Commit, Counts, Kind, Known
 from keyrange.core.commits.resetting import carried
@@ -53,11 +53,11 @@ def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) 
     return EachBatch(function, parsed, checkpoint)
 
 
-def open_table(options: SourceOptions, source_id: str) -> CommitTable:
+def open_table(options: SourceOptions, source_id: str, spark: SparkSession) -> CommitTable:
     """The commits of one source, by the writer that the options name."""
-    from keyrange.delta.commit_table import open_commit_table
+    from keyrange.spark.commit_table import open_writable_commit_table
 
-    return open_commit_table(options.commits, source_id)
+    return open_writable_commit_table(options.commits, source_id, spark)
 
 
 @dataclass
@@ -67,6 +67,7 @@ class _Run:
     run_id: str
     source_id: str
     table: CommitTable
+    spark: SparkSession
 
 
 @dataclass
@@ -76,7 +77,7 @@ class EachBatch:
     function: Function
     options: SourceOptions
     checkpoint: str
-    open_table: Callable[[SourceOptions, str], CommitTable] = open_table
+    open_table: Callable[[SourceOptions, str, SparkSession], CommitTable] = open_table
     bury: dead.Bury = field(default_factory=dead.Graves)
     _run: _Run | None = None
 
@@ -86,7 +87,7 @@ class EachBatch:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         planned = read_planned(self.checkpoint, batch_id)
-        run = self._begin(planned)
+        run = self._begin(planned, batch.sparkSession)
         known = run.table.known()
         self._check_replaced(run, known, planned)
         plan = self._plan(planned)
@@ -97,17 +98,18 @@ class EachBatch:
             running.keep_empty_verdict()
             judged = running.judged()
             letters = dead.letters_of(running, judged)
-            self.bury.append(self.options, plan, letters)
+            self.bury.append(self.options, plan, letters, run.spark)
             commit = self._commit(run, running, run.table.known(), judged)
             run.table.append(commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, store)
 
-    def _begin(self, planned: Planned) -> _Run:
+    def _begin(self, planned: Planned, spark: SparkSession) -> _Run:
         """The first batch of a run fences off the driver before it."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
-            run = _Run(uuid.uuid4().hex, source_id, self.open_table(self.options, source_id))
+            table = self.open_table(self.options, source_id, spark)
+            run = _Run(uuid.uuid4().hex, source_id, table, spark)
             known = run.table.known()
             run.table.append(self._fence(run, planned, known))
             self._run = run
@@ -149,10 +151,11 @@ class EachBatch:
         return Plan(planned, states, intakes, self.options.commits, nulls_first)
 
     def _known_at(self, source_id: str, seq: int) -> Known:
-        assert self._run is not None
-        own = source_id == self._run.source_id
-        table = self._run.table if own else self.open_table(self.options, source_id)
-        return table.known(seq)
+        run = self._run
+        assert run is not None
+        if source_id == run.source_id:
+            return run.table.known(seq)
+        return self.open_table(self.options, source_id, run.spark).known(seq)
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = self.options.commits.verdict_directory

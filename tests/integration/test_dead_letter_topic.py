@@ -1,0 +1,97 @@
+"""Dead letters to a topic on a real broker: what they carry, where they go, what is too large."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from brokers import Topics, client_config
+from keyrange.core.commits.state import Cause
+from keyrange.core.partitioner import partition_of
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.dead_letters import send_dead_letters
+from sources import client
+
+
+@dataclass(frozen=True)
+class Letter:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str = "orders"
+    partition: int = 3
+    timestamp_ms: int = 1_700_000_000_000
+    error: str = "ValueError: \u00e4"
+    cause: Cause = Cause.TIMED_OUT
+    attempts: int = 5
+
+
+def records_in(topics: Topics, topic: str) -> list:  # type: ignore[type-arg]
+    with KafkaConsumer(**client_config(topics.cluster)) as consumer:
+        places = [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic)]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        found = []
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for records in consumer.poll(timeout_ms=1000).values():
+                found += records
+        return found
+
+
+def test_letters_carry_the_record_and_what_is_known_of_it(topics: Topics) -> None:
+    topic = topics.create_topic("dead", partitions=4)
+    letters = [
+        Letter(1, b"a", b"v", (("h", b"1"), ("h", None))),
+        Letter(2, None, None),
+        Letter(3, b"c", b""),
+    ]
+    send_dead_letters(client(topics.cluster), topic, letters)
+    found = {record.headers[-4][1]: record for record in records_in(topics, topic)}
+    assert set(found) == {b"1", b"2", b"3"}
+    one = found[b"1"]
+    assert (one.key, one.value, one.timestamp) == (b"a", b"v", 1_700_000_000_000)
+    assert [(name, value) for name, value in one.headers] == [
+        ("h", b"1"),
+        ("h", None),
+        ("keyrange.topic", b"orders"),
+        ("keyrange.partition", b"3"),
+        ("keyrange.offset", b"1"),
+        ("keyrange.error", "ValueError: \u00e4".encode()),
+        ("keyrange.cause", b"timed_out"),
+        ("keyrange.attempts", b"5"),
+    ]
+    assert one.partition == partition_of(b"a", 4)
+    assert (found[b"2"].key, found[b"2"].value, found[b"2"].partition) == (None, None, 2)
+
+
+def test_many_letters_go_out_in_several_batches(topics: Topics) -> None:
+    topic = topics.create_topic("dead", partitions=2)
+    letters = [Letter(at, b"%d" % at, b"x" * 50_000) for at in range(60)]
+    send_dead_letters(client(topics.cluster), topic, letters)
+    found = sorted(int(record.key) for record in records_in(topics, topic))
+    assert found == list(range(60))
+
+
+def test_a_letter_that_is_too_large_is_left_out_with_a_line(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create_topic("dead", configs={"max.message.bytes": "2000"})
+    small = [Letter(at, b"a", b"x" * 100) for at in range(20, 40)]
+    with caplog.at_level(logging.ERROR, "keyrange.kafka.dead_letters"):
+        send_dead_letters(
+            client(topics.cluster), topic, [*small[:3], Letter(1, b"a", b"x" * 5000), *small[3:]]
+        )
+    assert "larger than" in caplog.text
+    assert "xxx" not in caplog.text
+    send_dead_letters(client(topics.cluster), topic, [Letter(2, b"a", b"x")])
+    assert [record.value for record in records_in(topics, topic)] == [*[b"x" * 100] * 20, b"x"]
+
+
+def test_a_topic_that_is_not_there_is_named(topics: Topics) -> None:
+    with pytest.raises(KeyrangeError, match=r"\[UNKNOWN_TOPIC_OR_PARTITION\]"):
+        send_dead_letters(client(topics.cluster), "nothing-there", [Letter(1, b"a", b"x")])

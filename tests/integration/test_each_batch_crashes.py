@@ -1,0 +1,143 @@
+"""A driver that ends at any step between two batches: the next one finds every record once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+import keyrange
+from commit_tables import MemoryCommitTable
+from handmade_batches import Graveyard, Sent, Stage, done
+from keyrange.core.commits.verdict import RedeliveryPolicy
+from keyrange.errors import KeyrangeError
+from keyrange.spark.commits.each_batch import EachBatch
+from keyrange.spark.commits.verdicts import VerdictStore
+
+# Executors cannot import this file: its functions travel whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class Crash(Exception):
+    """The driver ends."""
+
+
+class Sink:
+    """Takes a batch id once, as a Delta table does by application transaction."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        rows = [tuple(row) for row in frame.collect()]
+        self.batches.setdefault(batch_id, rows)
+
+    @property
+    def offsets(self) -> list[int]:
+        return sorted(row[0] for rows in self.batches.values() for row in rows)
+
+
+def at_random(record: Any) -> Any:
+    import random
+
+    if record.value.startswith(b"!") or random.random() < 0.3:
+        raise ValueError("no")
+    return (record.offset, "x")
+
+
+BEFORE_AND_AFTER = [
+    (VerdictStore, "files_of"),
+    (VerdictStore, "publish"),
+    (Sink, "write"),
+    (Graveyard, "append"),
+    (MemoryCommitTable, "append"),
+    (Graveyard, "send"),
+    (EachBatch, "_clean"),
+]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("owner", "step"), BEFORE_AND_AFTER, ids=[f"{o.__name__}.{s}" for o, s in BEFORE_AND_AFTER]
+)
+@pytest.mark.parametrize(
+    "transactional",
+    [
+        pytest.param(False, id="immediate"),
+        pytest.param(True, id="transactional", marks=pytest.mark.slow),
+    ],
+)
+def test_every_record_once_wherever_the_driver_ends(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    before: bool,
+    transactional: bool,
+) -> None:
+    # Deliveries are so many that only what always fails is given up.
+    policy = RedeliveryPolicy(2, 0, 0)
+    stage = Stage(spark, tmp_path, policy=policy, transactional=transactional)
+    sink = Sink()
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        sink.write(keyrange.process(batch, at_random, "at long, text string"), batch_id)
+
+    stage.log = [Sent(f"k{at}", "!" if at % 5 == 0 else "v") for at in range(12)]
+    stage.run(body)
+    stage.log += [Sent(f"k{at}", "v") for at in range(12, 16)]
+    batch_id = stage.plan()
+    with monkeypatch.context() as patch:
+        _crash_at(patch, owner, step, before)
+        with pytest.raises(Crash):
+            stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    stage.finish(batch_id)
+    for _ in range(6):
+        if done(stage.state):
+            stage.run(body)
+    dead = sorted(letter.offset for letter in stage.graves.letters)
+    assert sorted(sink.offsets + dead) == list(range(16))
+    assert {0, 5, 10} <= set(dead)
+    assert [c.batch_id for c in stage.store if c.batch_id >= 0] == list(range(stage.next_batch))
+    assert {letter.offset for letter in stage.graves.sent} == set(dead)
+
+
+def _crash_at(patch: pytest.MonkeyPatch, owner: type, step: str, before: bool) -> None:
+    """Let a method crash, once it has to do with the batch and not with its beginning."""
+    whole: Callable[..., Any] = getattr(owner, step)
+
+    def crashing(self: Any, *arguments: Any) -> Any:
+        if step == "append" and owner is MemoryCommitTable and arguments[0].batch_id < 0:
+            return whole(self, *arguments)
+        if not before:
+            whole(self, *arguments)
+        raise Crash
+
+    patch.setattr(owner, step, crashing)
+
+
+def test_a_verdict_that_was_damaged_meanwhile_is_never_made_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, sink = Stage(spark, tmp_path), Sink()
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        sink.write(keyrange.process(batch, at_random, "at long, text string"), batch_id)
+
+    stage.log = [Sent("a", "v")]
+    batch_id = stage.plan()
+    with monkeypatch.context() as patch:
+        _crash_at(patch, MemoryCommitTable, "append", before=True)
+        with pytest.raises(Crash):
+            stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    [part] = (stage.verdicts / "source-1" / "0").glob("*/part-*.parquet")
+    part.unlink()
+    with pytest.raises(KeyrangeError, match=r"\[VERDICT_DAMAGED\].*is not there"):
+        stage.each_batch(body)(stage.batch(batch_id), batch_id)

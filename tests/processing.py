@@ -1,0 +1,63 @@
+"""A job that works on records one by one, run by spark-submit in a process of its own.
+
+    processing.py BOOTSTRAP TOPIC HOME
+
+Values that begin with "!" fail whenever they are worked on; those with "?" fail at random.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import keyrange
+
+SCHEMA = "partition int, offset bigint, key string, text string"
+
+
+def work(record: Any) -> Any:
+    text = record.value.decode()
+    if text.startswith("!") or (text.startswith("?") and random.random() < 0.5):
+        raise ValueError(f"no {text}")
+    return (record.partition, record.offset, record.key.decode(), text)
+
+
+def main(bootstrap: str, topic: str, home: str) -> None:
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "splitBy": "keyRange",
+        "keyRangesPerPartition": "3",
+        "maxOffsetsPerTrigger": "400",
+        "commitMode": "individual",
+        "commitTable": f"{home}/commits",
+        "redelivery.backoff": "1ms",
+        "redelivery.backoff.max": "1ms",
+        "maxDeliveries": "6",
+        "availableNow.redelivery": "drain",
+    }
+    spark = SparkSession.builder.appName("processing").getOrCreate()
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        output = keyrange.process(batch, work, SCHEMA)
+        writer = output.write.format("delta").mode("append").option("txnAppId", "processing")
+        writer.option("txnVersion", batch_id).save(f"{home}/sink")
+
+    checkpoint = str(Path(home) / "checkpoint")
+    source = spark.readStream.format("keyrange").options(**options).load()
+    query = (
+        source.writeStream.foreachBatch(keyrange.each_batch(body, options, checkpoint))
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
