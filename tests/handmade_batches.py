@@ -4,24 +4,29 @@ a commit table in memory that goes with the checkpoint."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+import keyrange
 from commit_tables import MemoryCommitTable
 from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.commits.intake import NEVER_DUE, next_due_ms
 from keyrange.core.commits.log import Commit
 from keyrange.core.commits.state import PartitionState
-from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
 from keyrange.intakes import plan_intakes
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.spark.commits.each_batch import EachBatch
+
+# Executors cannot import this file: its functions travel whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PLACE = TopicPartition("t", 0)
 SOURCE = "source-1"
@@ -66,6 +71,41 @@ class Graveyard:
 
     def maintain(self) -> None:
         """Nothing grows here."""
+
+
+class Sink:
+    """What a sink that takes a batch id once holds."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        self.writes = 0
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        self.writes += 1
+        rows = [tuple(row) for row in frame.collect()]
+        assert self.batches.setdefault(batch_id, rows) is not None
+
+    @property
+    def rows(self) -> list[Any]:
+        return sorted(row for rows in self.batches.values() for row in rows)
+
+
+def upper(record: Any) -> Any:
+    """Fails for values that begin with '!', leaves '-' out, and doubles '*'."""
+    text = record.value.decode()
+    if text.startswith("!"):
+        raise ValueError(f"no {text}")
+    if text.startswith("-"):
+        return None
+    row = (record.offset, text.upper())
+    return [row, row] if text.startswith("*") else row
+
+
+def working(sink: Sink, function: Any = upper, **how: Any) -> Any:
+    def body(batch: DataFrame, batch_id: int) -> None:
+        sink.write(keyrange.process(batch, function, "at long, text string", **how), batch_id)
+
+    return body
 
 
 class Stage:
@@ -182,6 +222,3 @@ class Stage:
 def done(state: PartitionState) -> Mapping[int, Any]:
     """The holes of a state by offset, for a comparison at a glance."""
     return {hole.offset: (hole.cause.name, hole.deliveries) for hole in state.holes}
-
-
-__all__ = ["FOREVER_MS", "PLACE", "SOURCE", "KeyRange", "Sent", "Stage", "done", "place_of"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         transaction,
     )
     from keyrange.spark.commits.each_batch import each_batch
+    from keyrange.spark.exploding import done_ranges, holes
     from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
 
@@ -26,7 +27,9 @@ __all__ = [
     "RecordTimeout",
     "__version__",
     "acknowledge",
+    "done_ranges",
     "each_batch",
+    "holes",
     "materialize",
     "process",
     "reject",
@@ -40,7 +43,9 @@ _PLACES = {
     "LagListener": "keyrange.spark.lag",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "acknowledge": "keyrange.spark.commits.api",
+    "done_ranges": "keyrange.spark.exploding",
     "each_batch": "keyrange.spark.commits.each_batch",
+    "holes": "keyrange.spark.exploding",
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",

@@ -17,11 +17,14 @@ def test_the_public_names_are_these() -> None:
         "RecordTimeout",
         "__version__",
         "acknowledge",
+        "done_ranges",
         "each_batch",
+        "holes",
         "materialize",
         "process",
         "reject",
         "replay_dead_letters",
+        "transaction",
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from handmade_batches import PLACE, SOURCE, Sent, Stage, done
-from keyrange.core.commits.log import Commit, Kind
-from keyrange.core.commits.resetting import rewind
+from handmade_batches import Sent, Sink, Stage, done, upper, working
 from keyrange.core.commits.verdict import RedeliveryPolicy
 from keyrange.errors import KeyrangeError
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-class Sink:
-    """What a sink that takes a batch id once holds."""
-
-    def __init__(self) -> None:
-        self.batches: dict[int, list[Any]] = {}
-        self.writes = 0
-
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        self.writes += 1
-        rows = [tuple(row) for row in frame.collect()]
-        assert self.batches.setdefault(batch_id, rows) is not None
-
-    @property
-    def rows(self) -> list[Any]:
-        return sorted(row for rows in self.batches.values() for row in rows)
-
-
-def upper(record: Any) -> Any:
-    """Fails for values that begin with '!', leaves '-' out, and doubles '*'."""
-    text = record.value.decode()
-    if text.startswith("!"):
-        raise ValueError(f"no {text}")
-    if text.startswith("-"):
-        return None
-    row = (record.offset, text.upper())
-    return [row, row] if text.startswith("*") else row
-
-
-def working(sink: Sink, function: Any = upper, **how: Any) -> Any:
-    def body(batch: DataFrame, batch_id: int) -> None:
-        sink.write(keyrange.process(batch, function, "at long, text string", **how), batch_id)
-
-    return body
 
 
 @pytest.fixture
@@ -146,56 +108,6 @@ def test_a_replay_behind_the_commit_changes_nothing(stage: Stage) -> None:
     assert stage.state == before
     assert [commit.kind.value for commit in stage.store] == ["fence", "batch", "fence"]
     assert sink.writes == 2
-
-
-def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:
-    stage.log = [Sent("a", "x"), Sent("b", "!"), Sent("c", "z")]
-    stage.run(working(Sink()))
-    stage.log.append(Sent("d", "w"))
-    batch_id = stage.plan(due=False)
-    set_by_hand = rewind(stage.state, 1).state
-    known = stage.table().known()
-    stage.table().append(
-        Commit(
-            seq=known.seq + 1,
-            kind=Kind.RESET,
-            group="g",
-            source_id=SOURCE,
-            query_id="query-1",
-            run_id="by hand",
-            batch_id=-1,
-            committed_at_ms=1,
-            states={PLACE: set_by_hand},
-        )
-    )
-    stage.each_batch(working(Sink()))(stage.batch(batch_id), batch_id)
-    assert stage.state.committed == 1
-    assert stage.state.scanned == 1
-    stage.finish(batch_id)
-    sink = Sink()
-    stage.log[1] = Sent("b", "mended")
-    stage.run(working(sink))
-    assert sink.rows == [(1, "MENDED"), (2, "Z"), (3, "W")]
-    assert stage.state.committed == 4
-
-
-def test_a_replay_gives_up_what_its_first_run_did(stage: Stage) -> None:
-    stage.log = [Sent("a", "!"), Sent("b", "y")]
-    batch_id = stage.plan(deliveries_max=1)
-    stage.options = replace(
-        stage.options,
-        commits=replace(stage.options.commits, policy=RedeliveryPolicy(deliveries_max=9)),
-    )
-    stage.each_batch(working(Sink()))(stage.batch(batch_id), batch_id)
-    assert [letter.offset for letter in stage.graves.letters] == [0]
-    assert done(stage.state) == {}
-
-
-def test_lag_is_that_of_the_log_as_the_batch_knew_it(stage: Stage) -> None:
-    stage.log = [Sent("a", "x"), Sent("b", "y")]
-    batch_id = stage.plan(end=1, log_end=2)
-    stage.each_batch(working(Sink()))(stage.batch(batch_id), batch_id)
-    assert [counts.log_end for counts in stage.store[-1].counts.values()] == [2]
 
 
 def test_a_batch_of_which_nothing_is_said_fails(stage: Stage) -> None:
@@ -297,33 +209,6 @@ def test_a_record_of_no_batch_is_refused(stage: Stage) -> None:
     with refused("IMPLAUSIBLE_VERDICT"):
         stage.run(body)
     assert [commit.kind.value for commit in stage.store] == ["fence"]
-
-
-def test_the_second_driver_stops_the_first(stage: Stage) -> None:
-    sink = Sink()
-    stage.log = [Sent("a", "x")]
-    first = stage.each_batch(working(sink))
-    first(stage.batch(stage.plan()), 0)
-    stage.finish(0)
-    stage.log.append(Sent("b", "y"))
-    batch_id = stage.plan()
-    stage.each_batch(working(sink))(stage.batch(batch_id), batch_id)
-    with refused("COMMITS_FENCED"):
-        first(stage.batch(batch_id), batch_id)
-
-
-def test_a_driver_that_is_replaced_while_it_works_commits_nothing(stage: Stage) -> None:
-    sink = Sink()
-    stage.log = [Sent("a", "x")]
-    batch_id = stage.plan()
-
-    def slow(batch: DataFrame, batch_id: int) -> None:
-        working(sink)(batch, batch_id)
-        stage.each_batch(working(sink))(stage.batch(batch_id), batch_id)
-
-    with refused("COMMITS_FENCED"):
-        stage.each_batch(slow)(stage.batch(batch_id), batch_id)
-    assert [c.run_id for c in stage.store if c.batch_id == 0] == [stage.store[1].run_id]
 
 
 def test_records_out_of_order_are_refused(stage: Stage) -> None:
