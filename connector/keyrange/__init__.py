@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keyrange.delta.replaying import replay_dead_letters
+    from keyrange.spark.commit_frames import commits
     from keyrange.spark.commits.alarm import RecordTimeout
     from keyrange.spark.commits.api import (
         acknowledge,
@@ -26,6 +27,7 @@ __all__ = [
     "RecordTimeout",
     "__version__",
     "acknowledge",
+    "commits",
     "each_batch",
     "materialize",
     "process",
@@ -40,6 +42,7 @@ _PLACES = {
     "LagListener": "keyrange.spark.lag",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "acknowledge": "keyrange.spark.commits.api",
+    "commits": "keyrange.spark.commit_frames",
     "each_batch": "keyrange.spark.commits.each_batch",
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",

@@ -17,6 +17,7 @@ def test_the_public_names_are_these() -> None:
         "RecordTimeout",
         "__version__",
         "acknowledge",
+        "commits",
         "each_batch",
         "materialize",
         "process",
