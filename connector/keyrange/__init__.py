@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keyrange.delta.replaying import replay_dead_letters
+    from keyrange.spark.commit_frames import commits
     from keyrange.spark.commits.alarm import RecordTimeout
     from keyrange.spark.commits.api import (
         acknowledge,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
         transaction,
     )
     from keyrange.spark.commits.each_batch import each_batch
-    from keyrange.spark.exploding import done_ranges, holes
     from keyrange.spark.lag import LagListener
     from keyrange.spark.source import KeyRangeDataSource
 
@@ -27,9 +27,8 @@ __all__ = [
     "RecordTimeout",
     "__version__",
     "acknowledge",
-    "done_ranges",
+    "commits",
     "each_batch",
-    "holes",
     "materialize",
     "process",
     "reject",
@@ -43,9 +42,8 @@ _PLACES = {
     "LagListener": "keyrange.spark.lag",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "acknowledge": "keyrange.spark.commits.api",
-    "done_ranges": "keyrange.spark.exploding",
+    "commits": "keyrange.spark.commit_frames",
     "each_batch": "keyrange.spark.commits.each_batch",
-    "holes": "keyrange.spark.exploding",
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",

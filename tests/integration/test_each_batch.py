@@ -66,7 +66,6 @@ def test_the_function_runs_once_for_a_batch_that_is_replayed(stage: Stage, tmp_p
     ran.mkdir()
 
     def at_random(record: Any) -> Any:
-        import random
         import uuid
 
         (ran / f"{record.offset}-{uuid.uuid4().hex}").touch()
@@ -128,64 +127,6 @@ def test_an_empty_batch_needs_no_verdict(stage: Stage) -> None:
     assert sink.rows == []
 
 
-def test_jobs_may_decide_by_data_frames(stage: Stage) -> None:
-    sink = Sink()
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        rows = keyrange.materialize(
-            batch.withColumn("bad", F.when(F.rand() < 0.5, F.concat(F.lit("x"), F.rand())))
-        )
-        good = rows.where("bad is null")
-        sink.write(good.select("offset"), batch_id)
-        keyrange.acknowledge(good)
-        keyrange.reject(rows.where("bad is not null"), "bad")
-
-    stage.log = [Sent(f"k{at}", "v") for at in range(60)]
-    stage.run(body)
-    succeeded = {row[0] for row in sink.rows}
-    assert succeeded | set(done(stage.state)) == set(range(60))
-    assert not succeeded & set(done(stage.state))
-    [counts] = stage.store[-1].counts.values()
-    assert (counts.done, counts.rejected) == (len(succeeded), 60 - len(succeeded))
-
-
-def test_a_column_of_errors_may_decide(stage: Stage) -> None:
-    sink = Sink()
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        failed = F.col("value").cast("string").startswith("!")
-        errors = batch.withColumn("bad", F.when(failed, F.lit("begins with !")))
-        sink.write(keyrange.materialize(errors, "bad").select("offset"), batch_id)
-
-    stage.log = [Sent("a", "x"), Sent("b", "!"), Sent("b", "y"), Sent("c", "z")]
-    stage.run(body)
-    assert sink.rows == [(0,), (3,)]
-    assert done(stage.state) == {1: ("REJECTED", 1), 2: ("HELD_BACK", 0)}
-    stage.log += [Sent("b", "w"), Sent("a", "v")]
-    # The hole is not due: what comes of its key waits, in whatever way the job decides.
-    stage.run(lambda batch, batch_id: keyrange.acknowledge(keyrange.materialize(batch)), due=False)
-    assert done(stage.state)[4] == ("HELD_BACK", 0)
-    assert 5 not in done(stage.state)
-
-
-@pytest.mark.parametrize("call", [keyrange.acknowledge, keyrange.reject])
-@pytest.mark.parametrize("what", ["the batch", "another file", "both"])
-def test_what_was_not_materialized_is_refused(
-    stage: Stage, tmp_path: Path, call: Any, what: str
-) -> None:
-    stage.log = [Sent("a", "x")]
-    elsewhere = str(tmp_path / "elsewhere")
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        batch.write.parquet(elsewhere)
-        other = batch.sparkSession.read.parquet(elsewhere)
-        rows = keyrange.materialize(batch)
-        call({"the batch": batch, "another file": other, "both": rows.unionByName(other)}[what])
-
-    with refused("NOT_MATERIALIZED"):
-        stage.run(body)
-
-
 def test_a_second_verdict_and_a_call_outside_are_refused(stage: Stage) -> None:
     stage.log = [Sent("a", "x")]
 
@@ -197,18 +138,6 @@ def test_a_second_verdict_and_a_call_outside_are_refused(stage: Stage) -> None:
         stage.run(twice)
     with refused("OUTSIDE_EACH_BATCH"):
         keyrange.process(stage.batch(0), upper, "at long, text string")
-
-
-def test_a_record_of_no_batch_is_refused(stage: Stage) -> None:
-    stage.log = [Sent("a", "x")]
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        rows = keyrange.materialize(batch)
-        keyrange.reject(rows.withColumn("offset", F.col("offset") + 100))
-
-    with refused("IMPLAUSIBLE_VERDICT"):
-        stage.run(body)
-    assert [commit.kind.value for commit in stage.store] == ["fence"]
 
 
 def test_records_out_of_order_are_refused(stage: Stage) -> None:
@@ -253,30 +182,6 @@ def test_functions_of_arrow_batches(stage: Stage) -> None:
     stage.run(working(sink, many, mode="arrow"))
     assert sink.rows == [(0, "x"), (2, "y"), (3, "z")]
     assert done(stage.state) == {1: ("REJECTED", 1)}
-
-
-def test_what_is_not_mentioned_comes_again_where_that_was_asked_for(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    chance = random.Random(5)
-    stage = Stage(spark, tmp_path, unmentioned_is_done=False)
-    stage.log = [Sent(f"k{at}", "v") for at in range(300)]
-    left = set(chance.sample(range(300), 20))
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        rows = keyrange.materialize(batch)
-        mentioned = rows.where(~F.col("offset").isin(sorted(left)))
-        keyrange.acknowledge(mentioned.where("offset != 7"))
-        keyrange.reject(mentioned.where("offset = 7"))
-
-    stage.run(body)
-    left.discard(7)
-    expected = dict.fromkeys(left, ("UNMENTIONED", 1))
-    if 7 not in left:
-        expected[7] = ("REJECTED", 1)
-    assert {at: cause for at, cause in done(stage.state).items() if at != 7} == {
-        at: cause for at, cause in expected.items() if at != 7
-    }
 
 
 def test_process_mentions_what_it_was_given(spark: SparkSession, tmp_path: Path) -> None:
@@ -329,21 +234,6 @@ def test_the_last_delivery_goes_to_the_dead_letters(spark: SparkSession, tmp_pat
     stage.each_batch(working(sink))(stage.batch(batch_id), batch_id)
     assert stage.graves.letters == [letter]
     assert len(stage.graves.sent) == 2
-
-
-def test_dead_letters_of_data_frames_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
-    stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(1, 0, 0))
-    stage.log = [Sent("a", "x"), Sent("b", "secret")]
-
-    def body(batch: DataFrame, batch_id: int) -> None:
-        rows = keyrange.materialize(
-            batch.where("offset = 1").select("topic", "partition", "offset", "keyHash")
-        )
-        keyrange.reject(rows.withColumn("why", F.lit("so")), "why")
-
-    stage.run(body)
-    [letter] = stage.graves.letters
-    assert (letter.offset, letter.key, letter.value, letter.error) == (1, b"b", b"secret", "so")
 
 
 def test_verdicts_that_nobody_needs_are_removed(stage: Stage) -> None:

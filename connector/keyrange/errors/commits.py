@@ -1,4 +1,4 @@
-"""The part of the error catalogue that is about individual commits."""
+"""The rows of the catalogue about individual commits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from keyrange.errors.condition import Condition, Kind
 
 COMMIT_CONDITIONS: Final = (
+    # What the order of commits says: core/commits/log.py
     Condition(
         "COMMITS_FENCED",
         Kind.DENIED,

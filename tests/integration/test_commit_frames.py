@@ -1,0 +1,33 @@
+"""`keyrange.commits`: a commit table as Spark reads it, in rows of holes and of done ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import keyrange
+from keyrange.core.commits.log import Commit, Kind
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
+from keyrange.core.key_ranges import SPACE
+from keyrange.core.offsets import TopicPartition
+from keyrange.delta.commit_table import open_commit_table
+from keyrange.errors import InvalidError
+from keyrange.options.commits import CommitOptions
+
+
+def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
+    holes = tuple(Hole(at, at, 1, 2000, 1000, Cause.REJECTED) for at in (3, 7))
+    state = PartitionState("id", 10, (Piece(SPACE, 10, holes),))
+    table = open_commit_table(CommitOptions(table=str(tmp_path / "c")), "s")
+    table.append(Commit(1, Kind.FENCE, "g", "s", "q", "r", -1, 0))
+    states = {TopicPartition("t", 0): state}
+    table.append(Commit(2, Kind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
+    frame = spark.read.format("delta").load(str(tmp_path / "c"))
+    found = keyrange.commits(frame).select("topic", "partition", "offset", "cause").collect()
+    assert sorted(map(tuple, found)) == [("t", 0, 3, "rejected"), ("t", 0, 7, "rejected")]
+    done = keyrange.commits(frame, "done").select("from_offset", "until_offset").collect()
+    assert sorted(map(tuple, done)) == [(4, 7), (8, 10)]
+    with pytest.raises(InvalidError, match="holes or done"):
+        keyrange.commits(frame, "gaps")
