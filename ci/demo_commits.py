@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import deltalake
 from rich.table import Table
@@ -73,7 +75,9 @@ class Demo:
             for line in process.stdout:
                 everything.append(line.rstrip())
                 if re.search(r" (INFO|ERROR|WARNING) (batch|ended|stopping|\[|waiting)", line):
-                    console.print(f"  {line.rstrip()}", highlight=False, markup=False)
+                    console.print(
+                        f"  {line.rstrip()}", highlight=False, markup=False, soft_wrap=True
+                    )
                 batches += bool(re.search(r"batch \d+: ", line))
                 if batches == kill_after:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -99,11 +103,11 @@ class Demo:
     def check(self, values: Sequence[bytes]) -> list[str]:
         """Compare the table with what was written; says what is wrong."""
         table = deltalake.DeltaTable(str(self.home / "table")).to_pyarrow_table()
-        dead = deltalake.DeltaTable(f"{self.commits}_dead_letters").to_pyarrow_table()
+        dead = deltalake.DeltaTable(f"{self.commits}_dead_letters").to_pyarrow_table().to_pylist()
         written = Counter(_flight(json.loads(value)) for value in values)
         broken = Counter({each: n for each, n in written.items() if each[0] == BROKEN})
         found = Counter(_flight(row) for row in table.to_pylist())
-        given_up = Counter(_flight(json.loads(row["value"])) for row in dead.to_pylist())
+        given_up = Counter(_flight(json.loads(value)) for value in _given_up(dead))
         wrong = []
         if found != written - broken:
             wrong.append(
@@ -124,6 +128,13 @@ class Demo:
         return wrong
 
 
+def _given_up(letters: Sequence[dict[str, Any]]) -> list[bytes]:
+    """The values of the dead letters that were not replayed."""
+    name = operator.itemgetter("source_id", "batch_id", "topic", "partition", "offset")
+    replayed = {name(each) for each in letters if each["kind"] == "replayed"}
+    return [e["value"] for e in letters if e["kind"] == "dead" and name(e) not in replayed]
+
+
 def _flight(row: dict[str, object]) -> tuple[object, ...]:
     tail = row["tail"] if "tail" in row else row["tailnum"]
     return row["carrier"], row["flight"], tail, row["origin"], row["dest"]
@@ -141,7 +152,11 @@ def run(home: Path) -> int:
             demo.keyrange("commits", "show", str(demo.commits))
         demo.keyrange("commits", "gaps", str(demo.commits), "--limit", "5")
         demo.outage.unlink()
-        console.print("the service is back")
+        console.print("the service is back: what was given up for it is handed out again")
+        demo.keyrange(
+            *("deadletters", "replay", str(demo.commits), "--error", "ServiceDown"),
+            *("--why", "the service is back", "--confirm"),
+        )
         demo.process(None)
         demo.keyrange("commits", "show", str(demo.commits))
         demo.keyrange("commits", "history", str(demo.commits))
