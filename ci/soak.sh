@@ -10,5 +10,7 @@ for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
   .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration/test_faults.py \
     tests/unit/kafka/test_ranges_simulated.py tests/integration/test_key_ranges.py \
-    tests/integration/test_key_ranges_faults.py tests/parity
+    tests/integration/test_key_ranges_faults.py tests/integration/test_key_ranges_speculation.py \
+    tests/integration/test_redelivery.py tests/integration/test_process_faults.py \
+    tests/integration/test_each_batch_crashes.py tests/parity
 done

@@ -18,7 +18,8 @@ from brokers import Record, Topics
 from keyrange.embedded import jars
 from keyrange.host.directory import usual_settings
 
-INGEST = Path(__file__).parents[1] / "jobs" / "ingest.py"
+JOBS = Path(__file__).parents[1] / "jobs"
+TESTS = str(Path(__file__).parent)
 
 
 # Small chunks, and a task for every range, so that several readers share many chunks.
@@ -52,7 +53,9 @@ def assert_exactly_once(spark: SparkSession, table: str, count: int) -> None:
 
 
 class Ingest:
-    """A run of jobs/ingest.py by spark-submit in a process group of its own."""
+    """A run of jobs/ingest.py, or of another job, by spark-submit in a process group of its own.
+
+    What the job imports by name may lie beside the tests."""
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Ingest:
         master: str,
         *more: str,
         confs: Mapping[str, str] | None = None,
+        job: str = "ingest.py",
     ) -> None:
         self.table, self.checkpoint = home / "table", home / "checkpoint"
         self.log = home / f"ingest-{time.monotonic_ns()}.log"
@@ -75,7 +79,7 @@ class Ingest:
                     *("--conf", "spark.sql.shuffle.partitions=2"),
                     *("--conf", "spark.databricks.delta.snapshotPartitions=2"),
                     *(f"--conf={name}={value}" for name, value in (confs or {}).items()),
-                    str(INGEST),
+                    str(JOBS / job),
                     *("--bootstrap-servers", topics.cluster.bootstrap_servers),
                     *("--topic", topic, "--table", str(self.table)),
                     *("--checkpoint", str(self.checkpoint), *more),
@@ -83,7 +87,11 @@ class Ingest:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]),
+                },
                 start_new_session=True,
             )
 
@@ -121,8 +129,9 @@ def ingest(
     master: str,
     *more: str,
     confs: Mapping[str, str] | None = None,
+    job: str = "ingest.py",
 ) -> Iterator[Ingest]:
-    run = Ingest(topics, topic, home, master, *more, confs=confs)
+    run = Ingest(topics, topic, home, master, *more, confs=confs, job=job)
     try:
         yield run
     finally:
