@@ -49,9 +49,20 @@ def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Kno
     have numbers of their own in every checkpoint.
     """
     if mark.resumes is not None:
-        before = known_at(*mark.resumes)
-        return Known(states=before.states, terms=before.terms)
+        return resumed_from(known_at(*mark.resumes))
     return known_at(mark.source_id, mark.seq)
+
+
+def resumed_from(before: Known) -> Known:
+    """What a query knows that goes on from the commits of another source.
+
+    In transactional isolation finished output above the committed offset is in the other source's
+    verdicts and in no sink: it is made again.
+    """
+    states = before.states
+    if before.terms is not None and before.terms.isolation == "transactional":
+        states = {p: fresh(state.topic_id, state.committed) for p, state in states.items()}
+    return Known(states=states, terms=before.terms)
 
 
 def state_of(
