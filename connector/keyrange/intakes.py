@@ -6,10 +6,10 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from keyrange.core.checkpoint import Checkpoint, CommitMark
-from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.core.commits.intake import NEVER_DUE, IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
 from keyrange.core.commits.state import PartitionState, fresh
 from keyrange.core.key_ranges import KeyRange, complement
@@ -39,6 +39,23 @@ def plan_intakes(
             keeps_order,
         )
     return intakes
+
+
+def idle_intakes(
+    states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
+) -> dict[TopicPartition, PartitionIntake]:
+    """A batch that runs for the sake of another source, of which nothing is handed out: everything
+    stays as the last commit says."""
+    return {
+        partition: plan_intake(
+            state,
+            spans_of(partition, mark, options),
+            state.position,
+            NEVER_DUE,
+            IntakeLimits(holes_max=0),
+        )
+        for partition, state in sorted(states.items())
+    }
 
 
 def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Known:
