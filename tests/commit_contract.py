@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,11 @@ class CommitTableContract:
         assert {each.source_id for each in second.history()} == {"6b2d"}
         append_all(second, [batch(seq, seq - 2, "run-9", "6b2d") for seq in (3, 4)])
         assert first.last_source("orders") == "6b2d"
+        begun = replace(fence(1, "run-10", "7c3e"), committed_at_ms=NOW_MS + 100)
+        open_table("7c3e").append(begun)
+        assert first.last_source("orders") == "7c3e"
+        assert first.last_source("orders", with_states=True) == "6b2d"
+        assert first.last_source("flights", with_states=True) is None
         assert first.last_source("flights") is None
 
     def test_what_another_handle_wrote_is_seen(self, open_table: OpenTable) -> None:

@@ -37,8 +37,9 @@ class MemoryCommitTable(CommitTable):
             if from_seq <= commit.seq and (until_seq is None or commit.seq < until_seq):
                 yield commit
 
-    def last_source(self, group: str) -> str | None:
-        return next((c.source_id for c in reversed(self.store) if c.group == group), None)
+    def last_source(self, group: str, with_states: bool = False) -> str | None:
+        found = (c for c in reversed(self.store) if c.group == group)
+        return next((c.source_id for c in found if c.states or not with_states), None)
 
     def maintain(self, keep_from_seq: int) -> None:
         """Nothing grows here that would have to be kept small."""

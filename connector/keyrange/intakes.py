@@ -6,10 +6,10 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from keyrange.core.checkpoint import Checkpoint, CommitMark
-from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.core.commits.intake import NEVER_DUE, IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
 from keyrange.core.commits.state import PartitionState, fresh
 from keyrange.core.key_ranges import KeyRange, complement
@@ -41,6 +41,23 @@ def plan_intakes(
     return intakes
 
 
+def idle_intakes(
+    states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
+) -> dict[TopicPartition, PartitionIntake]:
+    """A batch that runs for the sake of another source, of which nothing is handed out: everything
+    stays as the last commit says."""
+    return {
+        partition: plan_intake(
+            state,
+            spans_of(partition, mark, options),
+            state.position,
+            NEVER_DUE,
+            IntakeLimits(holes_max=0),
+        )
+        for partition, state in sorted(states.items())
+    }
+
+
 def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Known:
     """What the plan of a batch knows, by a function that says what is known of a source up to a
     commit.
@@ -49,9 +66,20 @@ def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Kno
     have numbers of their own in every checkpoint.
     """
     if mark.resumes is not None:
-        before = known_at(*mark.resumes)
-        return Known(states=before.states, terms=before.terms)
+        return resumed_from(known_at(*mark.resumes))
     return known_at(mark.source_id, mark.seq)
+
+
+def resumed_from(before: Known) -> Known:
+    """What a query knows that goes on from the commits of another source.
+
+    In transactional isolation finished output above the committed offset is in the other source's
+    verdicts and in no sink: it is made again.
+    """
+    states = before.states
+    if before.terms is not None and before.terms.isolation == "transactional":
+        states = {p: fresh(state.topic_id, state.committed) for p, state in states.items()}
+    return Known(states=states, terms=before.terms)
 
 
 def state_of(

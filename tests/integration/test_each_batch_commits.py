@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from handmade_batches import PLACE, SOURCE, Sent, Sink, Stage, done, working
+from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, working
 from keyrange.core.commits.log import Commit, Kind
 from keyrange.core.commits.resetting import rewind
 from keyrange.core.commits.verdict import RedeliveryPolicy
@@ -101,3 +101,27 @@ def test_a_driver_that_is_replaced_while_it_works_commits_nothing(stage: Stage) 
     with refused("COMMITS_FENCED"):
         stage.each_batch(slow)(stage.batch(batch_id), batch_id)
     assert [c.run_id for c in stage.store if c.batch_id == 0] == [stage.store[1].run_id]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_batch_for_another_sources_sake_changes_nothing(
+    spark: SparkSession, tmp_path: Path, transactional: bool
+) -> None:
+    stage, sink = Stage(spark, tmp_path, transactional=transactional), Sink()
+    stage.log = [Sent("a", "v"), Sent("b", "!"), Sent("c", "v")]
+    stage.run(working(sink))
+    before = stage.state
+    offsets = stage.checkpoint / "offsets"
+    # Such a batch has the offset of the one before, with its mark.
+    (offsets / "1").write_text((offsets / "0").read_text())
+    nothing = spark.createDataFrame([], SCHEMA)
+    for _ in range(2):
+        stage.each_batch(working(sink))(nothing, 1)
+        assert stage.state == before
+        assert done(stage.state) == {1: ("REJECTED", 1)}
+    stage.finish(1)
+    stage.next_batch = 2
+    stage.log[1] = Sent("b", "mended")
+    stage.run(working(sink))
+    assert [row[0] for row in sink.rows] == [0, 1, 2]
+    assert done(stage.state) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,35 @@ def test_a_verdict_that_was_damaged_meanwhile_is_never_made_anew(
     part.unlink()
     with pytest.raises(KeyrangeError, match=r"\[VERDICT_DAMAGED\].*is not there"):
         stage.each_batch(body)(stage.batch(batch_id), batch_id)
+
+
+@pytest.mark.parametrize(
+    ("option", "changed"),
+    [
+        ("commit.isolation", {"transactional": True}),
+        ("unmentioned", {"unmentioned_is_done": False}),
+    ],
+)
+def test_a_verdict_is_not_read_under_other_options(
+    spark: SparkSession, tmp_path: Path, option: str, changed: dict[str, bool]
+) -> None:
+    stage, sink, crashes = Stage(spark, tmp_path), Sink(), True
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        output = keyrange.process(batch, at_random, "at long, text string")
+        if crashes:
+            raise Crash
+        sink.write(output, batch_id)
+
+    stage.log = [Sent(f"k{at}", "v") for at in range(12)]
+    batch_id, options = stage.plan(), stage.options
+    with pytest.raises(Crash):
+        stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    crashes = False
+    stage.options = replace(options, commits=replace(options.commits, **changed))
+    with pytest.raises(KeyrangeError, match=rf"\[COMMIT_TERMS_CHANGED\] option {option} was"):
+        stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    assert not sink.batches
+    stage.options = options
+    stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    assert sorted(sink.offsets + list(done(stage.state))) == list(range(12))

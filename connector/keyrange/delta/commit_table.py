@@ -91,10 +91,13 @@ class DeltaCommitTable(CommitTable):
         for at in range(max(from_seq, 1), until, _HISTORY_AT_A_TIME):
             yield from self._commits(at, min(at + _HISTORY_AT_A_TIME, until) - 1)
 
-    def last_source(self, group: str) -> str | None:
+    def last_source(self, group: str, with_states: bool = False) -> str | None:
         if not self._store.refresh():
             return None
         bounds: Bounds = {"group": (group, group)}
+        if with_states:
+            # A commit without states is a row without a topic.
+            bounds = {**bounds, "topic": ("", None)}
         latest = self._store.greatest("committed_at", bounds)
         if latest is None:
             return None

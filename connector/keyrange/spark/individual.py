@@ -29,7 +29,7 @@ from keyrange.core.commits.table import CommitTable
 from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.offsets import OffsetRange, Positions, TopicPartition
 from keyrange.errors import error
-from keyrange.intakes import plan_intakes, planned_from, spans_of, state_of
+from keyrange.intakes import plan_intakes, planned_from, resumed_from, spans_of, state_of
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.planning import Sizes, count_ranges
@@ -93,14 +93,15 @@ class IndividualCommits:
         each of `positions` that they have one of."""
         if self._commits.on_fresh_start != "resume":
             return {}
-        last = self._table(self._made_up).last_source(self._commits.group)
+        # A query whose first batch failed has written that it began, and nothing else.
+        last = self._table(self._made_up).last_source(self._commits.group, with_states=True)
         if last is None:
             return {}
         before = self._table(last).known()
         self._resumes = (last, before.seq)
         return {
             partition: state.position
-            for partition, state in before.states.items()
+            for partition, state in resumed_from(before).states.items()
             if partition in positions
             and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
         }
@@ -235,12 +236,11 @@ class IndividualCommits:
     def _begin(self, start: Checkpoint) -> Known:
         """What a query knows that has no commits yet."""
         group, how = self._commits.group, self._commits.on_fresh_start
-        last = self._table(self._made_up).last_source(group)
+        last = self._table(self._made_up).last_source(group, with_states=how == "resume")
         if last is None or how == "ignore":
             return Known()
         if how == "resume" and start.fresh and self._resumes is not None:
-            before = self._table(self._resumes[0]).known(self._resumes[1])
-            return Known(states=before.states, terms=before.terms)
+            return resumed_from(self._table(self._resumes[0]).known(self._resumes[1]))
         raise error(
             "COMMITS_OF_ANOTHER_QUERY",
             f"the checkpoint is {'new' if start.fresh else 'one of whole batches'}, and group "

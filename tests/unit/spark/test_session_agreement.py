@@ -3,6 +3,9 @@ options go together, and what is left after a loss."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -144,9 +147,11 @@ class TestModes:
 
 
 class TestFreshStart:
-    def old(self, **options: str) -> tuple[Query, Query]:
+    def old(
+        self, of_both: Mapping[str, str] = MappingProxyType({}), **options: str
+    ) -> tuple[Query, Query]:
         """A query with commits, and one of its group with a new checkpoint."""
-        before = Query(ScriptedCluster(10, partitions=2))
+        before = Query(ScriptedCluster(10, partitions=2), **of_both)
         before.batch({T0: rejected((3, 7))})
         after = Query(before.cluster, **options)
         after.committed = before.committed
@@ -184,6 +189,34 @@ class TestFreshStart:
         after.restarted()
         assert ranges_of(after.batch()) == [(15, 16), (15, 16)]
         assert "resumes" not in after.mark()
+
+    def test_a_query_that_never_came_to_a_commit_is_passed_over(self) -> None:
+        before, after = self.old(
+            **{"commitTable.onFreshStart": "resume", "startingOffsets": "latest"}
+        )
+        store = after.committed.store
+        store.append(replace(store[-1], seq=1, source_id="begun", kind=Kind.FENCE, batch_id=-1))
+        store[-1] = replace(store[-1], states={}, counts={}, whole=False)
+        after.cluster.latest = 15
+        assert after.restarted().initial().to_json()["t"] == {"0": 10, "1": 10}
+        assert ranges_of(after.batch()) == [(10, 15), (10, 15)]
+        assert after.mark()["resumes"]["sourceId"] == before.mark()["sourceId"]
+
+    def test_a_group_without_commits_of_records_begins_though_it_is_to_go_on(self) -> None:
+        _, after = self.old(**{"commitTable.onFreshStart": "resume"})
+        first = after.committed.store[0]
+        fence = replace(first, kind=Kind.FENCE, batch_id=-1, states={}, counts={}, whole=False)
+        after.committed.store[:] = [fence]
+        after.offset = after.restarted().initial().to_json()
+        assert ranges_of(after.batch()) == [(0, 10), (0, 10)]
+
+    def test_output_that_reached_no_sink_is_made_again(self) -> None:
+        terms = {"commit.isolation": "transactional"}
+        _, after = self.old(terms, **terms, **{"commitTable.onFreshStart": "resume"})
+        assert after.offset["t"] == {"0": 3, "1": 10}
+        assert ranges_of(after.batch()) == [(3, 10)]
+        states = after.committed(after.options.commits, after.mark()["sourceId"]).known().states
+        assert {p.partition: s.committed for p, s in states.items()} == {0: 10, 1: 10}
 
 
 class TestMirror:

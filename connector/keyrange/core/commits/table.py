@@ -37,8 +37,9 @@ class CommitTable(Protocol):
         """The commits in [from_seq, until_seq), oldest first."""
         ...
 
-    def last_source(self, group: str) -> str | None:
-        """The source that wrote last under a group's name; None where there is none."""
+    def last_source(self, group: str, with_states: bool = False) -> str | None:
+        """The source that wrote last under a group's name, `with_states` the last one that said
+        what is done; None where there is none."""
         ...
 
     def maintain(self, keep_from_seq: int) -> None:

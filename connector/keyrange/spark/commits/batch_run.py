@@ -73,6 +73,16 @@ class Plan:
         return self.commits.transactional
 
     @property
+    def verdict_terms(self) -> dict[str, str]:
+        """The options that the rows of a verdict rest on."""
+        terms = self.commits.terms(self.nulls_first)
+        return {
+            "nullKeys": terms.null_keys,
+            "commit.isolation": terms.isolation,
+            "unmentioned": "retry" if self.wants_mentions else "done",
+        }
+
+    @property
     def wants_mentions(self) -> bool:
         return not self.commits.unmentioned_is_done
 
@@ -124,6 +134,7 @@ class BatchRun:
             rows().write.parquet(path)
             files = self._store.files_of(at.batch_id, attempt)
             manifest = self._publish(attempt, files, form, counted)
+        self._check_terms(manifest)
         self._manifest = manifest
         return self._output(manifest)
 
@@ -141,8 +152,22 @@ class BatchRun:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
         start, end = planned(at.start, at.end)
-        made = Manifest(at.batch_id, attempt, files, schema, start, end, staged, counted)
+        terms = self.plan.verdict_terms
+        made = Manifest(at.batch_id, attempt, files, schema, start, end, staged, counted, terms)
         return self._store.publish(made, at.start, at.end)
+
+    def _check_terms(self, manifest: Manifest) -> None:
+        """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
+        else, than one that was made by the options of this run."""
+        for name, is_now in self.plan.verdict_terms.items():
+            was = manifest.terms.get(name, is_now)
+            if was != is_now:
+                raise error(
+                    "COMMIT_TERMS_CHANGED",
+                    f"option {name} was {was} and is {is_now}, and a batch is not finished of "
+                    "which there is a verdict",
+                    batch=self.plan.planned.batch_id,
+                )
 
     def staged(self) -> list[Manifest]:
         """The earlier batches with output that was not released before this one.

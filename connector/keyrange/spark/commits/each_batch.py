@@ -22,7 +22,7 @@ from keyrange.core.commits.table import CommitTable
 from keyrange.core.commits.verdict import Judged
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.intakes import plan_intakes, planned_from, state_of
+from keyrange.intakes import idle_intakes, plan_intakes, planned_from, state_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark.commits import dead
 from keyrange.spark.commits.batch_run import BatchRun, Plan
@@ -90,7 +90,7 @@ class EachBatch:
         run = self._begin(planned, batch.sparkSession)
         known = run.table.known()
         self._check_replaced(run, known, planned)
-        plan = self._plan(planned)
+        plan = self._plan(planned, known)
         store = self._open_store(run)
         with BatchRun(batch, plan, store, _now_ms()) as running:
             self.function(batch, batch_id)
@@ -142,11 +142,16 @@ class EachBatch:
                 batch=planned.batch_id,
             )
 
-    def _plan(self, planned: Planned) -> Plan:
-        known = planned_from(planned.mark, self._known_at)
+    def _plan(self, planned: Planned, last: Known) -> Plan:
         start, end = planned.start, planned.end
-        intakes = plan_intakes(known, start, end, self.options)
-        states = {each: state_of(known, each, start, end) for each in intakes}
+        if start == end:
+            # Its mark is of the batch before, and nothing of that is handed out once more.
+            states = {each: at for each, at in last.states.items() if each in end.positions}
+            intakes = idle_intakes(states, planned.mark, self.options)
+        else:
+            known = planned_from(planned.mark, self._known_at)
+            intakes = plan_intakes(known, start, end, self.options)
+            states = {each: state_of(known, each, start, end) for each in intakes}
         nulls_first = self.options.key_ranges.nulls_first
         return Plan(planned, states, intakes, self.options.commits, nulls_first)
 

@@ -31,6 +31,7 @@ class Manifest:
     `files`: name to bytes, of `attempt`; "" where there is no output. `schema` is Spark's JSON of
     the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
     with output that this batch does not release. `counted`: the rows say how many records are done.
+    `terms`: options that the rows rest on.
     """
 
     batch_id: int
@@ -41,6 +42,7 @@ class Manifest:
     end: Mapping[str, Any]
     staged: tuple[int, ...] = field(default=())
     counted: bool = True
+    terms: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         document = {
@@ -52,6 +54,7 @@ class Manifest:
             "end": self.end,
             "staged": list(self.staged),
             "counted": self.counted,
+            "terms": dict(self.terms),
         }
         return json.dumps(document, sort_keys=True, indent=1).encode()
 
@@ -191,4 +194,5 @@ def _read(batch_id: int, data: bytes) -> Manifest:
         document["end"],
         tuple(staged or ()),
         document.get("counted") is True,
+        dict(document.get("terms") or {}),
     )
