@@ -193,6 +193,8 @@ class PlanningSession:
         findings = self._losses.compare(start, view, latest)
         if not latest and start.positions:
             # Without any partition the positions are kept, for when the topics come back.
+            if self._individual is not None:
+                self._individual.states(start, Checkpoint({}))
             return None
         if limited and self._waits(start, findings, latest):
             if self._individual is None:

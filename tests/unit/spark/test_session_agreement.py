@@ -304,3 +304,19 @@ class TestLosses:
         query.batch({T0: rejected((3, 7))})
         at = read_checkpoint(query.offset)
         assert query.run.plan(at, at) == []
+
+
+def test_a_query_whose_topics_are_gone_waits_for_nothing(clock: Clock) -> None:
+    query = Query(
+        ScriptedCluster(10), **{"availableNow.redelivery": "drain", "failOnDataLoss": "false"}
+    )
+    query.batch({T0: rejected((3, 7))})
+    assert query.is_idle()
+    assert query.run.known_latest()
+    query.cluster.partitions = 0
+    forget_metadata(query.run)
+    query.run.fix_target()
+    began_s = clock.now_s
+    clock.now_s += 60
+    assert query.is_idle()
+    assert clock.now_s - began_s < 61
