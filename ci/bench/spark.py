@@ -17,25 +17,32 @@ from keyrange.embedded import jars
 _SHIPPED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 # Those of the settings that keyrange ships that have to do with reading.
 _PREFIXES = ("spark.python.", "spark.sql.execution.")
+_DELTA_PREFIXES = ("spark.sql.extensions", "spark.sql.catalog.")
 CONFS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Else each look at a table's log takes 50 tasks.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
 @contextmanager
-def session(directory: Path, master: str = "local[2]") -> Iterator[SparkSession]:
-    """A session that knows both connectors."""
+def session(
+    directory: Path, master: str = "local[2]", delta: bool = False
+) -> Iterator[SparkSession]:
+    """A session that knows both connectors, and Delta where it is asked for."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("keyrange-bench")
     # The same for every side: what keyrange recommends, and as few distractions as can be.
-    for name, value in {**_shipped(), **CONFS}.items():
+    prefixes = (*_PREFIXES, *(_DELTA_PREFIXES if delta else ()))
+    for name, value in {**_shipped(prefixes), **CONFS}.items():
         builder = builder.config(name, value)
+    paths = jars.resolve(jars.spark_kafka()) + (jars.resolve(jars.delta()) if delta else [])
     spark = (
-        builder.config("spark.jars", ",".join(map(str, jars.resolve(jars.spark_kafka()))))
+        builder.config("spark.jars", ",".join(map(str, paths)))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .getOrCreate()
     )
@@ -45,9 +52,9 @@ def session(directory: Path, master: str = "local[2]") -> Iterator[SparkSession]
         spark.stop()
 
 
-def _shipped() -> dict[str, str]:
+def _shipped(prefixes: tuple[str, ...]) -> dict[str, str]:
     pairs = (line.split(maxsplit=1) for line in _SHIPPED.read_text().splitlines())
-    return {pair[0]: pair[1].strip() for pair in pairs if pair and pair[0].startswith(_PREFIXES)}
+    return {pair[0]: pair[1].strip() for pair in pairs if pair and pair[0].startswith(prefixes)}
 
 
 def seconds_to_read(frame: DataFrame) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 # About 20 and 2 microseconds on the cores that this was written on.
 _ROUNDS = 48
 _FOLDS = 2
+_DIGESTS = 4
 
 
 def fold_by_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,3 +56,53 @@ def burn(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 
 BURNT = "rows long"
+
+
+DIGESTED = "key binary, partition int, offset long, value binary, digest binary"
+_DIGESTED = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("value", pa.binary()),
+        pa.field("digest", pa.binary()),
+    ]
+)
+
+
+def _digest(value: bytes) -> bytes:
+    """A few microseconds of work on a value."""
+    digest = b""
+    for _ in range(_DIGESTS):
+        digest = hashlib.sha256(digest + value).digest()
+    return digest
+
+
+def digest_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of a batch, each with the digest of its value."""
+    digests = pa.array([_digest(each) for each in batch.column("value").to_pylist()], pa.binary())
+    kept = [batch.column(name) for name in _DIGESTED.names[:-1]]
+    return pa.RecordBatch.from_arrays([*kept, digests], schema=_DIGESTED)
+
+
+def digest_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same as a job does it without keyrange's help."""
+    yield from map(digest_batch, batches)
+
+
+def digest_record(record: Any) -> tuple[Any, ...]:
+    """The same for one record."""
+    value = record.value
+    return (record.key, record.partition, record.offset, value, _digest(value))
+
+
+def digest_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Record after record, as a job does it without keyrange's help."""
+    for batch in batches:
+        rows = zip(*(batch.column(name).to_pylist() for name in _DIGESTED.names[:-1]), strict=True)
+        made = [(key, partition, at, value, _digest(value)) for key, partition, at, value in rows]
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*made, strict=True), _DIGESTED, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_DIGESTED)

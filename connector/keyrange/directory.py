@@ -8,7 +8,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
 
 # What Arrow raises: ArrowInvalid is a ValueError; a filesystem that was not built in is the last.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
@@ -78,6 +81,10 @@ class Directory:
         with self._filesystem.open_input_stream(f"{self._root}/{path}", compression=None) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 yield bytes(chunk)
+
+    def open(self, path: str) -> NativeFile:
+        """A file that can be read in any place."""
+        return self._filesystem.open_input_file(f"{self._root}/{path}")
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file, and make the directories that it needs."""

@@ -57,6 +57,17 @@ COMMITS = {
     "commits.startup.imports.seconds",
 }
 
+THROUGHPUT = {
+    "commits.throughput.vs_batch",
+    "commits.throughput.vs_materialized",
+    "commits.throughput.record.vs_batch",
+    "commits.throughput.materialization.seconds_per_batch",
+    *(
+        f"commits.throughput.{side}.mrec_per_second"
+        for side in ("batch", "materialized", "individual", "batch.record", "individual.record")
+    ),
+}
+
 
 def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
@@ -119,6 +130,20 @@ def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> Non
     assert figures.keys() == COMMITS
     # What is counted and not timed holds at any size.
     assert 0 < figures["commits.wide_span.bytes"]["value"] < 1000
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    finished = bench("--tiny", "--only", "commits_throughput", "--out", str(out), timeout_s=580)
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    assert figures.keys() == THROUGHPUT
+    # What keeping the output costs may drown in noise where there is hardly any.
+    costs = "commits.throughput.materialization.seconds_per_batch"
+    assert all(each["value"] > 0 for name, each in figures.items() if name != costs)
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:

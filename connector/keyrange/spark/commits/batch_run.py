@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from keyrange.core.commits.verdict import Judged, NotDone, RedeliveryPolicy, jud
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
-from keyrange.spark.commits import collecting, release
+from keyrange.spark.commits import collecting, parts, release
 from keyrange.spark.commits.collecting import Told
 from keyrange.spark.commits.planned import Planned
 from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK
@@ -243,7 +243,7 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = collecting.told_in(rows) if rows is not None else Told()
+            told = collecting.told_in(self._told_rows(rows)) if rows is not None else Told()
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
@@ -257,6 +257,12 @@ class BatchRun:
                         told.add(partition, each)
             self._told = told
         return self._told
+
+    def _told_rows(self, rows: DataFrame) -> Sequence[tuple[Any, ...]]:
+        assert self._manifest is not None
+        if parts.is_small(list(self._manifest.files.values())):
+            return self._store.told_rows(self._manifest, collecting.TOLD, collecting.TOLD_FIELDS)
+        return collecting.told_rows(rows)
 
     def judged(self) -> dict[TopicPartition, Judged]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""

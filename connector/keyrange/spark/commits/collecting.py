@@ -24,13 +24,14 @@ from keyrange.spark.commits.mentions import (
 from keyrange.spark.commits.rows import ERROR_BYTES_MAX, HIDDEN, Code
 
 _PLACE: Final = ("topic", "partition", "offset", "keyHash")
-_TOLD: Final = (
+TOLD: Final = (
     Code.REJECTED,
     Code.TIMED_OUT,
     Code.HELD_BACK,
     Code.HANDED_BACK,
     Code.TALLY,
 )
+TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "place", "until_place")
 
 
 @dataclass
@@ -60,20 +61,24 @@ class Told:
         return offset in self.not_done.get(partition, ())
 
 
-def told_in(verdict: DataFrame) -> Told:
-    """What the rows of a verdict say."""
+def told_rows(verdict: DataFrame) -> list[Row]:
+    """The rows of a verdict that say something, as `TOLD_FIELDS`."""
+    told = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in TOLD]))
+    return told.select(*[F.col(f"{HIDDEN}.{name}") for name in TOLD_FIELDS]).collect()
+
+
+def told_in(rows: Iterable[tuple[Any, ...]]) -> Told:
+    """What rows of `TOLD_FIELDS` say."""
     told = Told()
-    hidden = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in _TOLD]))
-    names = ("code", "topic", "partition", "offset", "place", "until_place")
-    for row in hidden.select(*[F.col(f"{HIDDEN}.{name}") for name in names]).collect():
-        code, partition = Code(row.code), TopicPartition(row.topic, row.partition)
+    for number, topic, number_of, offset, place, until_place in rows:
+        code, partition = Code(number), TopicPartition(topic, number_of)
         if code is Code.TALLY:
-            told.done[partition] = told.done.get(partition, 0) + row.offset
+            told.done[partition] = told.done.get(partition, 0) + offset
         elif code is Code.HANDED_BACK:
-            span = KeyRange(row.place, row.until_place + 1)
-            told.handed_back.setdefault(partition, []).append((span, row.offset))
+            span = KeyRange(place, until_place + 1)
+            told.handed_back.setdefault(partition, []).append((span, offset))
         else:
-            told.add(partition, NotDone(row.offset, row.place, Cause(code)))
+            told.add(partition, NotDone(offset, place, Cause(code)))
     return told
 
 

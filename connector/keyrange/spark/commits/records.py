@@ -22,6 +22,8 @@ class Columns:
     key: list[bytes | None]
     value: list[bytes | None]
     offset: list[int]
+    timestamp: list[datetime | None]
+    headers: list[Any]
 
     def __init__(self, stretch: Stretch, deliveries: Mapping[int, int]) -> None:
         self._batch = stretch.batch
@@ -68,13 +70,12 @@ class Record:
 
     @property
     def timestamp(self) -> datetime | None:
-        found: datetime | None = self._columns.__getattr__("timestamp")[self._at]
-        return found
+        return self._columns.timestamp[self._at]
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         """As the record has them, in their order; needs includeHeaders=true."""
-        found = self._columns.__getattr__("headers")[self._at]
+        found = self._columns.headers[self._at]
         return [(each["key"], each["value"]) for each in found or ()]
 
     @property

@@ -49,6 +49,24 @@ def test_a_record_shows_its_columns() -> None:
     assert seen == [("t", 0, 7, b"k", None), (3, 2, "t", "Record(t-0, offset 7)")]
 
 
+def test_timestamps_and_headers_are_made_once_for_all_records() -> None:
+    batch = batch_of([Sent(offset, 7) for offset in range(3)])
+    batch = batch.append_column("headers", pa.array([[{"key": "a", "value": b"1"}]] * 3))
+    batch = batch.append_column("timestamp", pa.array([1] * 3, pa.timestamp("us", tz="UTC")))
+    columns: set[int] = set()
+    kept: list[Any] = []
+
+    def look(record: Any) -> None:
+        found = record._columns
+        _ = record.timestamp, record.headers
+        kept.append((found, found.timestamp, found.headers))
+        columns.update((id(found.__dict__["timestamp"]), id(found.__dict__["headers"])))
+
+    run(job(look), [batch])
+    assert len(kept) == 3
+    assert len(columns) == 2
+
+
 def test_headers_and_timestamps_come_as_python_has_them() -> None:
     batch = batch_of([Sent(1, 1), Sent(2, 2)])
     headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]

@@ -1,0 +1,158 @@
+"""Group `commits_throughput`: whole queries into Delta tables, by batch and by individual commits.
+
+Both sides read the same topic by key range, run the same function and write what it makes to a
+Delta table that takes each batch once; they alternate in one session. A third side keeps what the
+function made in Parquet files, as individual commits have to, and commits whole batches: it parts
+what that costs from all else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+import keyrange
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_least, from_runs, ratio
+from bench.registry import Bench, Group
+from bench.work import DIGESTED, digest_batch, digest_batches, digest_record, digest_records
+
+PARTITIONS = 4
+VALUE_BYTES = 200
+BATCHES = 4
+CORES = 2
+Sink = Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way of a query: a batch of rows to the rows for the sink, and how batches commit."""
+
+    individual: bool
+    rows: Callable[[DataFrame, str], DataFrame]
+
+
+def _kept(rows: DataFrame, path: str) -> DataFrame:
+    """Rows as they are read back from files that they were written to."""
+    rows.write.parquet(path)
+    return rows.sparkSession.read.schema(rows.schema).parquet(path)
+
+
+WAYS: Mapping[str, _Way] = {
+    "batch": _Way(False, lambda batch, _: batch.mapInArrow(digest_batches, DIGESTED)),
+    "materialized": _Way(
+        False, lambda batch, path: _kept(batch.mapInArrow(digest_batches, DIGESTED), path)
+    ),
+    "individual": _Way(
+        True, lambda batch, _: keyrange.process(batch, digest_batch, DIGESTED, mode="arrow")
+    ),
+    "batch.record": _Way(False, lambda batch, _: batch.mapInArrow(digest_records, DIGESTED)),
+    "individual.record": _Way(
+        True, lambda batch, _: keyrange.process(batch, digest_record, DIGESTED)
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What the runs share."""
+
+    bench: Bench
+    spark: SparkSession
+    topic: str
+    records: int
+
+    def run(self, name: str) -> float:
+        """Seconds of a query's batches, from the first one's start to the last one's end."""
+        way = WAYS[name]
+        home = str(self.bench.directory / f"{name}-{uuid.uuid4().hex[:8]}")
+        options = {
+            "kafka.bootstrap.servers": self.bench.bootstrap_servers,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(-(-self.records // BATCHES)),
+            "splitBy": "keyRange",
+            "parallelism": str(CORES),
+        }
+        if way.individual:
+            options |= {"commitMode": "individual", "commitTable": f"{home}/commits"}
+
+        def body(batch: DataFrame, batch_id: int) -> None:
+            txn = {"txnAppId": home, "txnVersion": str(batch_id)}
+            rows = way.rows(batch, f"{home}/kept/{batch_id}")
+            writer = rows.write.format("delta").mode("append")
+            writer.options(**(keyrange.transaction() if way.individual else txn)).save(
+                f"{home}/sink"
+            )
+
+        sink: Sink = body
+        if way.individual:
+            sink = keyrange.each_batch(body, options, f"{home}/checkpoint")
+        query = (
+            self.spark.readStream.format("keyrange")
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", f"{home}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        batches = [each for each in query.recentProgress if each.numInputRows]
+        taken = [each.batchDuration / 1e3 for each in batches]
+        self._check(f"{home}/sink", name, len(taken))
+        self.bench.progress(f"{name}: " + " + ".join(f"{each:.2f}" for each in taken) + " s")
+        return sum(taken)
+
+    def _check(self, sink: str, name: str, batches: int) -> None:
+        """Raises RuntimeError where a side did not do the work that is measured."""
+        found = self.spark.read.format("delta").load(sink).count()
+        if (found, batches) != (self.records, BATCHES):
+            raise RuntimeError(f"{name} wrote {found} of {self.records} in {batches} batches")
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    records = bench.pick(full=4_000_000, quick=500_000, tiny=4_000)
+    servers = bench.bootstrap_servers
+    with sparks.session(bench.directory, f"local[{CORES}]", delta=True) as spark:
+        topic = topics.create_topic(servers, "commits", PARTITIONS)
+        frame = topics.records(spark, records, VALUE_BYTES, PARTITIONS)
+        topics.fill(frame, servers, topic, "none")
+        bench.progress(f"{records:,} records written")
+        seconds = _alternate(_Stage(bench, spark, topic, records))
+        topics.delete_topic(servers, topic)
+    # Seconds the other way round are records per second.
+    name = "commits.throughput"
+    yield ratio(f"{name}.vs_batch", seconds["batch"], seconds["individual"])
+    yield ratio(f"{name}.vs_materialized", seconds["materialized"], seconds["individual"])
+    yield ratio(f"{name}.record.vs_batch", seconds["batch.record"], seconds["individual.record"])
+    costs = zip(seconds["materialized"], seconds["batch"], strict=True)
+    each = [(kept - plain) / BATCHES for kept, plain in costs]
+    yield from_runs(f"{name}.materialization.seconds_per_batch", each, "s")
+    for side, taken in seconds.items():
+        rates = [records / run_s / 1e6 for run_s in taken]
+        yield from_runs(f"{name}.{side}.mrec_per_second", rates, "M/s")
+
+
+def _alternate(stage: _Stage) -> dict[str, list[float]]:
+    """The seconds of each side's runs; every other round goes through them backwards."""
+    bench = stage.bench
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
+        for name in sorted(WAYS, reverse=number % 2 == 1):
+            taken = stage.run(name)
+            if number >= 0:
+                seconds[name].append(taken)
+    return seconds
+
+
+GROUP = Group(
+    name="commits_throughput",
+    order=9,
+    run=run,
+    targets={"commits.throughput.vs_batch": at_least(0.9)},
+)
