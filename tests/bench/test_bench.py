@@ -134,6 +134,7 @@ def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> Non
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
