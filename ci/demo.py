@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -249,9 +249,10 @@ def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 the
     raise KeyboardInterrupt
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--keep", action="store_true", help="keep table and checkpoint, say where")
+def main(run: Callable[[Path], int], description: str) -> int:
+    """Run a demo in a directory of its own; the exit code."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--keep", action="store_true", help="keep what it made, and say where")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, interrupt)
     home = Path(tempfile.mkdtemp(prefix="keyrange-demo-"))
@@ -271,4 +272,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, "Flights through Kafka into a Delta table, exactly once."))

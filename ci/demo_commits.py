@@ -6,16 +6,13 @@ until the second kill; one's are slow. Every other flight goes on meanwhile.
 
 from __future__ import annotations
 
-import argparse
 import json
 import operator
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,13 +28,12 @@ from demo import (
     console,
     end_group,
     flights,
-    interrupt,
+    main,
     produce,
     submit,
 )
 from flights import BROKEN, SCHEMA
 from keyrange.embedded.broker import EmbeddedBroker
-from keyrange.errors import KeyrangeError
 
 KILLS = (2, 2)
 
@@ -165,26 +161,5 @@ def run(home: Path) -> int:
     return 1 if wrong else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--keep", action="store_true", help="keep all tables, and say where")
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, interrupt)
-    home = Path(tempfile.mkdtemp(prefix="keyrange-demo-"))
-    try:
-        return run(home)
-    except KeyboardInterrupt:
-        console.print("interrupted: the broker and the job were stopped")
-        return 130
-    except KeyrangeError as failure:
-        console.print(f"demo: {failure}", markup=False)
-        return 1
-    finally:
-        if arguments.keep:
-            console.print(f"kept: {home}", markup=False)
-        else:
-            shutil.rmtree(home, ignore_errors=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, "Flights through a function that fails, in a job that is killed twice."))

@@ -177,6 +177,7 @@ Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], StreamingQu
 
 def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     """Start a query and log its batches until it ends or a signal stops it; the exit code."""
+    configure_logging()
     options = source_options(arguments)
     stopping: list[int] = []
 
@@ -233,7 +234,6 @@ def configure_logging() -> None:
 
 
 def main() -> int:
-    configure_logging()
     arguments = parse_arguments()
     return run_query(f"ingest {arguments.topic}", arguments, start)
 

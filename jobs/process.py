@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from ingest import configure_logging, run_query, source_arguments
+from ingest import run_query, source_arguments
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -84,7 +84,6 @@ def start(
 
 
 def main() -> int:
-    configure_logging()
     arguments = parse_arguments()
     return run_query(f"process {arguments.topic}", arguments, start)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.delivery_plan import plan_cells, plan_deliveries, reach
+from keyrange.core.delivery_plan import plan_cells, plan_deliveries
 from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.range_plan import cut_line
@@ -119,7 +119,7 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
     for name in names:
         assert sorted(read[name]) == handed_out(intakes[name], logs[name])
         if not intakes[name].is_empty:
-            span = reach(intakes[name])
+            span = intakes[name].reach
             assert all(span.from_offset <= offset < span.until_offset for offset in read[name])
     assert all(len(readers) == 1 for readers in tasks_of.values())
     assert len(planned) <= tasks

@@ -36,7 +36,7 @@ from keyrange.cli.render import (
     print_by,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import brief, read_time, span
+from keyrange.cli.times import brief, read_since, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.offsets import TopicPartition
     from keyrange.delta.by_hand import Commits
+
+AtOption = Annotated[
+    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
+]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -70,9 +74,7 @@ def show(
             min=0, help="How many key ranges of each partition to list, the lowest offset first."
         ),
     ] = 8,
-    at: Annotated[
-        int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
-    ] = None,
+    at: AtOption = None,
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
     group: GroupOption = "",
@@ -104,9 +106,7 @@ def gaps(
     topic: TopicOption = "",
     partition: PartitionOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many holes to print at most.")] = 50,
-    at: Annotated[
-        int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
-    ] = None,
+    at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",
     option: SourceOptionsOption = None,
@@ -142,7 +142,7 @@ def history(
 ) -> None:
     """What each commit did, newest first."""
     commits = open_commits(table, group, source, named_options("", "", option))
-    since_ms = read_time(since, "--since", now()) if since else 0
+    since_ms = read_since(since, now())
     rows = _events(commits, since_ms, limit)
     if output is OutputFormat.JSON:
         print(json.dumps(rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,20 +39,22 @@ LiveOption = Annotated[
     bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
 ]
 
-_STORAGE: Final = "committable.storage."
-
 
 def now() -> int:
     """ms since 1970."""
     return int(time.time() * 1000)
 
 
+def check_partition(topic: str, partition: int | None) -> None:
+    if partition is not None and not topic:
+        raise typer.BadParameter("--partition needs --topic")
+
+
 def chosen(known: Known, topic: str, partition: int | None) -> Known:
     """What is known of some partitions. Raises INVALID_OPTIONS where there are none such."""
     from keyrange.errors import invalid_options
 
-    if partition is not None and not topic:
-        raise typer.BadParameter("--partition needs --topic")
+    check_partition(topic, partition)
     if not topic:
         return known
     states = {
@@ -72,12 +74,13 @@ def storage_of(named: Mapping[str, str]) -> dict[str, str]:
 
     Raises SECRET_NOT_FOUND.
     """
+    from keyrange.options.commits import STORAGE_PREFIX
     from keyrange.secret import parse_secret
 
     return {
-        name[len(_STORAGE) :]: parse_secret(value).reveal()
+        name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
         for name, value in named.items()
-        if name.lower().startswith(_STORAGE)
+        if name.lower().startswith(STORAGE_PREFIX)
     }
 
 

@@ -23,6 +23,7 @@ from keyrange.cli.commits_opening import (
     SourceOption,
     TableArgument,
     TopicOption,
+    check_partition,
     now,
     open_commits,
     storage_of,
@@ -37,7 +38,7 @@ from keyrange.cli.commits_reset import (
 from keyrange.cli.keys import in_json, shown
 from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_by
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import brief, iso, read_time
+from keyrange.cli.times import brief, iso, read_since
 
 if TYPE_CHECKING:
     from keyrange.core.commits.log import Known
@@ -91,8 +92,8 @@ def list_letters(
     from keyrange.delta.dead_letters import Choice
     from keyrange.delta.replaying import chosen_letters, open_letters
 
-    _check_partition(topic, partition)
-    since_ms = read_time(since, "--since", now()) if since else 0
+    check_partition(topic, partition)
+    since_ms = read_since(since, now())
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     replayed = None if status is Status.ALL else status is Status.REPLAYED
     choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
@@ -173,14 +174,14 @@ def replay(
     from keyrange.delta.by_hand import user_name
     from keyrange.delta.dead_letters import Choice
 
-    _check_partition(topic, partition)
+    check_partition(topic, partition)
     if offset and partition is None:
         raise typer.BadParameter("--offset needs --topic and --partition")
     if not (everything or topic or since or error):
         raise typer.BadParameter("say which: --topic, --since, --error, or --all")
     named = named_options(bootstrap_servers, "", option)
     check_live(live, named)
-    since_ms = read_time(since, "--since", now()) if since else 0
+    since_ms = read_since(since, now())
     letters = replaying.open_letters(table, dead_letters, storage_of(named))
     commits = open_commits(table, group, source, named)
     choice = Choice(
@@ -251,11 +252,6 @@ def _place(letter: DeadLetter) -> dict[str, Any]:
 
 def _name(letter: DeadLetter) -> tuple[str, int, int]:
     return letter.topic, letter.partition, letter.offset
-
-
-def _check_partition(topic: str, partition: int | None) -> None:
-    if partition is not None and not topic:
-        raise typer.BadParameter("--partition needs --topic")
 
 
 def _gone(

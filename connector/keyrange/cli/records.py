@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,6 +25,7 @@ from keyrange.cli.source import (
     named_options,
     open_reading,
 )
+from keyrange.cli.times import iso
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +107,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 def _json(record: dict[str, Any]) -> dict[str, Any]:
     shaped = {name: in_json(each) for name, each in record.items() if name in ("key", "value")}
     if "timestamp" in record:
-        shaped["timestamp"] = _time(record["timestamp"])
+        shaped["timestamp"] = iso(record["timestamp"] // 1000)
     if record.get("headers") is not None:
         shaped["headers"] = [[each["key"], in_json(each["value"])] for each in record["headers"]]
     return {**record, **shaped}
@@ -121,13 +121,5 @@ def _cells(record: dict[str, Any]) -> list[Any]:
         long = len(text) > _CELL_CHARACTERS
         cells[name] = f"{text[:_CELL_CHARACTERS]}..." if long else text
     if "timestamp" in record:
-        cells["timestamp"] = _time(record["timestamp"])
+        cells["timestamp"] = iso(record["timestamp"] // 1000)
     return [cells.get(name) for name in _COLUMNS]
-
-
-def _time(microseconds: int) -> str:
-    try:
-        at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return f"{microseconds // 1000} ms"
-    return at.isoformat(timespec="milliseconds")

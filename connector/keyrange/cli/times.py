@@ -39,6 +39,11 @@ def span(duration_ms: int) -> str:
     return "0 s"
 
 
+def read_since(text: str, now_ms: int) -> int:
+    """What `--since` says, as `read_time` has it; 0 where it says nothing."""
+    return read_time(text, "--since", now_ms) if text else 0
+
+
 def read_time(text: str, option: str, now_ms: int) -> int:
     """ISO 8601 (UTC where it names no zone) or how long ago, such as 90s or 2h; as ms since 1970.
 

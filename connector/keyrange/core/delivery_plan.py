@@ -15,10 +15,9 @@ from typing import Final
 
 from keyrange.core.commits.intake import CellIntake, PartitionIntake
 from keyrange.core.delivery import deliver
-from keyrange.core.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.placement import place
-from keyrange.core.range_plan import Cell, weigh
+from keyrange.core.range_plan import Cell, among_readers, shared_first, weigh
 from keyrange.core.splits import Split
 
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
@@ -55,16 +54,6 @@ class _Spans:
         first, last = (bisect_left(self._bounds, at) for at in (span.from_hash, span.until_hash))
         low, high = (bisect_left(self._places, at) for at in (span.from_hash, span.until_hash))
         return _Span(span, self._cells[first:last], tuple(self._offsets[low:high]))
-
-
-def reach(intake: PartitionIntake) -> OffsetRange:
-    """The offsets that all of it lies in."""
-    taken = [cell for cell in intake.cells if cell.from_offset < cell.until_offset]
-    again = [hole.offset for hole in intake.redelivered]
-    return OffsetRange(
-        min([*(cell.from_offset for cell in taken), *again], default=intake.end),
-        max([*(cell.until_offset for cell in taken), *(at + 1 for at in again)], default=0),
-    )
 
 
 def plan_cells(
@@ -127,8 +116,7 @@ def plan_deliveries(
                 partition, intakes[partition].start, spans, bytes_per_offset[partition]
             )
         ]
-        # What is shared goes before what is not, so that its readers meet.
-        planned.append((*late, *sorted(new[task], key=lambda split: not split.shared)))
+        planned.append((*late, *shared_first(new[task])))
     return planned
 
 
@@ -141,8 +129,6 @@ def _new_splits(
 ) -> list[Split]:
     """What is new, from the partition's position on: a split of the same offsets for each reader,
     with its keys."""
-    placement = place([[each.span for each in own] for own in readers])
-    whole = cover_once(each.span for own in readers for each in own)
     cells = sorted(
         (cell for own in readers for each in own for cell in each.cells),
         key=lambda cell: cell.span,
@@ -151,16 +137,15 @@ def _new_splits(
     delivery = None
     if any(cell.until_offset != until for cell in cells):
         delivery = deliver(replace(cell, from_offset=start) for cell in cells)
-    splits: list[Split] = []
-    for reader, own in enumerate(readers):
-        share = sum(each.span.size for each in own) / SPACE.size
-        size = round((until - start) * per_offset * share)
-        split = Split(*partition, start, until, size, delivery=delivery)
-        if len(readers) > 1 or not whole:
-            shared = name if len(readers) > 1 else ""
-            split = replace(split, placement=placement.of(reader), shared=shared)
-        splits.append(split)
-    return splits
+    spans = [[each.span for each in own] for own in readers]
+    shares = [sum(span.size for span in own) / SPACE.size for own in spans]
+    splits = [
+        Split(
+            *partition, start, until, round((until - start) * per_offset * share), delivery=delivery
+        )
+        for share in shares
+    ]
+    return among_readers(splits, spans, name)
 
 
 def _late_splits(

@@ -8,7 +8,7 @@ be, and a task that reads a whole partition has nothing to share.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
@@ -112,8 +112,7 @@ def plan_tasks(
     for stretch in stretches:
         partitions = sorted({cell.partition for cell in stretch})
         mine = [splits[partition].pop(0) for partition in partitions]
-        # What is shared goes first, so that its readers meet.
-        planned.append(tuple(sorted(mine, key=lambda split: not split.shared)))
+        planned.append(tuple(shared_first(mine)))
     return planned
 
 
@@ -124,17 +123,30 @@ def _splits(
     shared_name: str,
 ) -> list[Split]:
     """One split per reader, of the same offsets and other keys."""
-    placement = place([[cell.span for cell in own] for own in readers])
-    whole = cover_once([cell.span for own in readers for cell in own])
-    splits = []
-    for reader, own in enumerate(readers):
-        size = round(sum(cell.bytes for cell in own))
-        split = Split(*partition, span.from_offset, span.until_offset, size)
-        if len(readers) > 1 or not whole:
-            shared = shared_name if len(readers) > 1 else ""
-            split = replace(split, placement=placement.of(reader), shared=shared)
-        splits.append(split)
-    return splits
+    whole = [
+        Split(*partition, span.from_offset, span.until_offset, round(sum(c.bytes for c in own)))
+        for own in readers
+    ]
+    return among_readers(whole, [[cell.span for cell in own] for own in readers], shared_name)
+
+
+def among_readers(
+    splits: Sequence[Split], readers: Sequence[Sequence[KeyRange]], shared_name: str
+) -> list[Split]:
+    """Splits of the same offsets, one for each reader, with the keys that each reads; alone with
+    all keys a reader needs to be told nothing."""
+    if len(readers) == 1 and cover_once(readers[0]):
+        return list(splits)
+    placement, shared = place(readers), shared_name if len(readers) > 1 else ""
+    return [
+        replace(split, placement=placement.of(reader), shared=shared)
+        for reader, split in enumerate(splits)
+    ]
+
+
+def shared_first(splits: Iterable[Split]) -> list[Split]:
+    """What is shared goes before what is not, so that its readers meet."""
+    return sorted(splits, key=lambda split: not split.shared)
 
 
 def cut_line(

@@ -15,6 +15,7 @@ from keyrange.delta.by_hand import Commits, open_commits, user_name, write_reset
 from keyrange.delta.dead_letters import Choice, DeadLetter, DeadLetters
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import invalid_options
+from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.secret import parse_secret
 
 
@@ -75,7 +76,7 @@ def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str])
 
     Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table.
     """
-    path = dead_letter_table or f"{table.rstrip('/')}_dead_letters"
+    path = dead_letter_table or beside(table, DEAD_LETTERS)
     store = DeltaRsStore(path, dead_letters.LAYOUT, storage)
     if not store.refresh():
         if dead_letter_table:

@@ -16,6 +16,7 @@ from keyrange.parsing import Violations
 from keyrange.secret import Secret, parse_secret
 
 STORAGE_PREFIX: Final = "committable.storage."
+DEAD_LETTERS: Final = "_dead_letters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,9 @@ def choose_commits(
         individual=individual,
         table=table,
         group=values["commit_group"] or values["client"].group_id or "default",
-        dead_letter_table=values["dead_letter_table"] or _beside(table, "_dead_letters"),
+        dead_letter_table=values["dead_letter_table"] or beside(table, DEAD_LETTERS),
         dead_letter_topic=values["dead_letter_topic"] or "",
-        verdict_directory=values["verdict_directory"] or _beside(table, "_verdicts"),
+        verdict_directory=values["verdict_directory"] or beside(table, "_verdicts"),
         writer=values["commit_writer"],
         storage=secrets,
         on_fresh_start=values["on_fresh_start"],
@@ -181,5 +182,6 @@ _PLACES: Final = (
 )
 
 
-def _beside(table: str, suffix: str) -> str:
+def beside(table: str, suffix: str) -> str:
+    """A place of its own for what belongs to a commit table."""
     return table.rstrip("/") + suffix if table else ""

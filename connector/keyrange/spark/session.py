@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 from keyrange.core.admission import admit_bytes, admit_offsets, holds_back, left_for_new
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.commits.agreement import check_mode
-from keyrange.core.delivery_plan import reach
 from keyrange.core.offsets import LATEST, Positions, TopicPartition, pending
 from keyrange.core.resuming import check_foreign, check_ownership
 from keyrange.core.topology import Findings
@@ -293,7 +292,7 @@ class PlanningSession:
     ) -> list[ReadTask]:
         intakes = individual.intakes(start, end)
         assert end.commits is not None
-        spans = {partition: reach(intake) for partition, intake in intakes.items()}
+        spans = {partition: intake.reach for partition, intake in intakes.items()}
         reaches = self._losses.still_there(spans, end, view)
         return plan_deliveries(
             {partition: intakes[partition] for partition in reaches},

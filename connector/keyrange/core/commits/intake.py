@@ -60,10 +60,12 @@ class PartitionIntake:
     @property
     def reach(self) -> OffsetRange:
         """The offsets that all of it lies in."""
-        firsts = [cell.from_offset for cell in self.cells if cell.from_offset < cell.until_offset]
+        spans = [OffsetRange(cell.from_offset, cell.until_offset) for cell in self.cells]
+        spans = [span for span in spans if span.size]
+        spans += [OffsetRange(hole.offset, hole.offset + 1) for hole in self.redelivered]
         return OffsetRange(
-            min([*firsts, *(hole.offset for hole in self.redelivered)], default=self.end),
-            max(cell.until_offset for cell in self.cells),
+            min((span.from_offset for span in spans), default=self.end),
+            max((span.until_offset for span in spans), default=self.end),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -104,7 +104,6 @@ def _kept(rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, Hol
     """What the verdict holds of dead records."""
     if rows is None:
         return {}
-    found: Places = {}
     hidden = F.col(HIDDEN)
     failed = rows.where(hidden.code.isin(int(Code.REJECTED), int(Code.TIMED_OUT)))
     frame = failed.select(
@@ -118,9 +117,7 @@ def _kept(rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, Hol
         F.unix_millis(hidden.timestamp).alias("timestamp_ms"),
         hidden.headers.alias("headers"),
     )
-    for row in rows_of(frame, dead):
-        found.setdefault(TopicPartition(row.topic, row.partition), {})[row.offset] = row
-    return found
+    return _by_place(rows_of(frame, dead))
 
 
 def _is_whole(kept: Places, partition: TopicPartition, offset: int) -> bool:
@@ -130,7 +127,6 @@ def _is_whole(kept: Places, partition: TopicPartition, offset: int) -> bool:
 
 def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> Places:
     """Dead records as the batch has them."""
-    found: Places = {}
     columns = [F.col(name) for name in ("topic", "partition", "offset")]
     for name in _RECORD:
         if name not in batch.columns:
@@ -139,7 +135,12 @@ def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> 
             columns.append(F.unix_millis(name).alias("timestamp_ms"))
         else:
             columns.append(F.col(name))
-    for row in rows_of(batch.select(*columns), missing):
+    return _by_place(rows_of(batch.select(*columns), missing))
+
+
+def _by_place(rows: Iterable[Row]) -> Places:
+    found: Places = {}
+    for row in rows:
         found.setdefault(TopicPartition(row.topic, row.partition), {})[row.offset] = row
     return found
 

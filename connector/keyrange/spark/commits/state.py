@@ -6,8 +6,7 @@ any clock that does not go back; who is interrupted says so.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -133,15 +132,7 @@ class TaskState:
             self.spent = count == 1
         return Interruption.TIMED_OUT if count == 1 else Interruption.BISECT
 
-    def hand_back(self, partition: TopicPartition, offset: int, place: int) -> None:
-        """A record was not worked on, and nothing behind it in its key range is."""
-        self.hand_back_cell(partition, cell_of(self._works[partition].cells, place), offset)
-
     def hand_back_cell(self, partition: TopicPartition, cell: int, offset: int) -> None:
+        """A record was not worked on, and nothing behind it in its key range is."""
         back = self.handed_back.setdefault(partition, {})
         back[cell] = min(back.get(cell, offset), offset)
-
-
-def cell_of(cells: Sequence[KeyRange], place: int) -> int:
-    """Which of the cells that cover the space a place lies in."""
-    return bisect_right(cells, place, key=lambda cell: cell.from_hash) - 1

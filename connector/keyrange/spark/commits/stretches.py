@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
 
-NEEDED: Final = ("topic", "partition", "offset", "keyHash")
 Numbers = NDArray[np.int64]
 
 
