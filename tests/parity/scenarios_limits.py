@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from parity.harness import Side
 from parity.stage import numbered
@@ -39,14 +40,18 @@ def union_with_itself(side: Side) -> None:
         side.drain(frame.union(frame))
 
 
+# One record batch: a query that looks meanwhile finds all of it or nothing.
+AT_ONCE: Final = {"linger_ms": 1000, "batch_size": 1_000_000}
+
+
 def waits_for_more(side: Side) -> None:
     """Less than the minimum is left alone until there is enough."""
     topic = side.names["ten"]
     with side.follow(whole=True) as run:
         run.until_batches(1)
-        side.topics.produce(topic, numbered(3, first=10))
+        side.topics.produce(topic, numbered(3, first=10), **AT_ONCE)
         time.sleep(1.5)
-        side.topics.produce(topic, numbered(10, first=13))
+        side.topics.produce(topic, numbered(10, first=13), **AT_ONCE)
         run.until_rows(23)
 
 
@@ -54,7 +59,7 @@ def waits_for_the_delay(side: Side) -> None:
     """Less than the minimum is read when the delay is over."""
     with side.follow(whole=True) as run:
         run.until_batches(1)
-        side.topics.produce(side.names["ten"], numbered(3, first=10))
+        side.topics.produce(side.names["ten"], numbered(3, first=10), **AT_ONCE)
         run.until_rows(13)
 
 
