@@ -33,7 +33,14 @@ FUNCTION_LINES_MAX = 70
 LINE_CHARACTERS_MAX = 100
 
 # Modules that nothing imports, because something else starts them.
-ENTRY_POINTS = {"keyrange.cli.main", "pyspark_keyrange"}
+ENTRY_POINTS = {
+    "keyrange.cli.main",
+    "keyrange.core.members.assignment",
+    "keyrange.core.members.diagrams",
+    "keyrange.core.members.group_member",
+    "keyrange.core.members.membership",
+    "pyspark_keyrange",
+}
 
 
 def name(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.members import MEMBER_CONDITIONS
 
 _FAIL_ON_DATA_LOSS = (
     "check the topic's retention and whether it was recreated; to read on from what is left, "
@@ -332,5 +333,6 @@ CATALOGUE: dict[str, Condition] = {
             "raise option maxRecordBatchBytes if such batches are meant to be",
         ),
         *COMMIT_CONDITIONS,
+        *MEMBER_CONDITIONS,
     )
 }

@@ -1,0 +1,54 @@
+"""The rows of the catalogue about members, and about the key ranges that they hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+MEMBER_CONDITIONS: Final = (
+    # What a member is told by its group: core/members/group_member.py
+    Condition(
+        "DUPLICATE_STATIC_MEMBER",
+        Kind.DENIED,
+        False,
+        "give each executor a name of its own: the last one to take a name has it, and who had it "
+        "before stops",
+    ),
+    Condition(
+        "NO_STATIC_MEMBER_INFO_SET",
+        Kind.INVALID,
+        False,
+        "say where each executor finds its name (member.name.env, member.name.file), or set "
+        "memberNames=dynamic",
+    ),
+    Condition(
+        "SESSION_TIMEOUT_REFUSED",
+        Kind.INVALID,
+        False,
+        "set session.timeout.ms between the brokers' group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms, or change these",
+    ),
+    Condition(
+        "MEMBER_REFUSED",
+        Kind.INVALID,
+        False,
+        "use a memberGroup of its own for each query, which nothing else joins, and look the named "
+        "Kafka error up",
+    ),
+    Condition(
+        "MEMBER_STALLED",
+        Kind.UNAVAILABLE,
+        True,
+        "look at what the executor's tasks do; where work may take that long, raise "
+        "max.poll.interval.ms",
+    ),
+    # What is stored of an assignment: core/members/assignment.py, membership.py
+    Condition(
+        "INVALID_ASSIGNMENT",
+        Kind.CORRUPT,
+        False,
+        "nothing was taken from it: bring the named assignment back as it was written, or begin "
+        "with another memberTable",
+    ),
+)
