@@ -50,7 +50,7 @@ def plan_read(
     cells = plan_cells(ranges, bytes_per_offset, places, options)
     # As for partitions: no bytes to fill up a task with, so each has its own.
     count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
-    return plan_tasks(cells, ranges, count, _naming(options))
+    return plan_tasks(cells, ranges, count, naming(options))
 
 
 def plan_deliveries(
@@ -63,7 +63,7 @@ def plan_deliveries(
     """The splits of each task that reads what `intakes` hand out; `spans` are the key ranges that
     this query reads of each partition."""
     cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places)
-    naming = _naming(options)
+    name = naming(options)
     stretches: list[list[Cell]]
     if options.key_ranges.split_by == "partition":
         # Here a cell is all that a partition has.
@@ -77,7 +77,7 @@ def plan_deliveries(
         count = len(cells) if options.bytes_per_task == 0 else wanted
         stretches = cut_line(cells, lambda cell: cell.bytes, count)
     return delivery_plan.plan_deliveries(
-        [each for each in stretches if each], intakes, bytes_per_offset, naming
+        [each for each in stretches if each], intakes, bytes_per_offset, name
     )
 
 
@@ -164,7 +164,7 @@ def _task_count(ranges: Ranges, options: SourceOptions) -> int:
     return min(wanted, max(sum(span.size for span in ranges.values()), 1))
 
 
-def _naming(options: SourceOptions) -> Callable[[TopicPartition], str]:
+def naming(options: SourceOptions) -> Callable[[TopicPartition], str]:
     """Names for what the tasks of one plan share on a host."""
     keys = options.key_ranges
     if keys.memory_bytes + keys.spill_bytes == 0:

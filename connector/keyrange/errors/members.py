@@ -51,4 +51,37 @@ MEMBER_CONDITIONS: Final = (
         "nothing was taken from it: bring the named assignment back as it was written, or begin "
         "with another memberTable",
     ),
+    # Tasks that ask what they read: spark/binding, spark/member.py
+    Condition(
+        "BINDING_UNREACHABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
+        "or set pin=off",
+    ),
+    Condition(
+        "PIN_REFUSED",
+        Kind.UNAVAILABLE,
+        True,
+        "give every executor a task of each batch: as many free cores as it has members; or raise "
+        "pin.wait.ms, or set pin=prefer",
+    ),
+    Condition(
+        "PLAN_FORGOTTEN",
+        Kind.INVALID,
+        False,
+        "use the DataFrame of a batch inside its foreachBatch only",
+    ),
+    Condition(
+        "DYNAMIC_ALLOCATION",
+        Kind.INVALID,
+        False,
+        "set spark.dynamicAllocation.enabled=false, or memberNames=dynamic",
+    ),
+    Condition(
+        "NO_SLOT",
+        Kind.INVALID,
+        False,
+        "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
+    ),
 )

@@ -27,6 +27,7 @@ from keyrange.errors import invalid_options
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions, choose_commits
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
 from keyrange.options.mapping import MapInArrow, choose_mapping
+from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
 from keyrange.options.table import OPTIONS
 from keyrange.parsing import Violations
@@ -68,6 +69,7 @@ class SourceOptions:
     include_key_hash: bool
     key_ranges: KeyRangeOptions
     commits: CommitOptions
+    members: MemberOptions
     columns: tuple[str, ...] | None
     filter_pushdown: bool
     map_in_arrow: MapInArrow | None
@@ -130,6 +132,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     _choose_mirror(values, violations)
     choose_key_ranges(values, violations)
     choose_commits(values, given, storage, mode, violations)
+    choose_members(values, client, violations)
     choose_mapping(values, given, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)

@@ -13,6 +13,7 @@ from keyrange.options import values
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.mapping import MAPPING_ROWS
+from keyrange.options.member_rows import MEMBER_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
 from keyrange.parsing import (
     NAME_BYTES_MAX,
@@ -387,5 +388,6 @@ OPTIONS: Final = (
     *_ROWS_OUT,
     *MAPPING_ROWS,
     *COMMIT_ROWS,
+    *MEMBER_ROWS,
     *_CLUSTER,
 )

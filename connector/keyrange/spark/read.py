@@ -11,12 +11,13 @@ import logging
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.core.splits import Split
 from keyrange.options import KeyRangeOptions, SourceOptions
+from keyrange.spark.binding.messages import read_split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.fetch import SplitReader
     from keyrange.kafka.view import ClusterView
+    from keyrange.spark.binding.messages import Greeting
 
 _log = logging.getLogger(__name__)
 
@@ -43,14 +45,40 @@ class ReadTask(InputPartition):
         brokers: Sequence[tuple[int, str, int]],
         leaders: Sequence[tuple[str, int, int]],
         topic_ids: Mapping[str, str],
+        greeting: Greeting | None = None,
     ) -> None:
         self.splits = tuple(splits)
         self.brokers = tuple(brokers)
         self.leaders = tuple(leaders)
         self.topic_ids = dict(topic_ids)
+        self.greeting = greeting
 
     def __repr__(self) -> str:
         return f"ReadTask({', '.join(map(str, self.splits))})"
+
+
+class BoundTask(InputPartition):
+    """One task of a plan whose tasks ask what they read: task `number` of plan `plan`, planned with
+    assignment `epoch`."""
+
+    def __init__(self, greeting: Greeting, plan: str, number: int, epoch: int) -> None:
+        self.greeting = greeting
+        self.plan = plan
+        self.number = number
+        self.epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"BoundTask({self.number} of {self.plan})"
+
+
+def read_bound_task(document: Mapping[str, Any]) -> ReadTask:
+    """What a bound task is told to read, as `spark/pinning.py` writes it."""
+    return ReadTask(
+        [read_split(each) for each in document["splits"]],
+        [tuple(each) for each in document["brokers"]],
+        [tuple(each) for each in document["leaders"]],
+        document["topicIds"],
+    )
 
 
 def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -68,7 +96,21 @@ def _read_rows(
     options: SourceOptions, task: InputPartition
 ) -> Generator[pa.RecordBatch, None, None]:
     """The records of a task. Spark hands a plain InputPartition where there is nothing to read."""
-    if not isinstance(task, ReadTask) or not task.splits:
+    if isinstance(task, BoundTask):
+        from keyrange.spark.member import read_bound
+
+        yield from read_bound(options, task, lambda each: _read_splits(options, each))
+    elif isinstance(task, ReadTask):
+        if task.greeting is None:
+            yield from _read_splits(options, task)
+        else:
+            from keyrange.spark.member import greeted
+
+            yield from greeted(options, task.greeting, _read_splits(options, task))
+
+
+def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordBatch, None, None]:
+    if not task.splits:
         return
     # Imported here so that planning a query does not load them.
     from keyrange.kafka.fetch import SplitReader, read_settings

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import InputPartition
 
 from keyrange.core.admission import admit_bytes, admit_offsets, holds_back, left_for_new
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
@@ -30,8 +32,10 @@ from keyrange.options import SourceOptions
 from keyrange.planning import check_partitions
 from keyrange.spark.individual import IndividualCommits, OpenTable, check_left, with_log_ends
 from keyrange.spark.losses import Losses
-from keyrange.spark.read import ReadTask
-from keyrange.spark.tasks import plan_deliveries, plan_read
+from keyrange.spark.tasks import TaskPlans
+
+if TYPE_CHECKING:
+    from keyrange.spark.pinning import Pinning
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +61,11 @@ class PlanningSession:
         cluster: Cluster,
         sizes: RecordSizes,
         open_table: OpenTable | None = None,
+        pinning: Pinning | None = None,
     ) -> None:
         self._options = options
+        self._pinning = pinning
+        self._tasks = TaskPlans(options, pinning)
         self._open_table = open_table
         self._individual: IndividualCommits | None = None
         if options.commits.individual:
@@ -83,6 +90,8 @@ class PlanningSession:
 
     def close(self) -> None:
         self._cluster.close()
+        if self._pinning is not None:
+            self._pinning.close()
 
     def initial(self) -> Checkpoint:
         """Where a new query starts.
@@ -131,6 +140,8 @@ class PlanningSession:
             metrics["mirror"] = self._mirror.metrics()
         if self._individual is not None:
             metrics["commits"] = self._individual.metrics()
+        if self._pinning is not None:
+            metrics["members"] = self._pinning.metrics()
         return {**document, RESERVED: {"metrics": metrics}}
 
     def mirror(self, committed: Checkpoint) -> None:
@@ -156,6 +167,8 @@ class PlanningSession:
             check_left(start, self._options, self._open_table)
             self.mirror(start)
         self._has_planned = True
+        if self._pinning is not None:
+            self._asking(self._pinning.look)
         self._pause()
         asked_at, cpu_at = time.monotonic(), time.process_time()
         end = self._next_of(start, limited)
@@ -255,7 +268,7 @@ class PlanningSession:
         self._fired_ms = now_ms
         return False
 
-    def plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
+    def plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
         if start == end:
             # Of a batch that runs for another source's sake.
@@ -266,7 +279,7 @@ class PlanningSession:
         check_mode(end, self._individual is not None)
         return self._asking(lambda: self._plan(start, end))
 
-    def _plan(self, start: Checkpoint, end: Checkpoint) -> list[ReadTask]:
+    def _plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
         view = self._current_view(end.positions)
         if not self._has_planned:
             self._ask_latest(view, {})
@@ -281,27 +294,25 @@ class PlanningSession:
         begins: Positions = {
             p: at if at is not None else unknown.get(p, end.positions[p]) for p, at in begin.items()
         }
-        options = self._options
         ranges = self._losses.still_there(pending(begins, end.positions), end, view)
         topic_ids = {**view.topic_ids(), **end.topic_ids}
         sizes = self._record_sizes(view, ranges)
-        return plan_read(ranges, sizes, self._sizes.places, view, topic_ids, options)
+        return self._tasks.read(ranges, sizes, self._sizes.places, view, topic_ids)
 
     def _plan_individual(
         self, individual: IndividualCommits, start: Checkpoint, end: Checkpoint, view: ClusterView
-    ) -> list[ReadTask]:
+    ) -> Sequence[InputPartition]:
         intakes = individual.intakes(start, end)
         assert end.commits is not None
         spans = {partition: intake.reach for partition, intake in intakes.items()}
         reaches = self._losses.still_there(spans, end, view)
-        return plan_deliveries(
+        return self._tasks.deliver(
             {partition: intakes[partition] for partition in reaches},
             individual.spans(reaches, end.commits),
             self._record_sizes(view, reaches),
             self._sizes.places,
             view,
             {**view.topic_ids(), **end.topic_ids},
-            self._options,
         )
 
     def _end(

@@ -97,5 +97,12 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
-            self._session = PlanningSession(self._options, cluster, sizes, open_commit_table)
+            pinning = None
+            if self._options.members.pinned:
+                from keyrange.spark.pinning import Pinning
+
+                pinning = Pinning(self._options, cluster)
+            self._session = PlanningSession(
+                self._options, cluster, sizes, open_commit_table, pinning
+            )
         return self._session

@@ -2,16 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
 
 from keyrange import planning
 from keyrange.core.delivery_plan import Intakes
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
+from keyrange.core.pinned_plan import Portion, plan_pinned, plan_pinned_deliveries
 from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
+from keyrange.spark.binding.messages import Greeting
 from keyrange.spark.read import ReadTask
+
+if TYPE_CHECKING:
+    from keyrange.spark.pinning import Pinning
+
+TopicIds = Mapping[str, str]
+
+
+class TaskPlans:
+    """Plans the tasks of a stream's batches; with `pinning` for executors that have key ranges."""
+
+    def __init__(self, options: SourceOptions, pinning: Pinning | None) -> None:
+        self._options = options
+        self._pinning = pinning
+
+    def read(
+        self,
+        ranges: planning.Ranges,
+        sizes: planning.Sizes,
+        places: planning.Places,
+        view: ClusterView,
+        topic_ids: TopicIds,
+    ) -> Sequence[InputPartition]:
+        """The tasks that read `ranges`."""
+        pinning = self._pinning
+        if pinning is None:
+            return plan_read(ranges, sizes, places, view, topic_ids, self._options)
+        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()})
+        greeting = pinning.greeting()
+        assignment = pinning.owners(list(ranges))
+        if assignment is None:
+            planned = planning.plan_read(ranges, sizes, places, self._options)
+            return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
+        planning.check_accepted(ranges, self._options)
+        portions = plan_pinned(
+            ranges, assignment.owners, sizes, places, pinning.shape, self._naming
+        )
+        return pinning.bind(portions, _making(view, topic_ids))
+
+    def deliver(
+        self,
+        intakes: Intakes,
+        spans: Mapping[TopicPartition, Sequence[KeyRange]],
+        sizes: planning.Sizes,
+        places: planning.Places,
+        view: ClusterView,
+        topic_ids: TopicIds,
+    ) -> Sequence[InputPartition]:
+        """The tasks that read what `intakes` hand out; `spans` are the key ranges of tasks that run
+        anywhere."""
+        pinning, greeting = self._pinning, None
+        if pinning is not None:
+            pinning.take_in({p: each.reach.size * sizes[p] for p, each in intakes.items()})
+            greeting = pinning.greeting()
+            assignment = pinning.owners(list(intakes))
+            if assignment is not None:
+                planning.check_accepted(intakes, self._options)
+                portions = plan_pinned_deliveries(
+                    intakes, assignment.owners, sizes, places, pinning.shape, self._naming
+                )
+                return pinning.bind(portions, _making(view, topic_ids))
+        planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
+        return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
+
+    def _naming(self) -> Callable[[TopicPartition], str]:
+        return planning.naming(self._options)
 
 
 def plan_read(
@@ -19,40 +89,33 @@ def plan_read(
     bytes_per_offset: planning.Sizes,
     places: planning.Places,
     view: ClusterView,
-    topic_ids: Mapping[str, str],
+    topic_ids: TopicIds,
     options: SourceOptions,
 ) -> list[ReadTask]:
-    """The tasks that read `ranges`."""
+    """The tasks that read `ranges`, anywhere."""
     planned = planning.plan_read(ranges, bytes_per_offset, places, options)
-    return [_make_task(splits, view, topic_ids) for splits in planned]
-
-
-def plan_deliveries(
-    intakes: Intakes,
-    spans: Mapping[TopicPartition, Sequence[KeyRange]],
-    bytes_per_offset: planning.Sizes,
-    places: planning.Places,
-    view: ClusterView,
-    topic_ids: Mapping[str, str],
-    options: SourceOptions,
-) -> list[ReadTask]:
-    """The tasks that read what `intakes` hand out."""
-    planned = planning.plan_deliveries(intakes, spans, bytes_per_offset, places, options)
     return [_make_task(splits, view, topic_ids) for splits in planned]
 
 
 def make_tasks(
     splits: Sequence[Split],
     view: ClusterView,
-    topic_ids: Mapping[str, str],
+    topic_ids: TopicIds,
     options: SourceOptions,
 ) -> list[ReadTask]:
     """Deal splits by partition out to tasks, as the options say."""
     return [_make_task(task, view, topic_ids) for task in planning.deal_out(splits, options)]
 
 
+def _making(view: ClusterView, topic_ids: TopicIds) -> Callable[[Portion], ReadTask]:
+    return lambda portion: _make_task(portion.splits, view, topic_ids)
+
+
 def _make_task(
-    splits: Sequence[Split], view: ClusterView, topic_ids: Mapping[str, str]
+    splits: Sequence[Split],
+    view: ClusterView,
+    topic_ids: TopicIds,
+    greeting: Greeting | None = None,
 ) -> ReadTask:
     """A task for `splits`, with their leaders, and all brokers: a replica may be read instead."""
     leaders: dict[TopicPartition, int] = {}
@@ -66,4 +129,5 @@ def _make_task(
         [(broker.node_id, broker.host, broker.port) for broker in view.brokers.values()],
         [(*partition, node_id) for partition, node_id in leaders.items()],
         {topic: topic_ids[topic] for topic in topics if topic in topic_ids},
+        greeting,
     )

@@ -1,0 +1,171 @@
+"""Late binding: which task reads which portions of a batch, decided when the tasks ask.
+
+Spark places the tasks of a Python source wherever a core is free. So a task is planned without
+anything to read, and asks when it runs: for a portion of its own slot, and when that is read for
+the next one, until there is nothing left for it. What a task was given is kept, in its order: an
+attempt that is made again, or twice at once, is given the same.
+
+Every portion is given to one task. A task is let go while portions are left only if another task
+is still to ask for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+NO_SLOT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Read this portion, then ask again."""
+
+    portion: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """There is nothing more to read for this task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ask again in `pause_ms`."""
+
+    pause_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """What is left belongs to `slots`, which are there, and no task of theirs comes for it."""
+
+    slots: tuple[str, ...]
+
+
+Answer = Give | End | Wait | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class PinRule:
+    """How strictly portions are kept for their slot: with `strict` they are read there only, else
+    elsewhere after `wait_ms`. `pause_ms` is how long who waits is silent."""
+
+    strict: bool = False
+    wait_ms: int = 3000
+    pause_ms: int = 50
+
+
+@dataclass(slots=True)
+class _Task:
+    """What a task was given so far; `slot` None before it asks for the first time."""
+
+    given: list[int] = field(default_factory=list)
+    ended: bool = False
+    slot: str | None = None
+    # Since when its own slot has nothing left for it.
+    idle_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many portions were read by their slot's tasks, by others in its place, and by whoever was
+    free because nobody holds their slot."""
+
+    own: int
+    foreign: int
+    unowned: int
+
+
+class Binding:
+    """The portions of one plan, and who was given which.
+
+    `portions` are the slots that they belong to, in the order in which they are to be read;
+    `present` the slots that somebody holds: portions of others are anybody's. Times are those of
+    any clock that does not go back.
+    """
+
+    def __init__(
+        self, portions: Sequence[str], present: Collection[str], tasks: int, rule: PinRule
+    ) -> None:
+        if portions and tasks < 1:
+            raise ValueError("without a task nothing would be read")
+        self._portions = tuple(portions)
+        self._present = frozenset(present)
+        self._rule = rule
+        self._tasks = [_Task() for _ in range(tasks)]
+        self._left: dict[str, deque[int]] = {}
+        for number, slot in enumerate(portions):
+            owner = slot if slot in self._present else NO_SLOT
+            self._left.setdefault(owner, deque()).append(number)
+        self._slot_of: dict[int, str] = {}
+
+    @property
+    def left(self) -> int:
+        """How many portions nobody was given yet."""
+        return sum(map(len, self._left.values()))
+
+    def counts(self) -> Counts:
+        own = foreign = unowned = 0
+        for portion, reader in self._slot_of.items():
+            owner = self._portions[portion]
+            own += owner == reader
+            unowned += owner != reader and owner not in self._present
+            foreign += owner != reader and owner in self._present
+        return Counts(own, foreign, unowned)
+
+    def ask(self, number: int, position: int, slot: str, now_ms: int) -> Answer:
+        """What the task reads as its `position`-th portion, counted from 0, where it runs in
+        `slot`, NO_SLOT for none.
+
+        Raises ValueError for a task that there is not, or a position that it cannot be at.
+        """
+        if not 0 <= number < len(self._tasks):
+            raise ValueError(f"there is no task {number}")
+        task = self._tasks[number]
+        if position < len(task.given):
+            return Give(task.given[position])
+        if position > len(task.given):
+            raise ValueError(f"task {number} is at {len(task.given)}, and not at {position}")
+        if task.ended:
+            return End()
+        task.slot = slot
+        for owner in (slot, NO_SLOT):
+            if self._left.get(owner):
+                return self._give(task, owner)
+        return self._without_own(task, now_ms)
+
+    def _give(self, task: _Task, owner: str) -> Give:
+        portion = self._left[owner].popleft()
+        assert task.slot is not None
+        self._slot_of[portion] = task.slot
+        task.given.append(portion)
+        task.idle_since_ms = None
+        return Give(portion)
+
+    def _without_own(self, task: _Task, now_ms: int) -> Answer:
+        """What a task does for whom only others' portions are left."""
+        if not self.left:
+            task.ended = True
+            return End()
+        if task.idle_since_ms is None:
+            task.idle_since_ms = now_ms
+        others = [each for each in self._tasks if each is not task and not each.ended]
+        waited = now_ms - task.idle_since_ms >= self._rule.wait_ms
+        if self._rule.strict:
+            if others:
+                task.ended = True
+                return End()
+            if waited:
+                return Refuse(tuple(sorted(slot for slot, left in self._left.items() if left)))
+            return Wait(self._rule.pause_ms)
+        if not waited and others:
+            return Wait(self._rule.pause_ms)
+        return self._give(task, max(self._left, key=lambda slot: (len(self._left[slot]), slot)))
+
+
+def count_tasks(portions: Sequence[str], capacities: Mapping[str, float], least: int) -> int:
+    """How many tasks a plan gets: one for every core of the slots, and not more than portions."""
+    cores = sum(max(round(each), 1) for each in capacities.values())
+    return min(max(cores, least), max(len(portions), 1)) if portions else 0

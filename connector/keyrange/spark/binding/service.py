@@ -1,0 +1,184 @@
+"""The side of the planning process: answers tasks that ask what they read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socketserver
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.core.members.binding import (
+    Binding,
+    Counts,
+    End,
+    Give,
+    PinRule,
+    Refuse,
+    Wait,
+)
+from keyrange.spark.binding.messages import ASK_BYTES_MAX, Address, BadLine, Channel
+
+_log = logging.getLogger(__name__)
+
+# A job may still run again what a batch before this one has planned.
+_PLANS_MAX: Final = 64
+_CONNECTIONS_MAX: Final = 1024
+# Who has connected has so long to say something.
+_SILENCE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A task's greeting: the slot that it runs in, "" for none, and where that is."""
+
+    slot: str
+    host: str
+    executor: str
+
+
+@dataclass(slots=True)
+class _Plan:
+    binding: Binding
+    documents: tuple[Mapping[str, Any], ...]
+
+
+class BindingService:
+    """Answers on one port for as long as a run lasts. `host` is what it listens on, and what tasks
+    are told."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[str, _Plan] = OrderedDict()
+        self._hellos: dict[tuple[str, str], Hello] = {}
+        self._ranges: tuple[int, Mapping[str, Any]] = (0, {})
+        self._secret = secrets.token_bytes(32)
+        self._server = _Server((host, port), self)
+        self._address = Address(host, self._server.server_address[1], self._secret)
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="keyrange-binding", daemon=True
+        ).start()
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(
+        self,
+        owners: Sequence[str],
+        documents: Sequence[Mapping[str, Any]],
+        present: Collection[str],
+        tasks: int,
+        rule: PinRule,
+    ) -> str:
+        """Make a plan known: the slot of each portion and what its reader is told; returns the
+        plan's name."""
+        name = secrets.token_hex(8)
+        plan = _Plan(Binding(owners, present, tasks, rule), tuple(documents))
+        with self._lock:
+            self._plans[name] = plan
+            while len(self._plans) > _PLANS_MAX:
+                self._plans.popitem(last=False)
+        return name
+
+    def tell_ranges(self, epoch: int, ranges: Mapping[str, Any]) -> None:
+        """What each slot has as of an epoch, the last one."""
+        with self._lock:
+            self._ranges = (epoch, ranges)
+
+    def counts(self, plan: str) -> Counts | None:
+        """Who read a plan's portions so far; None for a plan that is forgotten."""
+        with self._lock:
+            found = self._plans.get(plan)
+            return found.binding.counts() if found is not None else None
+
+    def hellos(self) -> tuple[Hello, ...]:
+        """Who has reached this service so far."""
+        with self._lock:
+            return tuple(self._hellos.values())
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one line. Raises KeyError, TypeError, ValueError for one that says
+        nothing."""
+        if "hello" in question:
+            said = question["hello"]
+            hello = Hello(*(str(said[name])[:255] for name in ("slot", "host", "executor")))
+            with self._lock:
+                self._hellos[hello.host, hello.executor] = hello
+            return {"welcome": True}
+        if "ranges" in question:
+            with self._lock:
+                return {"ranges": self._ranges[1].get(question["ranges"]["slot"], {})}
+        asked = question["ask"]
+        now_ms = time.monotonic_ns() // 1_000_000
+        with self._lock:
+            plan = self._plans.get(asked["plan"])
+            if plan is None:
+                return {"forgotten": True}
+            found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms)
+        match found:
+            case Give(portion):
+                return {"read": plan.documents[portion]}
+            case Wait(pause_ms):
+                return {"wait": pause_ms}
+            case Refuse(slots):
+                return {"refuse": slots}
+            case End():
+                return {"end": True}
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """One thread for each task that is connected."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 256
+
+    def __init__(self, address: tuple[str, int], service: BindingService) -> None:
+        self.service = service
+        self.secret = service._secret
+        self.room = threading.Semaphore(_CONNECTIONS_MAX)
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.room.acquire(blocking=False):
+            _log.warning("%d tasks are connected: one more is turned away", _CONNECTIONS_MAX)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.exception("a task's question could not be answered")
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.request.settimeout(_SILENCE_S)
+        channel = Channel(self.request, self.server.secret, is_service=True)
+        try:
+            channel.challenge(os.urandom(16))
+            while True:
+                channel.send(self.server.service.answer(channel.receive(ASK_BYTES_MAX)))
+        except BadLine as failure:
+            _log.debug("a connection ends: %s", failure)
+        except (KeyError, TypeError, ValueError) as failure:
+            _log.warning("a question says nothing: %s", type(failure).__name__)
+        except OSError:
+            pass

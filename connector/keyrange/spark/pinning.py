@@ -1,0 +1,366 @@
+"""Which executor reads which key ranges, in the process that plans: who is there, who has what, and
+the plan of a batch by that.
+
+Between batches the Kafka group of the members is looked at, and what people asked for; an
+assignment changes only there, and is in the table before a batch is planned from it. Batches are
+planned for tasks that run anywhere until there is an assignment and executors have reached this
+process: those of the first batch of a run try.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from keyrange.client_options import ClientSettings
+from keyrange.core.key_ranges import write_ranges
+from keyrange.core.members.assignment import Assignment, assign
+from keyrange.core.members.binding import count_tasks
+from keyrange.core.members.membership import Membership, Present, Reassign, Timeouts
+from keyrange.core.offsets import TopicPartition
+from keyrange.core.pinned_plan import Portion, Shape
+from keyrange.delta.assignment_rows import Stored, StoredMember
+from keyrange.delta.assignments import AssignmentTable, open_assignments
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.membership import GroupView, describe_members, remove_member
+from keyrange.options import SourceOptions
+from keyrange.options.members import MemberOptions
+from keyrange.spark.binding.messages import Address, Greeting, write_split
+from keyrange.spark.binding.service import BindingService
+from keyrange.spark.read import BoundTask, ReadTask
+
+_log = logging.getLogger(__name__)
+
+# A member whose tasks have not come here after so many batches does not reach this process.
+_BATCHES_TO_GREET: Final = 3
+
+OpenAssignments = Callable[[], AssignmentTable]
+Describe = Callable[[], GroupView]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of the Kafka group, by what it says of itself."""
+
+    name: str
+    slot: str
+    is_static: bool
+    host: str
+    executor: str
+    cores: float
+    source: str
+
+
+class Pinning:
+    """One run of a query. Not for two threads, but for the service's answers."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
+        assert options.members.rule is not None
+        self._options: MemberOptions = options.members
+        self._rule = options.members.rule
+        self._client = options.client
+        self._cluster = cluster
+        self._run = uuid.uuid4().hex
+        storage = options.commits.revealed_storage()
+        self._table = open_assignments(self._options.table, self._options.group, storage)
+        self._stored: Stored | None = None
+        self._membership = Membership(self._timeouts)
+        self._is_loaded = False
+        self._members: tuple[Member, ...] = ()
+        self._seen_ms: dict[str, int] = {}
+        self._look_again_at = 0.0
+        self._weights: dict[TopicPartition, float] = {}
+        self._service: BindingService | None = None
+        self._planned = 0
+        self._last_plan = ""
+        self._has_said = False
+
+    @property
+    def _timeouts(self) -> Timeouts:
+        return Timeouts(self._options.registration_timeout_ms, self._options.expansion_timeout_ms)
+
+    @property
+    def assignment(self) -> Assignment | None:
+        return self._stored.assignment if self._stored is not None else None
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.close()
+
+    def look(self) -> None:
+        """Between two batches: see who is there and what was asked for, and assign anew where it is
+        time. At most once a heartbeat.
+
+        Raises ASSIGNMENT_CHANGED where another driver has taken over, and what the table and the
+        group's coordinator fail with.
+        """
+        now = time.monotonic()
+        if self._is_loaded and now < self._look_again_at:
+            return
+        self._load()
+        self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
+        self._members = read_members(describe_members(self._cluster, self._options.kafka_group))
+        now_ms = _now_ms()
+        self._seen_ms |= {each.slot: now_ms for each in self._members}
+        before = self._standings()
+        present = [Present(each.slot, each.is_static, each.cores) for each in self._members]
+        self._membership.observe(present, now_ms)
+        taken = self._take_commands(now_ms)
+        due = self._membership.due(now_ms)
+        if due is not None and self._weights:
+            self._reassign(due, taken)
+        elif taken or self._standings() != before:
+            self._write("members changed", self.assignment, taken)
+
+    def take_in(self, sizes: Mapping[TopicPartition, float]) -> None:
+        """Note how many bytes a batch reads of each partition: shares are by that."""
+        for partition, size in sizes.items():
+            self._weights[partition] = self._weights.get(partition, 0.0) + size
+        assignment = self.assignment
+        if assignment is not None and not sizes.keys() <= assignment.owners.keys():
+            members = {
+                name: state.assigned_capacity
+                for name, state in self._membership.members.items()
+                if state.assigned_capacity is not None
+            }
+            if members:
+                after = assign(self._shares(), members, assignment, assignment.epoch + 1)
+                self._write("partitions were added", after)
+
+    def greeting(self) -> Greeting:
+        """What tasks are told that are not bound: which member their executor is to have, and where
+        this process listens."""
+        return Greeting(self._address(), self._run)
+
+    def owners(self, partitions: Sequence[TopicPartition]) -> Assignment | None:
+        """The assignment that the next batch is planned by; None for tasks that run anywhere."""
+        assignment = self.assignment
+        self._planned += 1
+        if assignment is None or self._service is None:
+            return None
+        if any(partition not in assignment.owners for partition in partitions):
+            return None
+        if not self._reached():
+            self._say_unreached()
+            return None
+        return assignment
+
+    @property
+    def shape(self) -> Shape:
+        """Into how many portions each slot's ranges are cut."""
+        count = self._options.splits_per_core
+        return Shape({slot: count * cores for slot, cores in self._cores().items()}, count)
+
+    def bind(
+        self, portions: Sequence[Portion], make: Callable[[Portion], ReadTask]
+    ) -> list[BoundTask]:
+        """Tasks that ask for the portions when they run."""
+        assert self._service is not None
+        assert self.assignment is not None
+        cores = self._cores()
+        owners = [portion.slot for portion in portions]
+        tasks = count_tasks(owners, cores, 1)
+        documents = [{"slot": each.slot, **write_task(make(each))} for each in portions]
+        if not tasks:
+            return []
+        name = self._service.add(owners, documents, self._reached(), tasks, self._rule)
+        self._service.tell_ranges(self.assignment.epoch, ranges_by_slot(self.assignment))
+        self._last_plan = name
+        return [
+            BoundTask(self.greeting(), name, number, self.assignment.epoch)
+            for number in range(tasks)
+        ]
+
+    def metrics(self) -> dict[str, Any]:
+        """How the last bound batch was read, and who is there."""
+        counts = self._service.counts(self._last_plan) if self._service is not None else None
+        assignment = self.assignment
+        return {
+            "epoch": assignment.epoch if assignment is not None else 0,
+            "members": len(self._members),
+            "reached": len(self._reached()),
+            "ownPortions": counts.own if counts is not None else 0,
+            "foreignPortions": counts.foreign if counts is not None else 0,
+            "unownedPortions": counts.unowned if counts is not None else 0,
+        }
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        self._stored = self._table.last()
+        if self._stored is not None:
+            self._membership = Membership.from_json(
+                self._stored.membership, self._timeouts, _now_ms()
+            )
+        self._is_loaded = True
+
+    def _reassign(self, due: Reassign, taken: int | None) -> None:
+        before = self.assignment
+        epoch = before.epoch + 1 if before is not None else 1
+        after = assign(self._shares(), due.members, before, epoch)
+        # What is written says that these were taken in: a driver that goes on from it agrees.
+        self._membership.applied(due, _now_ms())
+        self._write(due.reason, after, taken)
+        _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
+
+    def _shares(self) -> dict[TopicPartition, float]:
+        """The weights, none so small that what it has now would say nothing of it."""
+        mean = sum(self._weights.values()) / max(len(self._weights), 1)
+        return {p: max(size, mean / 10, 1.0) for p, size in self._weights.items()}
+
+    def _take_commands(self, now_ms: int) -> int | None:
+        """Do what people asked for; returns the number of the last command, None without one."""
+        after = self._stored.commands_until if self._stored is not None else 0
+        last: int | None = None
+        for command in self._table.commands(after):
+            if command.action == "remove":
+                self._membership.remove(command.name, now_ms)
+                if any(each.slot == command.name and each.is_static for each in self._members):
+                    remove_member(self._cluster, self._options.kafka_group, command.name)
+            else:
+                self._membership.force(now_ms)
+            last = command.number
+            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
+        return last
+
+    def _write(
+        self, reason: str, assignment: Assignment | None, commands_until: int | None = None
+    ) -> None:
+        before = self._stored
+        known = before.commands_until if before is not None else 0
+        stored = Stored(
+            seq=before.seq + 1 if before is not None else 1,
+            group=self._options.group,
+            run_id=self._run,
+            at_ms=_now_ms(),
+            reason=reason,
+            assignment=assignment,
+            membership=self._membership.to_json(),
+            members=self._stored_members(),
+            member_group=self._options.kafka_group,
+            commands_until=commands_until if commands_until is not None else known,
+        )
+        self._table.append(stored)
+        self._stored = stored
+        self._table.maintain()
+
+    def _stored_members(self) -> tuple[StoredMember, ...]:
+        there = {each.slot: each for each in self._members}
+        before = self._stored.members if self._stored is not None else ()
+        known = {each.slot: each for each in before}
+        rows: list[StoredMember] = []
+        for name, state in sorted(self._membership.members.items()):
+            row = StoredMember(
+                name=name,
+                slot=name,
+                is_static=state.is_static,
+                state=str(state.standing),
+                since_ms=max(state.since_ms, 0),
+                seen_ms=self._seen_ms.get(name, known[name].seen_ms if name in known else 0),
+                cores=state.capacity,
+            )
+            place = there.get(name) or known.get(name)
+            if place is not None:
+                row = replace(row, host=place.host, executor=place.executor, source=place.source)
+            rows.append(row)
+        return tuple(rows)
+
+    def _standings(self) -> dict[str, str]:
+        return {name: str(each.standing) for name, each in self._membership.members.items()}
+
+    def _cores(self) -> dict[str, int]:
+        return {
+            each.slot: max(round(each.cores), 1)
+            for each in self._members
+            if each.slot in self._reached()
+        }
+
+    def _reached(self) -> frozenset[str]:
+        """The slots whose holders are in the group and have come to this process."""
+        if self._service is None:
+            return frozenset()
+        here = {hello.slot for hello in self._service.hellos()}
+        return frozenset(each.slot for each in self._members if each.slot in here)
+
+    def _say_unreached(self) -> None:
+        if self._has_said or self._planned < _BATCHES_TO_GREET or not self._members:
+            return
+        self._has_said = True
+        address = self._address()
+        _log.warning(
+            "no executor has reached this process at %s:%d: its tasks run anywhere, and key ranges "
+            "do not stay with their executors; option pin.driver.host says where executors find it",
+            address.host,
+            address.port,
+        )
+
+    def _address(self) -> Address:
+        if self._service is None:
+            host = self._options.host or route_to(self._client)
+            self._service = BindingService(host, self._options.port)
+        return self._service.address
+
+
+def read_members(group: GroupView) -> tuple[Member, ...]:
+    """Who in a group says that it is one of keyrange's members."""
+    members: dict[str, Member] = {}
+    for each in group.members:
+        try:
+            said = json.loads(each.metadata)
+            slot = str(said["slot"])
+            members[slot] = Member(
+                each.instance_id or each.member_id,
+                slot,
+                each.instance_id is not None,
+                str(said.get("host", each.client_host)),
+                str(said.get("executor", "")),
+                float(said.get("cores", 1)),
+                str(said.get("source", "")),
+            )
+        except (ValueError, KeyError, TypeError):
+            _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
+    return tuple(members[slot] for slot in sorted(members))
+
+
+def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
+    """What each slot has: by topic, by partition, both ends of each range included."""
+    found: dict[str, Any] = {}
+    for slot in assignment.slots:
+        topics: dict[str, Any] = {}
+        for partition, spans in assignment.of(slot).items():
+            topics.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(spans)
+        found[slot] = topics
+    return found
+
+
+def write_task(task: ReadTask) -> dict[str, Any]:
+    """What a bound task is told to read."""
+    return {
+        "splits": [write_split(split) for split in task.splits],
+        "brokers": task.brokers,
+        "leaders": task.leaders,
+        "topicIds": task.topic_ids,
+    }
+
+
+def route_to(client: ClientSettings) -> str:
+    """This host's address on the way to the brokers. No packet is sent."""
+    for host, port in client.bootstrap_servers:
+        try:
+            [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return socket.gethostname()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
