@@ -26,9 +26,9 @@ import numpy as np
 from keyrange.core.commits.state import Cause, Hole, Piece
 from keyrange.core.key_ranges import HASH_MAX, KeyRange
 from keyrange.core.offsets import OFFSET_MAX
+from keyrange.delta.checksum import crc32c
 from keyrange.delta.varints import Integers, read_varints, unzigzag, write_varints, zigzag
 from keyrange.errors import error
-from keyrange.wire import kernels
 
 PLAIN: Final = 1
 ZSTD: Final = 2
@@ -71,8 +71,7 @@ def read_piece(blob: bytes) -> Piece:
 
 
 def _crc(data: bytes) -> bytes:
-    source = np.frombuffer(bytearray(data), np.uint8)
-    return int(kernels.crc32c(source, 0, len(source))).to_bytes(_CRC_BYTES, "little")
+    return crc32c(data).to_bytes(_CRC_BYTES, "little")
 
 
 def _body(blob: bytes) -> bytes:

@@ -69,8 +69,8 @@ COMMIT_CONDITIONS: Final = (
         "FOREIGN_TABLE",
         Kind.INVALID,
         False,
-        "name a place of their own in commitTable and deadLetterTable, or give the named table "
-        "its columns and properties back",
+        "name a place of their own in commitTable, deadLetterTable and memberTable, or give the "
+        "named table its columns and properties back",
     ),
     Condition(
         "COMMITS_GONE",

@@ -83,5 +83,45 @@ MEMBER_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
+    # What is stored of the members, and where: delta/assignments.py
+    Condition(
+        "ASSIGNMENT_CHANGED",
+        Kind.DENIED,
+        False,
+        "one query has one driver: stop the other one, or give this query a memberTable of its own",
+    ),
+    Condition(
+        "ASSIGNMENT_DAMAGED",
+        Kind.CORRUPT,
+        False,
+        "nothing was read past it: bring the named table back from a copy, or name another "
+        "memberTable and the key ranges are assigned anew; no position depends on it",
+    ),
+    Condition(
+        "ASSIGNMENT_GONE",
+        Kind.DATA_LOSS,
+        False,
+        "bring the named table back as it was, with its _delta_log, or start the query again "
+        "and the key ranges are assigned from what is there; no position depends on it",
+    ),
+    Condition(
+        "UNSUPPORTED_ASSIGNMENT",
+        Kind.INVALID,
+        False,
+        "use the keyrange version that wrote the named table, or a newer one",
+    ),
+    Condition(
+        "ASSIGNMENT_UNREADABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "check that the named table can be reached and read: path, credentials in "
+        "commitTable.storage.*, network",
+    ),
+    Condition(
+        "ASSIGNMENT_UNWRITABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "make room at the named table, or allow writing there, and start the query again: the "
+        "key ranges stay where they were",
     ),
 )
