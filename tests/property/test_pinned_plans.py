@@ -1,4 +1,4 @@
-"""Plans by slot against plans for anywhere: the same records, each read for the slot that has it."""
+"""Plans by slot against plans for anywhere: the same records, each read by the slot that has it."""
 
 from __future__ import annotations
 

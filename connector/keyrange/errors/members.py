@@ -83,6 +83,7 @@ MEMBER_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
+    ),
     # What is stored of the members, and where: delta/assignments.py
     Condition(
         "ASSIGNMENT_CHANGED",

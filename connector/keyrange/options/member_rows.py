@@ -137,7 +137,7 @@ MEMBER_ROWS: Final = (
         STREAM,
         _variable,
         "a variable",
-        "The environment variable of the executors that holds the name, and has to be there. Default: "
+        "The variable of the executors that holds the name, and has to be there. Default: "
         "METADATA_NAME, where it is.",
     ),
     Option(

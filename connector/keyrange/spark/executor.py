@@ -11,6 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ def read_executor(
     arguments: Sequence[str], environment: Mapping[str, str], master: str | None, host: str
 ) -> Executor:
     """What the JVM's arguments and the worker's environment say."""
-    given = dict(zip(arguments, arguments[1:], strict=False))
+    given = dict(pairwise(arguments))
     local = _LOCAL.fullmatch(master or "")
     cores = given.get("--cores") or environment.get("SPARK_EXECUTOR_CORES", "")
     if not cores and local is not None:

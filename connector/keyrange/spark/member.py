@@ -15,7 +15,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
 from keyrange.members.names import NameSettings
 from keyrange.members.setup import MemberSetup, executor_process
-from keyrange.members.status import MemberStatus, TaskProgress
+from keyrange.members.status import TaskProgress
 from keyrange.options import SourceOptions
 from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.binding.messages import BadLine, Greeting

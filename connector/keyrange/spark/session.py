@@ -10,17 +10,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.core.admission import admit_bytes, admit_offsets, holds_back, left_for_new
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.commits.agreement import check_mode
 from keyrange.core.offsets import LATEST, Positions, TopicPartition, pending
 from keyrange.core.resuming import check_foreign, check_ownership
-from keyrange.core.topology import Findings
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.mirror import GroupMirror, own_group
@@ -31,6 +28,7 @@ from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.planning import check_partitions
 from keyrange.spark.individual import IndividualCommits, OpenTable, check_left, with_log_ends
+from keyrange.spark.limits import SizesOf, TriggerLimits
 from keyrange.spark.losses import Losses
 from keyrange.spark.tasks import TaskPlans
 
@@ -78,7 +76,7 @@ class PlanningSession:
         self._view_until = 0.0
         self._seen: set[TopicPartition] = set()
         self._ask_again_at = 0.0
-        self._fired_ms: int | None = None
+        self._limits = TriggerLimits(options)
         self._latest: dict[TopicPartition, int] = {}
         self._losses = Losses(options, cluster)
         self._initial: Checkpoint | None = None
@@ -154,8 +152,7 @@ class PlanningSession:
             positions = self._individual.committed(committed)
         if self._mirror is None:
             self._mirror = GroupMirror(self._cluster, group_id)
-        now_ms = int(time.monotonic() * 1000)
-        self._mirror.mirror(positions, committed.leader_epochs, now_ms)
+        self._mirror.mirror(positions, committed.leader_epochs, _now_ms())
 
     def latest(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
         """The end of the next batch, or `start_json` itself where there is nothing to read."""
@@ -208,7 +205,9 @@ class PlanningSession:
             if self._individual is not None:
                 self._individual.states(start, Checkpoint({}))
             return None
-        if limited and self._waits(start, findings, latest):
+        # A run with availableNow would end and leave what it waits with.
+        may_wait = limited and self._target is None and not (start.fresh or findings.restarted)
+        if may_wait and self._limits.waits(findings.start, latest, _now_ms()):
             if self._individual is None:
                 return None
             # What is late does not wait.
@@ -232,7 +231,9 @@ class PlanningSession:
         moved = start.fresh or bool(findings.restarted)
         if self._individual is not None:
             return self._next_individual(start, base, latest, moved, view, limited)
-        end = self._end(findings.start, latest, view, limited)
+        end = dict(latest)
+        if limited:
+            end = self._limits.end(findings.start, latest, self._sizes_in(view))
         if end == dict(start.positions) and not moved:
             return None
         return replace(base, positions=end)
@@ -250,23 +251,13 @@ class PlanningSession:
         states = self._individual.states(start, base)
         latest = self._individual.admissible(states, latest)
         late = self._individual.late(states) if limited else {}
-        end = self._end(base.positions, latest, view, limited, late)
+        sizes = self._sizes_in(view)
+        end = dict(latest)
+        if limited:
+            end = self._limits.end(base.positions, latest, sizes, late)
         moved = moved or end.keys() != start.positions.keys()
-        sizes = lambda ranges: self._record_sizes(view, ranges)  # noqa: E731
         planned = self._individual.planned(start, base, end, moved, sizes)
         return planned and with_log_ends(planned, self._latest)
-
-    def _waits(self, start: Checkpoint, findings: Findings, latest: Positions) -> bool:
-        options, now_ms = self._options, int(time.monotonic() * 1000)
-        least = options.min_offsets_per_trigger
-        # A run with availableNow would end and leave what it waits with.
-        if least is None or self._target is not None or start.fresh or findings.restarted:
-            return False
-        delay_ms = options.max_trigger_delay_ms
-        if holds_back(findings.start, latest, least, delay_ms, self._fired_ms, now_ms):
-            return True
-        self._fired_ms = now_ms
-        return False
 
     def plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
@@ -314,29 +305,6 @@ class PlanningSession:
             view,
             {**view.topic_ids(), **end.topic_ids},
         )
-
-    def _end(
-        self,
-        start: Positions,
-        latest: Positions,
-        view: ClusterView,
-        limited: bool,
-        late: Mapping[TopicPartition, float] = MappingProxyType({}),
-    ) -> dict[TopicPartition, int]:
-        """How far a batch goes. `late` are offsets of each partition that it reads besides."""
-        end = dict(latest)
-        options = self._options
-        if limited and options.max_bytes_per_trigger is not None:
-            ranges = pending(start, end)
-            sizes = self._record_sizes(view, ranges)
-            sizes = {p: sizes.get(p, 0.0) for p in end}
-            late_bytes = sum(late[p] * sizes[p] for p in late)
-            left = left_for_new(options.max_bytes_per_trigger, late_bytes)
-            end = admit_bytes(start, end, left, sizes)
-        if limited and options.max_offsets_per_trigger is not None:
-            left = left_for_new(options.max_offsets_per_trigger, sum(late.values()))
-            end = admit_offsets(start, end, left)
-        return end
 
     def _ask_latest(self, view: ClusterView, start: Positions) -> dict[TopicPartition, int]:
         known_ends = {**start, **self._latest}
@@ -394,6 +362,9 @@ class PlanningSession:
         self._view = view
         return view
 
+    def _sizes_in(self, view: ClusterView) -> SizesOf:
+        return lambda ranges: self._record_sizes(view, ranges)
+
     def _record_sizes(
         self, view: ClusterView, ranges: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, float]:
@@ -402,3 +373,7 @@ class PlanningSession:
             self._sizes.forget()
             self._sizes_at = now
         return self._sizes.of(view, ranges)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -132,10 +132,12 @@ def read_split(document: Mapping[str, Any]) -> Split:
         placement = Placement(tuple(uppers), tuple(owners), reader)
     if "delivery" in document:
         delivery = Delivery(*map(tuple, document["delivery"]))
+    from_offset, until_offset = document["offsets"]
     return Split(
         document["topic"],
         document["partition"],
-        *document["offsets"],
+        from_offset,
+        until_offset,
         document["bytes"],
         placement,
         document.get("shared", ""),

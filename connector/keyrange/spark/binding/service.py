@@ -162,7 +162,7 @@ class _Server(socketserver.ThreadingTCPServer):
         finally:
             self.room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         _log.exception("a task's question could not be answered")
 
 

@@ -1,0 +1,110 @@
+"""The options about members: defaults, and what must not be said together."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyrange.core.members.binding import PinRule
+from keyrange.errors import InvalidError
+from keyrange.options import SourceOptions, parse_options
+
+BASE = {
+    "kafka.bootstrap.servers": "h:1",
+    "subscribe": "t",
+    "splitBy": "keyRange",
+    "memberTable": "/tables/members",
+}
+
+
+def parsed(**given: str) -> SourceOptions:
+    named = {name.replace("_", "."): value for name, value in given.items()}
+    return parse_options(BASE | named, "stream")
+
+
+def refused(**given: str) -> str:
+    with pytest.raises(InvalidError) as raised:
+        parsed(**given)
+    return str(raised.value)
+
+
+def test_nothing_is_pinned_unless_it_is_asked_for() -> None:
+    options = parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, "stream")
+
+    assert not options.members.pinned
+    assert options.members.kafka == {}
+
+
+def test_what_a_pinned_query_has() -> None:
+    members = parsed(pin="strict", pin_wait_ms="70", kafka_group_id="sales").members
+
+    assert members.rule == PinRule(strict=True, wait_ms=70)
+    assert (members.table, members.group) == ("/tables/members", "sales")
+    assert members.kafka_group == "sales.members"
+    assert members.kafka["bootstrap.servers"] == "h:1"
+    assert (members.registration_timeout_ms, members.expansion_timeout_ms) == (900_000, 45_000)
+
+
+def test_the_table_is_beside_that_of_the_commits() -> None:
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": "h:1",
+            "subscribe": "t",
+            "splitBy": "keyRange",
+            "commitMode": "individual",
+            "commitTable": "/tables/commits",
+            "commitGroup": "g",
+            "pin": "prefer",
+        },
+        "stream",
+    )
+
+    assert options.members.table == "/tables/commits_members"
+    assert options.members.group == "g"
+
+
+def test_secrets_do_not_show() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
+    options = parsed(
+        pin="prefer",
+        kafka_security_protocol="SASL_PLAINTEXT",
+        kafka_sasl_mechanism="PLAIN",
+        kafka_sasl_jaas_config=jaas + 'password="hidden-word";',
+    )
+
+    assert "hidden-word" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pin": "prefer", "splitBy": "partition"}, "needs splitBy=keyRange"),
+        ({"pin": "strict", "memberTable": "/"}, "memberTable"),
+        ({"pin": "hard"}, "off, prefer, strict"),
+        ({"pin_wait_ms": "-1"}, "pin.wait.ms"),
+        ({"memberNames": "any"}, "auto, static, dynamic"),
+        ({"member_name_env": "A-B"}, "environment variable"),
+        ({"heartbeat_interval_ms": "20000"}, "at most a third of session.timeout.ms"),
+        ({"session_timeout_ms": "0"}, "session.timeout.ms"),
+        ({"memberGroup": "x" * 32_768}, "memberGroup"),
+        ({"splitsPerCore": "0"}, "splitsPerCore"),
+        (
+            {"pin": "prefer", "keyRanges": '{"t": []}'},
+            "not valid with keyRanges",
+        ),
+    ],
+)
+def test_what_is_refused(given: dict[str, str], said: str) -> None:
+    assert said in refused(**given)
+
+
+def test_a_pinned_query_needs_its_table() -> None:
+    with pytest.raises(InvalidError, match="needs memberTable"):
+        parse_options(
+            {
+                "kafka.bootstrap.servers": "h:1",
+                "subscribe": "t",
+                "splitBy": "keyRange",
+                "pin": "prefer",
+            },
+            "stream",
+        )
