@@ -233,6 +233,9 @@ def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> in
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    # Who sweeps an executor's directory leaves alone what somebody holds.
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_SH)
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(directory / _LOCK, flags, 0o600)
     try:
