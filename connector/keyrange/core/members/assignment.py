@@ -30,11 +30,12 @@ from keyrange.core.key_ranges import (
     merge,
     split_evenly,
 )
-from keyrange.core.members.balance import Balance
+from keyrange.core.members.balance import SLACK, Balance
 from keyrange.core.offsets import PARTITION_MAX, TopicPartition
 from keyrange.errors import KeyrangeError, error
 
 _VERSION: Final = 1
+_NO_SLACK: Final = Fraction(0)
 
 # Key ranges by partition, in order.
 Ranges = dict[TopicPartition, list[KeyRange]]
@@ -141,6 +142,7 @@ def assign(
         weights = dict.fromkeys(weights, 1.0)
     balance = Balance(weights, members)
     owners = previous.owners if previous is not None else {}
+    previous_slots = previous.slots if previous is not None else []
     free: Ranges = {}
     for partition in sorted(weights):
         kept = owners.get(partition)
@@ -154,11 +156,11 @@ def assign(
                 free.setdefault(partition, []).append(owned.span)
     names = sorted(members)
     came = [name for name in names if not balance.held[name]]
-    balance.deal(((partition, merge(spans)) for partition, spans in free.items()), names)
-    if previous is not None and came and len(came) < len(names):
-        stayed = sorted(set(names) - set(came))
-        balance.deal(balance.draw(stayed, balance.room(came)), came)
-    elif previous is not None and names == previous.slots and owners.keys() == weights.keys():
+    balance.deal(((each, merge(spans)) for each, spans in free.items()), names, SLACK)
+    stayed = sorted(set(names) - set(came))
+    if came and stayed:
+        balance.deal(balance.draw(stayed, balance.room(came)), came, _NO_SLACK)
+    elif came or (names == previous_slots and owners.keys() == weights.keys()):
         _even_out(balance, names)
     return _assignment(epoch, balance.held)
 
@@ -166,7 +168,7 @@ def assign(
 def _even_out(balance: Balance, names: Sequence[str]) -> None:
     if not balance.is_even():
         short = [name for name in names if balance.loads[name] < balance.quotas[name]]
-        balance.deal(balance.draw(names, balance.room(short)), short)
+        balance.deal(balance.draw(names, balance.room(short)), short, _NO_SLACK)
 
 
 def assign_in_turn(
@@ -240,7 +242,7 @@ def _check(weights: Mapping[TopicPartition, float], members: Mapping[str, float]
         if not 0 <= weight < float("inf"):
             raise ValueError(f"{partition} weighs {weight}")
     for name, capacity in members.items():
-        if not name or not 0 < capacity < float("inf"):
+        if not name or not 1e-9 <= capacity <= 1e9:
             raise ValueError(f"member '{name}' has capacity {capacity}")
 
 

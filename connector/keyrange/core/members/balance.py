@@ -33,11 +33,13 @@ class Balance:
     def __init__(
         self, weights: Mapping[TopicPartition, float], capacities: Mapping[str, float]
     ) -> None:
-        self.weights = _whole({each: weights[each] for each in sorted(weights)})
         shares = _whole({name: capacities[name] for name in sorted(capacities)})
-        total = sum(self.weights.values()) * SPACE.size
         everything = sum(shares.values())
-        self.quotas = {name: total * each // everything for name, each in shares.items()}
+        whole = _whole({each: weights[each] for each in sorted(weights)})
+        # In such units that every quota is a whole number.
+        self.weights = {each: weight * everything for each, weight in whole.items()}
+        total = sum(whole.values()) * SPACE.size
+        self.quotas = {name: total * each for name, each in shares.items()}
         self.loads = dict.fromkeys(shares, 0)
         self.held: dict[str, dict[TopicPartition, Spans]] = {name: {} for name in shares}
 
@@ -47,12 +49,14 @@ class Balance:
         held[partition] = merge([*held.get(partition, []), *spans])
         self.loads[name] += self.weights[partition] * size_of(spans)
 
-    def deal(self, lots: Iterable[Lot], receivers: Collection[str]) -> None:
-        """Deal lots out: whole where they fit, the heaviest first, then the rest in parts."""
+    def deal(self, lots: Iterable[Lot], receivers: Collection[str], slack: Fraction) -> None:
+        """Deal lots out: the heaviest first, whole where they take nobody farther above their quota
+        than `slack` of it; then the rest in parts."""
         too_large: list[Lot] = []
+        limits = {name: int(self.quotas[name] * (1 + slack)) for name in receivers}
         for partition, spans in sorted(lots, key=self._heaviest_first):
             mass = self.weights[partition] * size_of(spans)
-            fit = [name for name in receivers if self._fits(name, mass)]
+            fit = [name for name in receivers if self.loads[name] + mass <= limits[name]]
             if fit:
                 self.give(min(fit, key=lambda name: self._wish(name, partition)), partition, spans)
             else:
@@ -64,9 +68,10 @@ class Balance:
         """Take at most `wanted` from those who have most beside their quota, and no giver's quota:
         whole partitions where that is near enough."""
         lots: list[Lot] = []
+        # So little that nobody is off their share for want of it, whoever has to do without.
+        spared = int(min(self.quotas.values()) * SLACK) // len(self.quotas)
         for name, share in self._levelled(givers, wanted):
             mass = share
-            spared = int(min(share, self.quotas[name]) * SLACK)
             for partition in self._heaviest_held(name):
                 weight = self.weights[partition]
                 held = weight * size_of(self.held[name][partition])
@@ -87,13 +92,10 @@ class Balance:
         """How much these lack of their quotas."""
         return sum(max(self.quotas[name] - self.loads[name], 0) for name in names)
 
-    def _fits(self, name: str, mass: int) -> bool:
-        return self.loads[name] + mass <= self.quotas[name] * (1 + SLACK)
-
-    def _wish(self, name: str, partition: TopicPartition) -> tuple[bool, Fraction, Fraction, str]:
+    def _wish(self, name: str, partition: TopicPartition) -> tuple[bool, float, float, str]:
         """Who gets a lot: who has part of the partition, then who has least of what it weighs."""
         held, quota = self.held[name], max(self.quotas[name], 1)
-        load, count = Fraction(self.loads[name], quota), Fraction(len(held), quota)
+        load, count = self.loads[name] / quota, len(held) / quota
         least = (load, count) if self.weights[partition] else (count, load)
         return partition not in held, *least, name
 
@@ -112,9 +114,11 @@ class Balance:
         weight = self.weights[partition]
         while spans:
             rooms = {name: self.quotas[name] - self.loads[name] for name in receivers}
-            roomy = [name for name, room in rooms.items() if room >= weight] or list(receivers)
+            roomy = [name for name, room in rooms.items() if room > 0] or list(receivers)
             name = min(roomy, key=lambda it: (partition not in self.held[it], -rooms[it], it))
-            hashes = rooms[name] // weight if weight and rooms[name] >= weight else size_of(spans)
+            hashes = -(-rooms[name] // max(weight, 1))
+            if hashes < 1 or not weight:
+                hashes = size_of(spans)
             part, spans = _split(spans, hashes, self.held[name].get(partition, []))
             self.give(name, partition, part)
 
