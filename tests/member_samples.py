@@ -14,7 +14,7 @@ from keyrange.delta.assignments import AssignmentTable, open_assignments
 
 NOW_MS = 1_780_000_000_000
 GROUP = "orders"
-PARTITIONS = tuple(TopicPartition("orders", number) for number in range(3))
+PARTITIONS = tuple(TopicPartition("flights", number) for number in range(3))
 SLOTS = ("orders-0", "orders-1", "orders-2")
 
 

@@ -39,6 +39,7 @@ ENTRY_POINTS = {
     "keyrange.core.members.diagrams",
     "keyrange.core.members.group_member",
     "keyrange.core.members.membership",
+    "keyrange.members.launch",
     "pyspark_keyrange",
 }
 

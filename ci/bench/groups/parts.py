@@ -18,7 +18,7 @@ from bench.registry import Bench, Group
 from keyrange.client_options import ClientSettings
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.connection import Bytes, ReceiveBuffer
+from keyrange.kafka.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.view import ClusterView
 from keyrange.options import parse_options
 from keyrange.wire import fetch_response

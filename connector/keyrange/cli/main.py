@@ -19,6 +19,7 @@ from keyrange.cli import (
     commits,
     dead_letters,
     doctor,
+    members,
     ranges,
     records,
     reference,
@@ -57,6 +58,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(commits.app, name="commits")
 app.add_typer(dead_letters.app, name="deadletters")
+app.add_typer(members.app, name="members")
 app.add_typer(ranges.app, name="ranges")
 app.command()(doctor.doctor)
 app.command()(reference.options)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from keyrange.core.key_ranges import KeyRange
     from keyrange.core.offsets import OffsetRange, TopicPartition
     from keyrange.core.range_plan import Cell
+    from keyrange.delta.assignment_rows import Stored
     from keyrange.kafka.record_sizes import RecordSizes
 
 app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
@@ -76,6 +77,15 @@ def owner(
     ranges: Annotated[
         int | None, typer.Option(min=1, help="How many ranges of equal size, in place of a topic.")
     ] = None,
+    members: Annotated[
+        str,
+        typer.Option(
+            "--members",
+            metavar="TABLE",
+            help="A query's table of members: name the slot, host and executor too. Without "
+            "--bootstrap-servers it is asked for the partitions and ranges of --topic as well.",
+        ),
+    ] = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the partition that Kafka's default partitioner gives a key, its hash, and its key range.
@@ -87,17 +97,24 @@ def owner(
         raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
     if "," in topic:
         raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
+    if members and not topic:
+        raise typer.BadParameter("--members needs --topic")
     content = read_key(key)
     printer = make_output(output)
+    named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
+    stored = _stored(members, named) if members else None
     if partitions is not None and ranges is not None:
         from keyrange.core.range_plan import even_ranges
 
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
+    elif stored is not None and "kafka.bootstrap.servers" not in {name.lower() for name in named}:
+        found = _owner_as_assigned(content, stored, topic, named)
     else:
-        named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
         with open_reading(named) as reading:
             found = _owner_in_topic(content, reading, printer)
+    if stored is not None:
+        found |= _member(stored, topic, found)
     if output is OutputFormat.JSON:
         print(json.dumps(found))
     else:
@@ -265,6 +282,43 @@ def _owner_in_topic(content: bytes | None, reading: Reading, out: Output) -> dic
     return _owner(content, len(by_number), spans, keys.nulls_first)
 
 
+def _stored(path: str, named: Mapping[str, str]) -> Stored:
+    from keyrange.cli.members_opening import open_table
+
+    return open_table(path, named).last
+
+
+def _owner_as_assigned(
+    content: bytes | None, stored: Stored, topic: str, named: Mapping[str, str]
+) -> dict[str, Any]:
+    """The partitions and ranges are those that a driver has assigned."""
+    from keyrange.errors import invalid_options
+
+    owners = stored.assignment.owners if stored.assignment is not None else {}
+    spans = {
+        place.partition: [each.span for each in owned]
+        for place, owned in owners.items()
+        if place.topic == topic
+    }
+    if spans.keys() != set(range(len(spans))) or not spans:
+        known = ", ".join(sorted({place.topic for place in owners})) or "none"
+        raise invalid_options(
+            [f"the members own no topic {topic} from its partition 0 on; topics are: {known}"]
+        )
+    nulls = {name.lower(): value for name, value in named.items()}.get("nullkeys")
+    return _owner(content, len(spans), spans.__getitem__, nulls == "first")
+
+
+def _member(stored: Stored, topic: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Who owns what was found: slot, host and executor."""
+    from keyrange.cli.members_document import owner as owner_of
+    from keyrange.core.offsets import TopicPartition
+
+    partition = found["partition"]
+    place = None if partition is None else TopicPartition(topic, partition)
+    return owner_of(stored, place, found["hash"])
+
+
 def _owner(
     content: bytes | None,
     partitions: int,
@@ -311,4 +365,14 @@ def _show_owner(content: bytes | None, found: Mapping[str, Any], out: Output) ->
         "hash": "that of each record's offset" if place is None else place,
         "range": within,
     }
+    if "slot" in found:
+        where = f"{found['slot'] or 'none'}, as of epoch {found['epoch']}"
+        if found["partition"] is None:
+            where = "that of each record's partition and hash"
+        state = f", {found['state'].lower()}" if found["state"] else ""
+        values |= {
+            "slot": where + state,
+            "host": found["host"],
+            "executor": found["executor"],
+        }
     out.record("Owner", values)

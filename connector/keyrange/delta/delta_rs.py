@@ -51,6 +51,9 @@ class DeltaRsStore:
         self._table: Any = None
         self._table_id = ""
         self._log_entry: tuple[int, int | None] = (0, 0)
+        # What `version_of` found, and in which version of the table: a handle looks through all
+        # versions since it was opened to say it.
+        self._transactions: dict[str, tuple[int, int | None]] = {}
         self._opened_at = 0
         self._compacted_at: int | None = None
         self._vacuumed_at_s: float | None = None
@@ -78,7 +81,11 @@ class DeltaRsStore:
         if self._table is None:
             return None
         with reading(self._uri, self._storage):
-            version: int | None = self._table.transaction_version(app_id)
+            at = self._table.version()
+            seen_at, version = self._transactions.get(app_id, (-1, None))
+            if seen_at != at:
+                version = self._table.transaction_version(app_id)
+                self._transactions[app_id] = (at, version)
             return version
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
@@ -204,6 +211,7 @@ class DeltaRsStore:
     def _open(self) -> bool:
         """Whether there is a table; the handle is fresh then."""
         self._table = None
+        self._transactions.clear()
         try:
             table = self._delta.DeltaTable(self._uri, storage_options=self._storage)
         except self._delta.exceptions.TableNotFoundError as failure:

@@ -125,4 +125,18 @@ MEMBER_CONDITIONS: Final = (
         "make room at the named table, or allow writing there, and start the query again: the "
         "key ranges stay where they were",
     ),
+    # Where a member's name is from, and the process that holds it: members/
+    Condition(
+        "INVALID_MEMBER_NAME",
+        Kind.INVALID,
+        False,
+        "name members with letters, digits, '.', '_' and '-', 249 of them at the most",
+    ),
+    Condition(
+        "MEMBER_NOT_STARTED",
+        Kind.UNAVAILABLE,
+        True,
+        "read member.log beside the named cause; where an executor may start no process, set "
+        "pin=off",
+    ),
 )

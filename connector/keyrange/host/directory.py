@@ -68,11 +68,11 @@ class ExecutorDirectory:
         self.settings = settings
         owner = _owner()
         self.path = _private(settings.memory_directory or settings.spill_directory) / owner
-        _make_private(self.path)
+        make_private(self.path)
         self.spill_path = self.path
         if settings.memory_directory is not None:
             self.spill_path = _private(settings.spill_directory) / owner
-            _make_private(self.spill_path)
+            make_private(self.spill_path)
             _link(self.path / _SPILL_LINK, self.spill_path)
         _sweep_dead(self.path.parent, owner)
 
@@ -119,21 +119,56 @@ class ExecutorDirectory:
                     yield path
 
 
+def directory_of_process(settings: HostSettings, pid: int) -> Path:
+    """A private directory for what ends with a process; it is swept when the process is gone."""
+    path = _private(settings.memory_directory or settings.spill_directory) / _name_of_process(pid)
+    make_private(path)
+    return path
+
+
 def _owner() -> str:
     """The parent of this worker: in Spark the daemon that forks an executor's workers."""
-    parent = os.getppid()
-    return f"{parent}-{_start_time(parent)}-{_namespace()}"
+    return _name_of_process(os.getppid())
 
 
-def _start_time(pid: int) -> str:
-    """When a process started, in ticks since boot; "" where it is gone or the system is no Linux.
+def _name_of_process(pid: int) -> str:
+    return f"{pid}-{start_time(pid)}-{_namespace()}"
 
-    Field 22 of proc_pid_stat(5); the name before it may hold spaces and brackets.
+
+def start_time(pid: int) -> str:
+    """When a process started, in ticks since boot; "" where it is gone, or this is no Linux."""
+    return _stat(pid)[1]
+
+
+def is_alive(pid: int, started: str) -> bool:
+    """Whether the process of a pid that started then still runs; one that nobody has waited for
+    does not."""
+    state, found = _stat(pid)
+    if not found:
+        return not started and _answers(pid)
+    return found == started and state not in ("Z", "X")
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """State and start time: fields 3 and 22 of proc_pid_stat(5).
+
+    The name before them may hold spaces and brackets.
     """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return ""
+        return "", ""
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _namespace() -> str:
@@ -146,11 +181,11 @@ def _namespace() -> str:
 def _private(parent: Path) -> Path:
     """This user's directory below one that others may write to."""
     path = parent / f"keyrange-{os.getuid()}"
-    _make_private(path)
+    make_private(path)
     return path
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Make a directory that only this user can enter.
 
     Raises OSError where something else has its name: what others put there is not used.
@@ -186,7 +221,7 @@ def _dead(path: Path) -> bool:
     if not pid.isdigit() or namespace != _namespace() or not started:
         # Of another container, or of a system where nobody can tell.
         return _idle_s(path) > _FOREIGN_IDLE_S
-    return _start_time(int(pid)) != started
+    return start_time(int(pid)) != started
 
 
 def _idle_s(path: Path) -> float:

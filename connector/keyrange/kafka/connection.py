@@ -16,21 +16,17 @@ import ssl
 import struct
 import time
 from collections import deque
-from typing import Any, Final
-
-import numpy as np
+from typing import Any, Final, Protocol
 
 from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol, sasl, stores, tokens
-from keyrange.wire import fetch_response
 
 _log = logging.getLogger(__name__)
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+_STRETCH_BYTES: Final = 1 << 20
 _TLS_ALERT: Final = b"\x15\x03"
 _REAUTHENTICATE_AT: Final = 0.85
 
@@ -39,28 +35,26 @@ class ConnectionLost(Exception):
     """The connection broke or timed out: a new one may do. Never leaves `keyrange.kafka`."""
 
 
-class ReceiveBuffer:
-    """Memory for one frame; grows while bytes arrive, never by what a length field says."""
+class Buffer(Protocol):
+    """Memory for one frame. Its bytes are those of an array or of a memoryview."""
 
-    _BYTES_MIN: Final = 64 * 1024
+    def receive(self, sock: socket.socket, count: int) -> Any:
+        """Exactly `count` bytes, in memory that the next call may use again."""
 
-    def __init__(self) -> None:
-        self._memory: Bytes = np.empty(self._BYTES_MIN, np.uint8)
 
-    def receive(self, sock: socket.socket, count: int) -> Bytes:
-        """Exactly `count` bytes, in memory that the next call reuses."""
-        filled = 0
-        while filled < count:
-            if filled == len(self._memory):
-                grown = np.empty(min(max(count, self._BYTES_MIN), 4 * len(self._memory)), np.uint8)
-                grown[:filled] = self._memory
-                self._memory = grown
-            until = min(count, len(self._memory))
-            received = sock.recv_into(self._memory.data[filled:until])
-            if received == 0:
+class _AnswerBuffer:
+    """Memory for one answer that is decoded at once. It needs no numpy: a process that only keeps
+    a member alive would be twice as large with it."""
+
+    def receive(self, sock: socket.socket, count: int) -> memoryview:
+        # Grows with what arrives, never by what a length field says.
+        memory = bytearray()
+        while len(memory) < count:
+            received = sock.recv(min(count - len(memory), _STRETCH_BYTES))
+            if not received:
                 raise ConnectionLost("the broker closed the connection")
-            filled += received
-        return self._memory[:count]
+            memory += received
+        return memoryview(memory)
 
 
 class Connection:
@@ -144,6 +138,9 @@ class Connection:
 
     def fetch_version(self) -> int:
         """The version of Fetch to speak; raises UNSUPPORTED_BROKER below Kafka 2.3."""
+        # It brings numpy, which a process that reads no records does without.
+        from keyrange.wire import fetch_response
+
         return self._version(
             protocol.FETCH_KEY, fetch_response.VERSION_MIN, fetch_response.VERSION_MAX, "Fetch"
         )
@@ -159,7 +156,11 @@ class Connection:
             raise ConnectionLost(str(failure)) from None
         self._sent.append(self._correlation_id)
 
-    def receive(self, buffer: ReceiveBuffer, bytes_max: int, **context: Any) -> Bytes:
+    def fileno(self) -> int:
+        """For select: an answer's first bytes make it readable. -1 where it is closed."""
+        return -1 if self._sock is None else self._sock.fileno()
+
+    def receive(self, buffer: Buffer, bytes_max: int, **context: Any) -> Any:
         """The answer to the oldest unanswered request, from its correlation id on.
 
         `context` says in an error what was asked for.
@@ -204,8 +205,8 @@ class Connection:
         return version
 
     def answer(self, message: tuple[Any, Any, int, int], version: int) -> Any:
-        frame = self.receive(ReceiveBuffer(), _ANSWER_BYTES_MAX)
-        body = frame.data[protocol.header_bytes(message[1], version) :]
+        frame = self.receive(_AnswerBuffer(), _ANSWER_BYTES_MAX)
+        body = frame[protocol.header_bytes(message[1], version) :]
         try:
             return protocol.decode(message[1], version, body)
         except Exception as failure:

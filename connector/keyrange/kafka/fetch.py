@@ -24,15 +24,15 @@ from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster, Deadline
-from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
+from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
+from keyrange.kafka.receive_buffer import ReceiveBuffer
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, Workspace, scan_chunk
-from keyrange.wire.fetch_response import FetchedPartition
 from keyrange.wire.select import Selection
 
 _log = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ class SplitReader:
         else:
             self._again(cursor, f"the leader names replica {node_id}, which is not known")
 
-    def _wait_for_records(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+    def _wait_for_records(self, cursor: Cursor, fetched: fetch_response.FetchedPartition) -> None:
         """The range is planned up to what was there; an end that went back is waited for."""
         cursor.replica = -1
         if not self._deadline.passed:

@@ -54,21 +54,21 @@ def group_offsets(
 
     def read(answer: Any) -> str:
         if answer.error_code and answer.error_code != Code.GROUP_ID_NOT_FOUND:
-            return _passing(group_id, answer.error_code, _not_read)
+            return passing(group_id, answer.error_code, _not_read)
         for topic in answer.topics:
             for each in topic.partitions:
                 if each.error_code:
-                    return _passing(group_id, each.error_code, _not_read, topic.name)
+                    return passing(group_id, each.error_code, _not_read, topic.name)
                 if each.committed_offset >= 0:
                     place = TopicPartition(topic.name, each.partition_index)
                     found[place] = each.committed_offset
         return ""
 
-    question = _GroupQuestion(
+    question = GroupQuestion(
         protocol.OFFSET_FETCH, lambda: protocol.offset_fetch(group_id, numbers), read, _not_read
     )
     if numbers:
-        _ask_coordinator(cluster, group_id, question, timeout_ms)
+        ask_coordinator(cluster, group_id, question, timeout_ms)
     return found
 
 
@@ -100,14 +100,14 @@ def commit_group_offsets(
                 if each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                     absent.add(place)
                 elif each.error_code:
-                    why = _passing(group_id, each.error_code, _refused, topic.name)
+                    why = passing(group_id, each.error_code, _refused, topic.name)
                     continue
                 left.pop(place, None)
         return why
 
     if left:
-        question = _GroupQuestion(protocol.OFFSET_COMMIT, request, read, _refused)
-        _ask_coordinator(cluster, group_id, question, timeout_ms)
+        question = GroupQuestion(protocol.OFFSET_COMMIT, request, read, _refused)
+        ask_coordinator(cluster, group_id, question, timeout_ms)
     return absent
 
 
@@ -135,7 +135,7 @@ def epoch_ends(
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupQuestion:
+class GroupQuestion:
     """What a coordinator is asked. `read` returns what failed in passing, or ""; `failed` makes the
     error of a code that does not pass."""
 
@@ -145,8 +145,8 @@ class _GroupQuestion:
     failed: Callable[[str, int], KeyrangeError]
 
 
-def _ask_coordinator(
-    cluster: Cluster, group_id: str, question: _GroupQuestion, timeout_ms: float | None
+def ask_coordinator(
+    cluster: Cluster, group_id: str, question: GroupQuestion, timeout_ms: float | None
 ) -> None:
     """Find the coordinator and ask it, again and again until nothing fails in passing."""
     deadline = cluster.deadline(timeout_ms)
@@ -166,7 +166,7 @@ def _ask_coordinator(
             why = failure.message
         else:
             if found.error_code:
-                why = _passing(group_id, found.error_code, question.failed)
+                why = passing(group_id, found.error_code, question.failed)
             else:
                 why = question.read(answer)
             if not why:
@@ -179,7 +179,7 @@ def _ask_coordinator(
         deadline.pause()
 
 
-def _passing(
+def passing(
     group_id: str, code: int, failed: Callable[[str, int], KeyrangeError], topic: str = ""
 ) -> str:
     """The name of an error that passes by itself; raises any other."""

@@ -13,7 +13,8 @@ from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.connection import ConnectionLost, ReceiveBuffer
+from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.receive_buffer import ReceiveBuffer
 from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk

@@ -1,0 +1,162 @@
+"""The messages of a member of a consumer group, by kafka-python: Kafka's classic group protocol.
+
+On the wire a member's metadata are the user data of a consumer's subscription to no topic, and its
+part of an assignment those of a consumer's assignment: so the broker and all of Kafka's tools take
+the group for one of consumers, and show its members.
+
+Beside `protocol` and `produce_protocol` the only module that touches kafka-python, under the same
+rules.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka.protocol.consumer.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+__all__ = [
+    "DESCRIBE_CONFIGS",
+    "DESCRIBE_GROUPS",
+    "HEARTBEAT",
+    "JOIN_GROUP",
+    "LEAVE_GROUP",
+    "SYNC_GROUP",
+    "describe_broker_configs",
+    "describe_group",
+    "heartbeat",
+    "join_group",
+    "leave_group",
+    "sync_group",
+    "unwrapped",
+]
+
+PROTOCOL_TYPE: Final = "consumer"
+_BROKER: Final = 4
+# A subscription and an assignment of version 0 begin alike: version, number of topics, and the
+# length of the user data.
+_WRAPPING: Final = struct.Struct(">hii")
+
+# The lowest are the first that know a static member (Kafka 2.3). The highest JoinGroup is the last
+# before the broker may tell a leader that came back to assign nothing.
+JOIN_GROUP: Final = (JoinGroupRequest, JoinGroupResponse, 5, 7)
+SYNC_GROUP: Final = (SyncGroupRequest, SyncGroupResponse, 3, 5)
+HEARTBEAT: Final = (HeartbeatRequest, HeartbeatResponse, 3, 4)
+LEAVE_GROUP: Final = (LeaveGroupRequest, LeaveGroupResponse, 3, 5)
+DESCRIBE_GROUPS: Final = (DescribeGroupsRequest, DescribeGroupsResponse, 4, 5)
+DESCRIBE_CONFIGS: Final = (DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+
+
+def _wrapped(data: bytes) -> bytes:
+    return _WRAPPING.pack(0, 0, len(data)) + data
+
+
+def unwrapped(data: bytes) -> bytes:
+    """What stands in a member's metadata or assignment; b"" where that is not of keyrange."""
+    if len(data) < _WRAPPING.size:
+        return b""
+    version, topics, length = _WRAPPING.unpack_from(data)
+    if version or topics or length != len(data) - _WRAPPING.size:
+        return b""
+    return data[_WRAPPING.size :]
+
+
+def join_group(
+    group_id: str,
+    member_id: str,
+    instance_id: str | None,
+    protocol_name: str,
+    metadata: bytes,
+    session_timeout_ms: int,
+    rebalance_timeout_ms: int,
+) -> Any:
+    """`member_id` "" is that of a member which the coordinator does not know yet."""
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[
+            JoinGroupRequest.JoinGroupRequestProtocol(
+                name=protocol_name, metadata=_wrapped(metadata)
+            )
+        ],
+    )
+
+
+def sync_group(
+    group_id: str,
+    generation: int,
+    member_id: str,
+    instance_id: str | None,
+    protocol_name: str,
+    assignments: Mapping[str, bytes],
+) -> Any:
+    """`assignments` by member id, from the leader; empty from all others."""
+    return SyncGroupRequest(
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        assignments=[
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=each, assignment=_wrapped(what))
+            for each, what in assignments.items()
+        ],
+    )
+
+
+def heartbeat(group_id: str, generation: int, member_id: str, instance_id: str | None) -> Any:
+    return HeartbeatRequest(
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+    )
+
+
+def leave_group(group_id: str, members: Sequence[tuple[str, str | None]]) -> Any:
+    """`members`: (member id, instance id) pairs; with an instance id the member id may be ""."""
+    return LeaveGroupRequest(
+        group_id=group_id,
+        members=[
+            LeaveGroupRequest.MemberIdentity(
+                member_id=member_id, group_instance_id=instance_id, reason=None
+            )
+            for member_id, instance_id in members
+        ],
+    )
+
+
+def describe_group(group_id: str) -> Any:
+    return DescribeGroupsRequest(groups=[group_id], include_authorized_operations=False)
+
+
+def describe_broker_configs(node_id: int, names: Sequence[str]) -> Any:
+    """What one broker's properties are, for a principal that may describe the cluster's configs."""
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=_BROKER,
+                resource_name=str(node_id),
+                configuration_keys=list(names),
+            )
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )

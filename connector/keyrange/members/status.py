@@ -1,0 +1,185 @@
+"""What a member process and its executor's tasks say to each other: files in a private directory.
+
+`member.json` is the process's: who it is and how it stands with its group, written whole and then
+put in place. `progress/` is the tasks': a file for each task that runs, which holds when it last
+handed over rows. A task holds a lock on its file, so that one whose process was killed is known.
+
+Times are ms of the system's monotonic clock, which all processes of a host share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import struct
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+STATUS_FILE: Final = "member.json"
+_PROGRESS: Final = "progress"
+_STATUS_BYTES_MAX: Final = 16_384
+_TIME: Final = struct.Struct("<q")
+
+# States of a member process that has ended for good, beside those of a member.
+GONE: Final = frozenset(("CLOSED", "FENCED", "FAILED"))
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """How a member stands.
+
+    `name` is its slot's, "" until it is found, and `source` says where it is from. `state` is one
+    of `GroupMember`'s, or STARTING. `failure` says why it is FENCED, FAILED or IDLE_GIVEN_UP, and
+    `trouble` what went wrong last and has passed. `since_ms` is when it came into its state,
+    `held_until_ms` until when the coordinator keeps the name for it, 0 where it does not. `joined`
+    counts how often it has become a member of a generation. `pid` and `started` are the process's;
+    `setup` tells setups apart, and `run` the runs of a query that asked for it first.
+    """
+
+    name: str = ""
+    is_static: bool = False
+    source: str = ""
+    state: str = "STARTING"
+    member_id: str = ""
+    generation: int = -1
+    pid: int = 0
+    started: str = ""
+    failure: str = ""
+    trouble: str = ""
+    since_ms: int = 0
+    held_until_ms: int = 0
+    joined: int = 0
+    setup: str = ""
+    run: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, or is about to, and says why."""
+        return self.state in GONE
+
+    def holds_name(self, at_ms: int) -> bool:
+        """Whether the coordinator has confirmed the name within the session: a process that was
+        stopped cannot say that it has lost its name."""
+        return at_ms < self.held_until_ms
+
+
+_FIELDS: Final = {each.name: each.type for each in fields(MemberStatus)}
+
+
+def write_status(directory: Path, status: MemberStatus) -> None:
+    """Put a status in place: a reader sees the old one or the new one, whole."""
+    draft = directory / f".{STATUS_FILE}.{os.getpid()}"
+    descriptor = os.open(
+        draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    with open(descriptor, "w") as file:
+        json.dump(asdict(status), file)
+    draft.replace(directory / STATUS_FILE)
+
+
+def read_status(directory: Path) -> MemberStatus | None:
+    """The status; None where there is none, or what is there is not one."""
+    try:
+        with (directory / STATUS_FILE).open("rb") as file:
+            document = json.loads(file.read(_STATUS_BYTES_MAX))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    known = {name: value for name, value in document.items() if name in _FIELDS}
+    if any(type(value).__name__ != _FIELDS[name] for name, value in known.items()):
+        return None
+    return MemberStatus(**known)
+
+
+class TaskProgress:
+    """That a task runs, and when it last yielded; a context manager around its rows.
+
+    Made by a task for a member's directory. Nothing is raised where the directory is gone: a task
+    does not depend on its executor's member.
+    """
+
+    _numbers: Final = itertools.count()
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _PROGRESS / f"{os.getpid()}-{next(self._numbers)}"
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._file = os.open(
+                self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+            self.yielded()
+        return self
+
+    def yielded(self) -> None:
+        """Rows were handed over, and taken. Some microseconds."""
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, _TIME.pack(now_ms()), 0)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._path.unlink(missing_ok=True)
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def oldest_progress(directory: Path) -> int | None:
+    """When the running task that has yielded nothing for the longest did so last; None where no
+    task runs. Files of tasks that are gone are removed."""
+    oldest: int | None = None
+    try:
+        paths = list((directory / _PROGRESS).iterdir())
+    except OSError:
+        return None
+    for path in paths:
+        last = _last_yield(path)
+        if last is not None:
+            oldest = last if oldest is None else min(oldest, last)
+    return oldest
+
+
+def _last_yield(path: Path) -> int | None:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if _is_left_behind(file):
+            path.unlink(missing_ok=True)
+            return None
+        content = os.pread(file, _TIME.size, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    # Empty: the task has made it this moment, and not written to it.
+    return _TIME.unpack(content)[0] if len(content) == _TIME.size else None
+
+
+def _is_left_behind(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # A task that has just made its file writes its first time after it has the lock.
+    return os.fstat(file).st_size > 0

@@ -1,0 +1,103 @@
+"""`keyrange members list --live`: what the broker says beside what the driver wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from keyrange.cli import members_live
+from keyrange.cli.main import app
+from keyrange.cli.members_live import LiveGroup, live_member
+from keyrange.core.members.metadata import MemberMetadata
+from keyrange.kafka import membership
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.membership import GroupMemberView, GroupView
+from member_samples import member, stored, table_at
+
+SERVERS = ("--bootstrap-servers", "h:1")
+
+
+def view(name: str | None, metadata: MemberMetadata | bytes, member_id: str = "id") -> Any:
+    said = metadata if isinstance(metadata, bytes) else metadata.to_bytes()
+    return GroupMemberView(member_id, name, "10.9.9.9", said)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *views: Any) -> list[str]:
+    """Lets a coordinator answer with these; the groups that it is asked for."""
+    groups: list[str] = []
+
+    def describe(cluster: Cluster, group: str) -> GroupView:
+        groups.append(group)
+        return GroupView("Stable", views)
+
+    monkeypatch.setattr(membership, "describe_members", describe)
+    return groups
+
+
+def run(path: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["members", "list", str(path), "--live", *SERVERS, *arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    members = [member("orders-0"), member("orders-1"), member("orders-2", "ABSENT")]
+    table_at(tmp_path / "members").append(stored(1, members=members))
+    return tmp_path / "members"
+
+
+def test_who_is_there_is_seen_now_and_where_it_is_now(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = asked(
+        monkeypatch,
+        view("orders-0", MemberMetadata("orders-0", "10.0.0.7", "17", 4.0)),
+        view("orders-2", MemberMetadata("orders-2")),
+        view(None, MemberMetadata("app-7-3", "10.0.0.8", "18")),
+    )
+    found = json.loads(run(path, "--output", "json"))
+    assert groups == ["orders.members"]
+    assert found["live"] == {"state": "Stable", "members": 3}
+    rows = {each["slot"]: each for each in found["members"]}
+    assert list(rows) == ["app-7-3", "orders-0", "orders-1", "orders-2"]
+    assert [each["live"] for each in rows.values()] == [True, True, False, True]
+    assert (rows["orders-0"]["host"], rows["orders-0"]["executor"]) == ("10.0.0.7", "17")
+    # What it does not say of itself is as the driver wrote it, or as the coordinator sees it.
+    assert (rows["orders-2"]["host"], rows["orders-2"]["executor"]) == ("10.9.9.9", "2")
+    assert (rows["orders-1"]["host"], rows["orders-1"]["last_seen_ms_ago"] > 0) == ("10.0.0.1", 1)
+    assert [rows[each]["last_seen_ms_ago"] for each in ("orders-0", "orders-2")] == [0, 0]
+    stranger = rows["app-7-3"]
+    assert (stranger["name"], stranger["static"], stranger["state"]) == ("id", False, "unknown")
+    assert stranger["share"] == 0
+
+
+def test_the_screen_says_who_is_not_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked(monkeypatch, view("orders-0", MemberMetadata("orders-0")))
+    shown = run(path)
+    assert "broker" in shown
+    assert "Stable, 1 members" in shown
+    lines = {line.split()[0]: line for line in shown.splitlines() if line.startswith("orders-")}
+    assert "now" in lines["orders-0"]
+    assert "assigned, not at the broker" in lines["orders-1"]
+    assert "absent, not at the broker" in lines["orders-2"]
+
+
+def test_what_is_none_of_keyranges_has_its_ids_only() -> None:
+    for metadata in (b"", b"\x00\x03other", b"[]", b'{"v":1}'):
+        found = live_member(view(None, metadata, "consumer-1-abc"))
+        assert (found.name, found.slot) == ("consumer-1-abc", "consumer-1-abc")
+        assert (found.host, found.executor, found.is_static) == ("10.9.9.9", "", False)
+
+
+def test_the_group_is_named_after_the_query_where_the_row_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = asked(monkeypatch)
+    found = members_live.ask({"kafka.bootstrap.servers": "h:1"}, stored(1, member_group=""))
+    assert found == LiveGroup("Stable", ())
+    assert groups == ["orders.members"]
