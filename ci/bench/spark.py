@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from pyspark.sql import DataFrame, SparkSession
@@ -31,14 +32,17 @@ CONFS: Mapping[str, str] = {
 
 @contextmanager
 def session(
-    directory: Path, master: str = "local[2]", delta: bool = False
+    directory: Path,
+    master: str = "local[2]",
+    delta: bool = False,
+    confs: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[SparkSession]:
     """A session that knows both connectors, and Delta where it is asked for."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("keyrange-bench")
     # The same for every side: what keyrange recommends, and as few distractions as can be.
     prefixes = (*_PREFIXES, *(_DELTA_PREFIXES if delta else ()))
-    for name, value in {**_shipped(prefixes), **CONFS}.items():
+    for name, value in {**_shipped(prefixes), **CONFS, **confs}.items():
         builder = builder.config(name, value)
     paths = jars.resolve(jars.spark_kafka()) + (jars.resolve(jars.delta()) if delta else [])
     spark = (

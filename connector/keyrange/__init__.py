@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     )
     from keyrange.spark.commits.each_batch import each_batch
     from keyrange.spark.lag import LagListener
+    from keyrange.spark.slots import Slot, slot
     from keyrange.spark.source import KeyRangeDataSource
 
 __all__ = [
     "KeyRangeDataSource",
     "LagListener",
     "RecordTimeout",
+    "Slot",
     "__version__",
     "acknowledge",
     "commits",
@@ -33,6 +35,7 @@ __all__ = [
     "process",
     "reject",
     "replay_dead_letters",
+    "slot",
     "transaction",
 ]
 
@@ -41,6 +44,7 @@ _PLACES = {
     "KeyRangeDataSource": "keyrange.spark.source",
     "LagListener": "keyrange.spark.lag",
     "RecordTimeout": "keyrange.spark.commits.alarm",
+    "Slot": "keyrange.spark.slots",
     "acknowledge": "keyrange.spark.commits.api",
     "commits": "keyrange.spark.commit_frames",
     "each_batch": "keyrange.spark.commits.each_batch",
@@ -48,6 +52,7 @@ _PLACES = {
     "process": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",
     "replay_dead_letters": "keyrange.delta.replaying",
+    "slot": "keyrange.spark.slots",
     "transaction": "keyrange.spark.commits.api",
 }
 

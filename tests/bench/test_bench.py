@@ -41,6 +41,7 @@ KEYRANGE = {
     "keyrange.shuffle.bytes",
     "keyrange.shuffle.jvm.bytes",
     "keyrange.speedup.1p",
+    "keyrange.speedup.ceiling",
     "keyrange.throughput.1p16r.vs_partition",
     "keyrange.throughput.4p16r.vs_partition",
     *(f"keyrange.throughput.{side}.mrec_per_second" for side in ("1p16r", "4p16r", "partition")),

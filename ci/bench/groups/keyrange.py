@@ -60,6 +60,11 @@ class _Stage:
             .load()
         )
 
+    def rows(self, count: int, tasks: int) -> DataFrame:
+        """As many rows of the same size that come from no source."""
+        value = f"unhex(repeat(lpad(hex(id), 8, '0'), {VALUE_BYTES // 4}))"
+        return self.spark.range(0, count, 1, tasks).selectExpr(f"{value} AS value")
+
     def alternate(self, what: str, sides: Mapping[str, Side]) -> dict[str, list[float]]:
         """The seconds of each side's runs; every other round goes through them backwards."""
         bench = self.bench
@@ -193,16 +198,24 @@ def _summary(folded: DataFrame) -> object:
 
 
 def _speedup(stage: _Stage) -> Iterator[Figure]:
-    """Slow work on one partition: on all cores by key range, on one without."""
-    topic = stage.topic("slow", stage.bench.pick(full=500_000, quick=150_000, tiny=2_000), 1)
+    """Slow work on one partition: on all cores by key range, on one without.
+
+    The ceiling is what Spark makes of the same work on rows that it makes itself, in one task and
+    in as many as there are cores: a single task's reader and JVM use the other cores too.
+    """
+    rows = stage.bench.pick(full=500_000, quick=150_000, tiny=2_000)
+    topic = stage.topic("slow", rows, 1)
     seconds = stage.alternate(
         "speedup",
         {
             "keyRange": lambda: stage.read(topic, **BY_KEY).mapInPandas(burn, BURNT),
             "partition": lambda: stage.read(topic, **BY_PARTITION).mapInPandas(burn, BURNT),
+            "rows_1": lambda: stage.rows(rows, 1).mapInPandas(burn, BURNT),
+            "rows_n": lambda: stage.rows(rows, CORES).mapInPandas(burn, BURNT),
         },
     )
     yield ratio("keyrange.speedup.1p", seconds["partition"], seconds["keyRange"])
+    yield ratio("keyrange.speedup.ceiling", seconds["rows_1"], seconds["rows_n"])
 
 
 GROUP = Group(

@@ -1,0 +1,289 @@
+"""Group `members`: what it takes to keep key ranges with their executors, and how well they stay.
+
+Two executors of one core each on this host, restarted with kill -9 under load; and the cost of
+planning and binding by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_least, at_most, from_runs
+from bench.registry import Bench, Group
+from keyrange.core.members.assignment import assign, moved
+from keyrange.core.members.binding import PinRule
+from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.pinned_plan import Shape, plan_pinned
+from keyrange.delta.assignments import open_assignments
+from keyrange.spark.binding.caller import Caller
+from keyrange.spark.binding.messages import write_split
+from keyrange.spark.binding.service import BindingService
+
+PARTITIONS = 4
+_PORTIONS = 64
+_MEMBER = "keyrange.members.process"
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    yield from _binding(bench)
+    with sparks.session(bench.directory, "local-cluster[2,1,1024]", confs=_confs()) as spark:
+        yield from _owners(bench, spark)
+        yield from _rolling(bench, spark)
+
+
+def _binding(bench: Bench) -> Iterator[Figure]:
+    """Planning a batch of 64 portions and binding its 64 tasks, over the socket."""
+    partitions = [TopicPartition("bench", number) for number in range(_PORTIONS)]
+    slots = {f"g-{number}": 4.0 for number in range(8)}
+    assignment = assign(dict.fromkeys(partitions, 1.0), slots, None, 1)
+    ranges = dict.fromkeys(partitions, OffsetRange(0, 1_000_000))
+    service = BindingService("127.0.0.1", 0)
+    plans: list[float] = []
+    asks: list[float] = []
+    try:
+        for number in range(-1, bench.pick(full=20, quick=10, tiny=2)):
+            started = time.perf_counter()
+            portions = plan_pinned(
+                ranges,
+                assignment.owners,
+                dict.fromkeys(partitions, 100.0),
+                lambda _: [],
+                Shape(dict.fromkeys(slots, _PORTIONS // len(slots))),
+                lambda: str,
+            )
+            documents = [{"splits": [write_split(s) for s in each.splits]} for each in portions]
+            owners = [each.slot for each in portions]
+            plan = service.add(owners, documents, slots, len(portions), PinRule())
+            planned = time.perf_counter()
+            for task, slot in enumerate(owners):
+                next(Caller(service.address, plan, task).portions(slot))
+            if number >= 0:
+                plans.append((planned - started) * 1e3)
+                asks.append((time.perf_counter() - planned) * 1e3 / len(owners))
+    finally:
+        service.close()
+    yield from_runs("members.plan.ms", plans, "ms")
+    yield from_runs("members.bind.ms_per_task", asks, "ms")
+
+
+def _confs() -> dict[str, str]:
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        # Each restart takes the tasks that ran there, and executors may be lost for ever.
+        "spark.task.maxFailures": "50",
+        "spark.deploy.maxExecutorRetries": "-1",
+    }
+
+
+@dataclass
+class _Query:
+    """A running query over records that keep coming, and what it says of its members."""
+
+    query: StreamingQuery
+    table: Path
+    group: str
+
+    def metrics(self) -> dict[str, Any]:
+        progress = self.query.lastProgress
+        if progress is None:
+            return {}
+        latest = progress["sources"][0]["latestOffset"]
+        document = json.loads(latest) if isinstance(latest, str) else latest
+        found: dict[str, Any] = (document or {}).get("@keyrange", {}).get("metrics", {})
+        return dict(found.get("members", {}))
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float = 240) -> None:
+        until = time.monotonic() + timeout_s
+        while not condition():
+            failure = self.query.exception()
+            if failure is not None:
+                raise RuntimeError(str(failure))
+            if time.monotonic() > until:
+                raise TimeoutError(f"the members never came to it: {self.metrics()}")
+            time.sleep(0.1)
+
+    def batches(self, count: int) -> list[dict[str, Any]]:
+        """The metrics of as many batches that are bound, from the next one on."""
+        found: dict[int, dict[str, Any]] = {}
+        first = self.query.lastProgress["batchId"] + 2
+
+        def enough() -> bool:
+            progress = self.query.lastProgress
+            if progress["batchId"] >= first and progress["numInputRows"]:
+                entry = {**self.metrics(), "ms": progress["durationMs"]["addBatch"]}
+                found.setdefault(progress["batchId"], entry)
+            return len(found) >= count
+
+        self.wait(enough)
+        return list(found.values())
+
+
+@contextmanager
+def _query(bench: Bench, spark: SparkSession, name: str, **given: str) -> Iterator[_Query]:
+    """A query over a topic that has enough for all its batches."""
+    home = bench.directory / name
+    home.mkdir()
+    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
+    rows = bench.pick(full=2_000_000, quick=600_000, tiny=40_000)
+    records = topics.records(spark, rows, 200, PARTITIONS)
+    topics.fill(records, bench.bootstrap_servers, topic, "none")
+    frame = (
+        spark.readStream.format("keyrange")
+        .options(
+            **{
+                "kafka.bootstrap.servers": bench.bootstrap_servers,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+                "splitBy": "keyRange",
+                "maxOffsetsPerTrigger": str(bench.pick(full=20_000, quick=10_000, tiny=1_000)),
+                "memberTable": str(home / "members"),
+                "memberGroup": topic,
+                "slot.directory": str(home / "slots"),
+                "expansion.timeout.ms": "1000",
+                "session.timeout.ms": "30000",
+                "heartbeat.interval.ms": "500",
+                **given,
+            }
+        )
+        .load()
+    )
+    query = (
+        frame.mapInArrow(_uneven, "rows long")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(home / "checkpoint"))
+        .start()
+    )
+    try:
+        yield _Query(query, home / "members", topic)
+    finally:
+        query.stop()
+
+
+def _uneven(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Work that takes some tasks three times as long as others."""
+    for batch in batches:
+        key = batch.column("key")[0].as_py() or b""
+        time.sleep(0.01 * (1 + 2 * (sum(key) % 2)))
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+
+
+def _owners(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
+    count = bench.pick(full=20, quick=10, tiny=1)
+    shares: list[float] = []
+    delays: dict[str, list[float]] = {}
+    for pin, splits in (("off", 1), ("prefer", 2), ("prefer", 4)):
+        name = f"owners-{pin}-{splits}"
+        with _query(bench, spark, name, pin=pin, splitsPerCore=str(splits)) as query:
+            if pin != "off":
+                query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
+                query.wait(lambda q=query: q.metrics().get("ownPortions", 0) > 0)
+            else:
+                query.wait(lambda q=query: q.query.lastProgress is not None)
+            batches = query.batches(count)
+        delays[f"{pin}.{splits}"] = [batch["ms"] for batch in batches]
+        if pin != "off":
+            own = sum(batch["ownPortions"] for batch in batches)
+            all_of = own + sum(b["foreignPortions"] + b["unownedPortions"] for b in batches)
+            shares.append(own / all_of)
+            bench.progress(f"{splits} splits a core: {own} of {all_of} with their owner")
+            for member in _member_processes():
+                rss = member.memory_info().rss / 2**20
+                bench.progress(f"a member process: {rss:.1f} MB")
+            if splits == 4:
+                yield from_runs(
+                    "members.process.rss_mb",
+                    [each.memory_info().rss / 2**20 for each in _member_processes()],
+                    "MB",
+                )
+    yield from_runs("members.owner_share", [min(shares)], "ratio")
+    for side, found in delays.items():
+        yield from_runs(f"members.batch.{side}.ms", found, "ms")
+
+
+def _rolling(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
+    """Each executor killed in turn and back under its name: what moved, and how often."""
+    restarts = bench.pick(full=20, quick=4, tiny=1)
+    for kind in ("static", "dynamic"):
+        with _query(bench, spark, f"rolling-{kind}", pin="prefer", memberNames=kind) as query:
+            query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
+            table = open_assignments(str(query.table), query.group, {})
+            before = table.last()
+            assert before is not None
+            for number in range(restarts):
+                _kill_oldest()
+                query.wait(lambda: len(_jvms()) == 2)
+                query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
+                bench.progress(f"{kind}: restart {number + 1} of {restarts}")
+            time.sleep(2)
+            rows = [row for row in table.history() if row.assignment is not None]
+            epochs = [row for row in rows if row.epoch > before.epoch]
+            last = rows[-1].assignment
+            assert last is not None
+            assert before.assignment is not None
+            weights = dict.fromkeys(last.owners, 1.0)
+            share = moved(before.assignment, last, weights)
+            suffix = "" if kind == "static" else ".dynamic"
+            yield from_runs(f"members.rolling.moved_ranges{suffix}", [share], "share")
+            count = len({row.epoch for row in epochs})
+            yield from_runs(f"members.rolling.reassignments{suffix}", [float(count)], "times")
+
+
+def _jvms() -> list[psutil.Process]:
+    """The executors' JVMs of this process's cluster, in order of their age."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any("CoarseGrainedExecutorBackend" in each for each in process.cmdline()):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return sorted(found, key=lambda each: each.create_time())
+
+
+def _kill_oldest() -> None:
+    """The one that was not restarted for the longest: so all are killed in turn."""
+    os.kill(_jvms()[0].pid, signal.SIGKILL)
+
+
+def _member_processes() -> list[psutil.Process]:
+    return [each for each in psutil.process_iter() if _MEMBER in " ".join(_command(each))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []
+
+
+GROUP = Group(
+    name="members",
+    order=9,
+    run=run,
+    targets={
+        "members.plan.ms": at_most(20),
+        "members.bind.ms_per_task": at_most(5),
+        "members.owner_share": at_least(0.95),
+        "members.process.rss_mb": at_most(60),
+        "members.rolling.moved_ranges": at_most(0),
+        "members.rolling.reassignments": at_most(0),
+    },
+)

@@ -1,0 +1,166 @@
+"""Pinned key ranges over a real broker: tasks read what belongs to their executor, and every record
+once, whatever is done with a batch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import keyrange
+from brokers import Topics, wait_until
+from keyrange.delta.assignments import open_assignments
+from keyrange.errors import KeyrangeError
+from pinning import PinnedQuery, members_metrics, produce_until
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@pytest.fixture
+def query(spark: SparkSession, topics: Topics, tmp_path: Path) -> PinnedQuery:
+    return PinnedQuery(spark, topics, tmp_path)
+
+
+def values(frame: DataFrame) -> list[int]:
+    return [int(bytes(row[0])) for row in frame.select("value").collect()]
+
+
+def test_tasks_read_their_own_ranges_and_every_record_comes_once(query: PinnedQuery) -> None:
+    """The first batches run anywhere; once the executor's member is assigned, tasks are bound."""
+    seen: list[int] = []
+
+    with query.running(lambda frame, _: seen.extend(values(frame))) as running:
+        produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
+        wait_until(lambda: len(seen) >= query.sent)
+        metrics = members_metrics(running)
+
+    assert sorted(seen) == list(range(query.sent))
+    assert (metrics["members"], metrics["reached"], metrics["epoch"]) == (1, 1, 1)
+    assert metrics["foreignPortions"] == metrics["unownedPortions"] == 0
+    stored = open_assignments(str(query.table), query.topic, {}).last()
+    assert stored is not None
+    assert stored.assignment is not None
+    [slot] = stored.assignment.slots
+    assert {member.slot: member.is_static for member in stored.members} == {slot: True}
+
+
+def test_whatever_is_done_with_a_bound_batch_sees_it_whole(query: PinnedQuery) -> None:
+    """Several actions, a union with itself, coalesced partitions and a limit read the same rows."""
+    bound: list[tuple[int, ...]] = []
+
+    def each(frame: DataFrame, _: int) -> None:
+        rows = sorted(values(frame))
+        again = sorted(values(frame))
+        twice = sorted(values(frame.union(frame)))
+        one = sorted(values(frame.coalesce(1)))
+        some = values(frame.limit(3))
+        assert again == one == rows
+        assert twice == sorted(rows * 2)
+        assert len(some) == min(3, len(rows))
+        assert set(some) <= set(rows)
+        bound.append(tuple(rows))
+
+    with query.running(each) as running:
+        produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
+        wait_until(lambda: sum(map(len, bound)) >= query.sent)
+
+    assert sorted(row for rows in bound for row in rows) == list(range(query.sent))
+
+
+def slot_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row a task: the slot it runs in, with its ranges and its directory."""
+    import pyarrow as pa
+
+    count = sum(batch.num_rows for batch in batches)
+    try:
+        slot = keyrange.slot()
+    except KeyrangeError as failure:
+        text = {"failure": failure.condition.name}
+    else:
+        ranges = {str(p): len(spans) for p, spans in slot.key_ranges.items()}
+        text = {"slot": slot.name, "epoch": slot.epoch, "ranges": ranges}  # type: ignore[dict-item]
+        (slot.directory / "seen").open("a").write("x")
+    yield pa.RecordBatch.from_pydict({"text": [json.dumps(text)], "rows": [count]})
+
+
+def test_a_task_knows_its_slot_also_behind_the_source(query: PinnedQuery) -> None:
+    """keyrange.slot() in a function of mapInArrow, which Spark runs in a worker of its own."""
+    found: list[dict[str, object]] = []
+
+    def each(frame: DataFrame, _: int) -> None:
+        rows = frame.mapInArrow(slot_of_task, "text string, rows long").collect()
+        found.extend(json.loads(row.text) for row in rows)
+
+    with query.running(each) as running:
+        produce_until(query, lambda: any("slot" in text for text in found))
+        assert members_metrics(running)["epoch"] == 1
+
+    [slot] = {str(text["slot"]) for text in found if "slot" in text}
+    last = [text for text in found if "slot" in text][-1]
+    assert last == {
+        "slot": slot,
+        "epoch": 1,
+        "ranges": {f"{query.topic}-0": 1, f"{query.topic}-1": 1},
+    }
+    assert [text for text in found if "failure" in text] == [{"failure": "NO_SLOT"}] * (
+        len(found) - sum("slot" in text for text in found)
+    )
+
+
+def test_a_restart_keeps_assignment_and_slot(query: PinnedQuery) -> None:
+    """The next run of the query goes on with the assignment in the table, and with no new epoch."""
+    seen: Counter[int] = Counter()
+
+    def each(frame: DataFrame, _: int) -> None:
+        seen.update(values(frame))
+
+    for _ in range(2):
+        with query.running(each) as running:
+            produce_until(query, lambda q=running: members_metrics(q).get("ownPortions", 0) > 0)
+            wait_until(lambda: seen.total() >= query.sent)
+            assert members_metrics(running)["epoch"] == 1
+
+    assert seen == Counter(range(query.sent))
+    rows = list(open_assignments(str(query.table), query.topic, {}).history())
+    assert {row.epoch for row in rows} <= {0, 1}
+    assert len({row.run_id for row in rows if row.epoch == 1}) >= 1
+
+
+def test_individual_commits_with_pinned_ranges(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """What failed comes again to its slot, and every record is done once."""
+    query = PinnedQuery(
+        spark,
+        topics,
+        tmp_path,
+        commitMode="individual",
+        commitTable=str(tmp_path / "commits"),
+        **{"redelivery.backoff": "0"},
+    )
+    done: Counter[int] = Counter()
+    failed: set[int] = set()
+
+    def each(frame: DataFrame, _: int) -> None:
+        rows = set(values(frame))
+        bad = {n for n in rows if n % 7 == 0} - failed
+        failed.update(bad)
+        done.update(rows - bad)
+        number = F.col("value").cast("string").cast("long")
+        whole = keyrange.materialize(frame)
+        keyrange.acknowledge(whole.where(~number.isin(list(bad))))
+        keyrange.reject(whole.where(number.isin(list(bad))).withColumn("why", F.lit("bad")), "why")
+
+    with query.running(keyrange.each_batch(each)) as running:
+        produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
+        wait_until(lambda: done.total() >= query.sent, 90)
+
+    assert done == Counter(range(query.sent))
+    assert failed
