@@ -228,8 +228,10 @@ def _rolling(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
             before = table.last()
             assert before is not None
             for number in range(restarts):
+                killed_at = time.time()
                 _kill_oldest()
-                query.wait(lambda: len(_jvms()) == 2)
+                # Its member ends with it, and another one comes with the next executor.
+                query.wait(lambda at=killed_at: _came_after(at) and len(_member_processes()) == 2)
                 query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
                 bench.progress(f"{kind}: restart {number + 1} of {restarts}")
             time.sleep(2)
@@ -261,6 +263,10 @@ def _jvms() -> list[psutil.Process]:
 def _kill_oldest() -> None:
     """The one that was not restarted for the longest: so all are killed in turn."""
     os.kill(_jvms()[0].pid, signal.SIGKILL)
+
+
+def _came_after(at: float) -> bool:
+    return any(each.create_time() > at for each in _member_processes())
 
 
 def _member_processes() -> list[psutil.Process]:
