@@ -98,7 +98,7 @@ def test_a_static_member_joins_and_beats() -> None:
 def test_a_dynamic_member_joins_with_the_id_that_it_is_given_first() -> None:
     talk = Talk(None)
     talk.hear(Found("NONE", HERE))
-    assert talk.hear(Joined("MEMBER_ID_REQUIRED", "made-up")).member_id == ""  # type: ignore[union-attr]
+    assert talk.hear(Joined("MEMBER_ID_REQUIRED", "made-up")).member_id == ""
     now_ms = talk.now_ms
     request = talk.hear(Joined("NONE", "made-up", 1, "made-up", (Peer("made-up", None, b"here"),)))
     assert isinstance(request, Join)
