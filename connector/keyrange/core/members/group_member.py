@@ -75,7 +75,7 @@ class GroupMember:
     To be read: `state`; `member_id`, `generation`, `coordinator`, `is_leader`; `members`, the peers
     that the leader was told of; `assignment`, valid while STABLE; `rebalance_announced`; `failure`,
     why it was fenced, failed or gave up, with the error's name; `held_until_ms`, until when the
-    coordinator keeps the name for this member, whatever happens to it.
+    coordinator keeps the name for this member unless another one takes it.
     """
 
     def __init__(self, settings: MemberSettings, assignor: Assignor = nothing) -> None:
