@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -94,6 +95,8 @@ class Coordinator:
 
     def close(self) -> None:
         self.closed += 1
+        if self.script and self.script[0] is self.SILENCE:
+            self.script.pop(0)
 
     def _next(self, script: list[Any]) -> Any:
         answer = script.pop(0)
@@ -114,9 +117,7 @@ class Coordinator:
         if answer_from >= 0 and self.script and self.script[0] is not self.SILENCE:
             self.now += 1
             return True
-        if answer_from >= 0 and self.script:
-            self.script.pop(0)
-        self.now += max(int(timeout_ms), 1)
+        self.now += min(max(int(timeout_ms), 1), 1_000)
         return False
 
     def told(self, member: GroupMember, trouble: str) -> None:
@@ -271,6 +272,7 @@ def test_nobody_waits_for_an_answer_once_it_is_closed() -> None:
     member = run(coordinator)
     assert member.state is State.CLOSED
     assert coordinator.closed == 1
+    assert coordinator.now <= 1_000
 
 
 def test_what_does_not_pass_is_raised_before_the_first_answer_only() -> None:
@@ -347,6 +349,10 @@ def test_a_session_out_of_bounds_is_named_with_them(session_ms: int) -> None:
         check_session_timeout(coordinator, "g", session_ms)
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\0" * 9, b"\0\1" + b"\0" * 8])
+FOREIGN = [b"", bytes(7), bytes(9)]
+FOREIGN += [struct.pack(">hii", *head) + b"{}" for head in ((1, 0, 2), (0, 1, 2), (0, 0, 3))]
+
+
+@pytest.mark.parametrize("data", FOREIGN)
 def test_what_is_not_wrapped_is_foreign(data: bytes) -> None:
     assert group_protocol.unwrapped(data) == b""

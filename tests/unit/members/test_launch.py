@@ -123,10 +123,14 @@ def test_another_setups_process_is_ended_first(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch, deaf: bool, by: int
 ) -> None:
     monkeypatch.setattr(launch, "_END_TIMEOUT_S", 1.0)
-    with sleeper(deaf) as old:
+    old = sleeper(deaf)
+    try:
         put(tmp_path, pid=old.pid, started=start_time(old.pid), setup="another", state="STABLE")
         ensure_member(SETUP, tmp_path)
-        assert old.wait() == -by
+        assert old.wait(timeout=10) == -by
+    finally:
+        old.kill()
+        old.communicate()
     assert started == ["r1"]
 
 
