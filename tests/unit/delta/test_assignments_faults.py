@@ -264,6 +264,10 @@ def test_an_older_copy_of_the_table_is_not_written_on(path: Path, tmp_path: Path
         with pytest.raises(KeyrangeError, match="are gone") as raised:
             call()
         assert condition(raised) == "ASSIGNMENT_GONE"
+    # A driver that begins has its row's word for what was asked for.
+    with pytest.raises(KeyrangeError, match="its last command is 0, and command 1 was") as raised:
+        table_at(path).commands(1)
+    assert condition(raised) == "ASSIGNMENT_GONE"
     assert table_at(path).last() == ROWS[2]
 
 

@@ -1,0 +1,44 @@
+"""`keyrange members list --live` at a real coordinator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from executors import Start, named, setup_at
+from keyrange.cli.main import app
+from keyrange.embedded.broker import EmbeddedBroker
+from member_samples import append_all, member, stored, table_at
+
+
+def test_who_the_coordinator_knows_is_told_from_who_is_gone(
+    broker: EmbeddedBroker, executor: Start, tmp_path: Path
+) -> None:
+    setup = setup_at(broker, "orders-0", executor="7", cores=3.0)
+    unknown = named(replace(setup, executor="8"), "orders-9")
+    for each in (setup, unknown):
+        one = executor()
+        one.start(each)
+        one.until(each, "STABLE")
+    row = stored(
+        1, members=[member("orders-0"), member("orders-1")], member_group=setup.member_group
+    )
+    append_all(table_at(tmp_path / "members"), [row])
+    listed = ("members", "list", str(tmp_path / "members"), "--output", "json", "--live")
+    result = CliRunner().invoke(app, [*listed, "--bootstrap-servers", broker.bootstrap_servers])
+    assert result.exit_code == 0, (result.output, result.exception)
+    found = json.loads(result.stdout)
+    rows = {each["name"]: each for each in found["members"]}
+    assert found["live"]["members"] == 2
+    assert {name: each["live"] for name, each in rows.items()} == {
+        "orders-0": True,
+        "orders-1": False,
+        "orders-2": False,
+        "orders-9": True,
+    }
+    assert (rows["orders-0"]["executor"], rows["orders-9"]["executor"]) == ("7", "8")
+    assert (rows["orders-9"]["cores"], rows["orders-9"]["state"]) == (3.0, "unknown")
+    assert rows["orders-0"]["host"] != "10.0.0.0"
