@@ -18,6 +18,7 @@ from keyrange.cli.members_document import events, natural, owner
 from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.members.assignment import Owned
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta.members_by_hand import open_members, write_command
 from keyrange.errors import KeyrangeError
 from keyrange.wire.select import hash_of
 from member_samples import (
@@ -232,6 +233,9 @@ def test_who_is_not_known_cannot_be_removed(path: Path) -> None:
     for confirm in ((), ("--confirm",)):
         said = refusal("members", "remove", path, "orders-9", *WHY, *confirm)
         assert "holds no member orders-9; its members are: dynamic-7f3a, orders-0, orders-1" in said
+    opened = open_members(str(path), {})
+    with pytest.raises(KeyrangeError, match="holds no member orders-9"):
+        write_command(opened, "remove", "orders-9", "ann", "gone", LATER_MS)
     assert len(table_at(path).commands()) == 2
 
 
