@@ -4,8 +4,8 @@
 
 - What a slot had that is gone is dealt out, and so is a partition that is new; nothing else moves
   for it.
-- Slots that come draw their share from those that have most beside theirs, and no more than their
-  share: of n equal slots that become n + 1, at most 1/(n + 1) of the weight moves.
+- Slots that come, or have nothing left, draw their share from those that have most beside theirs,
+  and no more than it: of n equal slots that become n + 1, at most 1/(n + 1) of the weight moves.
 - Where neither slots nor partitions have changed, a rebalance was asked for: those who have too
   little draw from those who have too much, if anybody is off their share by more than a tenth.
 

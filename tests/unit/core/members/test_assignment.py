@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -118,11 +119,57 @@ def test_a_new_partition_goes_to_who_has_least_and_a_deleted_one_vanishes() -> N
 
 
 def test_partitions_that_weigh_nothing_are_spread_by_number() -> None:
-    for weights in (dict.fromkeys(even(6), 0.0), dict.fromkeys(even(6), 0.0) | {T0: 5.0}):
-        assignment = assign(weights, members("a", "b"), None, 1)
-        counts = [len(assignment.of(slot)) for slot in "ab"]
-        assert sum(counts) - len(even(6)) <= 1
-        assert min(counts) >= 3
+    idle = dict.fromkeys(even(6), 0.0)
+    busy = {TopicPartition("u", 0): 6.0, TopicPartition("u", 1): 5.5}
+    assert {
+        len(each) for each in partitions_of(assign(idle, members("a", "b"), None, 1)).values()
+    } == {3}
+    assert {
+        len(each)
+        for each in partitions_of(assign(idle | busy, members("a", "b"), None, 1)).values()
+    } == {4}
+
+
+def test_the_heaviest_partition_is_dealt_out_first() -> None:
+    """So that it stays whole beside light ones."""
+    weights = even(3) | {TopicPartition("u", 0): 3.0}
+    assert {
+        len(owned) for owned in assign(weights, members("a", "b"), None, 1).owners.values()
+    } == {1}
+
+
+def test_nobody_is_left_without_anything_for_the_sake_of_whole_partitions() -> None:
+    slots = {f"s{number}": 1.0 for number in range(11)}
+    assignment = assign(even(10), slots, None, 1)
+    for slot in slots:
+        size = sum(span.size for spans in assignment.of(slot).values() for span in spans)
+        assert size / END >= 0.9 * 10 / 11
+
+
+def test_a_lost_piece_goes_to_who_has_the_rest_of_the_partition() -> None:
+    cut = END * 96 // 100
+    before = Assignment(
+        1,
+        {
+            T0: (Owned(KeyRange(0, cut), "a"), Owned(KeyRange(cut, END), "c")),
+            T1: whole("b"),
+        },
+    )
+    after = assign({T0: 1.0, T1: 0.92}, members("a", "b"), before, 2)
+    assert after.owners == {T0: whole("a"), T1: whole("b")}
+
+
+def test_who_comes_draws_its_share_from_the_fullest_and_nobody_else_gains() -> None:
+    """a has 0.7, b 0.05 and c 0.25: d takes 0.25 from a, and b stays as it is."""
+    cuts = [0, END * 7 // 10, END * 3 // 4, END]
+    owned = tuple(
+        Owned(KeyRange(*two), slot) for two, slot in zip(pairwise(cuts), "abc", strict=True)
+    )
+    before = Assignment(1, {T0: owned})
+    after = assign({T0: 1.0}, members(*"abcd"), before, 2)
+    assert moved(before, after, {T0: 1.0}) == pytest.approx(0.25)
+    assert moved(before, after, {T0: 1.0}) <= 0.25
+    assert [after.of(slot) == before.of(slot) for slot in "abc"] == [False, True, True]
 
 
 def test_a_rebalance_evens_out_what_has_become_uneven() -> None:

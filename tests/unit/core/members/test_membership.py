@@ -225,6 +225,18 @@ def test_what_came_between_the_decision_and_its_writing_is_not_lost() -> None:
     }
 
 
+def test_a_capacity_that_changes_between_the_decision_and_its_writing_counts() -> None:
+    membership = Membership(PROPOSED)
+    membership.observe(static("A"), 0)
+    found = membership.due(5 * MINUTE)
+    assert found is not None
+    membership.observe(static("A", capacity=2), 5 * MINUTE)
+    membership.applied(found, 5 * MINUTE)
+
+    assert membership.members["A"].standing is Standing.RESIZED
+    assert membership.due(10 * MINUTE) == Reassign("resized: A", {"A": 2.0})
+
+
 def test_what_is_due_is_due_until_it_is_written() -> None:
     membership = Driver("A", "B").membership
     membership.observe(static("A"), 0)
