@@ -34,8 +34,7 @@ def test_tasks_have_one_member_which_outlives_them(
         yield pa.RecordBatch.from_pydict(row)
 
     def asked() -> tuple[set[str], set[int]]:
-        tasks = spark.range(0, 8, 1, 4).mapInArrow(ask, "directory string, pid long")  # type: ignore[arg-type]
-        rows = tasks.collect()
+        rows = spark.range(0, 8, 1, 4).mapInArrow(ask, "directory string, pid long").collect()
         return {row.directory for row in rows}, {row.pid for row in rows if row.pid}
 
     [directory], [pid] = asked()
