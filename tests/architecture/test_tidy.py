@@ -35,11 +35,7 @@ LINE_CHARACTERS_MAX = 100
 # Modules that nothing imports, because something else starts them.
 ENTRY_POINTS = {
     "keyrange.cli.main",
-    "keyrange.core.members.assignment",
     "keyrange.core.members.diagrams",
-    "keyrange.core.members.group_member",
-    "keyrange.core.members.membership",
-    "keyrange.members.launch",
     "pyspark_keyrange",
 }
 

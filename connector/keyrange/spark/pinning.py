@@ -9,7 +9,6 @@ process: those of the first batch of a run try.
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import time
@@ -23,6 +22,7 @@ from keyrange.core.key_ranges import write_ranges
 from keyrange.core.members.assignment import Assignment, assign
 from keyrange.core.members.binding import count_tasks
 from keyrange.core.members.membership import Membership, Present, Reassign, Timeouts
+from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, Shape
 from keyrange.delta.assignment_rows import Stored, StoredMember
@@ -46,15 +46,14 @@ Describe = Callable[[], GroupView]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of the Kafka group, by what it says of itself."""
+    """A member of the Kafka group: static or not, and what it says of itself."""
 
-    name: str
-    slot: str
     is_static: bool
-    host: str
-    executor: str
-    cores: float
-    source: str
+    told: MemberMetadata
+
+    @property
+    def slot(self) -> str:
+        return self.told.slot
 
 
 class Pinning:
@@ -109,7 +108,7 @@ class Pinning:
         now_ms = _now_ms()
         self._seen_ms |= {each.slot: now_ms for each in self._members}
         before = self._standings()
-        present = [Present(each.slot, each.is_static, each.cores) for each in self._members]
+        present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
         self._membership.observe(present, now_ms)
         taken = self._take_commands(now_ms)
         due = self._membership.due(now_ms)
@@ -265,7 +264,7 @@ class Pinning:
                 seen_ms=self._seen_ms.get(name, known[name].seen_ms if name in known else 0),
                 cores=state.capacity,
             )
-            place = there.get(name) or known.get(name)
+            place = there[name].told if name in there else known.get(name)
             if place is not None:
                 row = replace(row, host=place.host, executor=place.executor, source=place.source)
             rows.append(row)
@@ -276,7 +275,7 @@ class Pinning:
 
     def _cores(self) -> dict[str, int]:
         return {
-            each.slot: max(round(each.cores), 1)
+            each.slot: max(round(each.told.cores), 1)
             for each in self._members
             if each.slot in self._reached()
         }
@@ -308,23 +307,14 @@ class Pinning:
 
 
 def read_members(group: GroupView) -> tuple[Member, ...]:
-    """Who in a group says that it is one of keyrange's members."""
+    """Who in a group says that it is one of keyrange's members, by slot."""
     members: dict[str, Member] = {}
     for each in group.members:
-        try:
-            said = json.loads(each.metadata)
-            slot = str(said["slot"])
-            members[slot] = Member(
-                each.instance_id or each.member_id,
-                slot,
-                each.instance_id is not None,
-                str(said.get("host", each.client_host)),
-                str(said.get("executor", "")),
-                float(said.get("cores", 1)),
-                str(said.get("source", "")),
-            )
-        except (ValueError, KeyError, TypeError):
+        told = read_metadata(each.metadata)
+        if told is None:
             _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
+        else:
+            members[told.slot] = Member(each.instance_id is not None, told)
     return tuple(members[slot] for slot in sorted(members))
 
 
