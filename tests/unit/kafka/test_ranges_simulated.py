@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.host import directory
+from keyrange.host import directory, results
 from keyrange.host.chain import Chain
 from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.decode import DecodeSettings
-from shared_readers import AMPLE, Shared, flat
+from shared_readers import AMPLE, Kept, Shared, flat
 
 RUNS = 400 if os.environ.get("KEYRANGE_SOAK") else 25
 _KILLED = 9
@@ -50,10 +50,11 @@ def test_any_order_of_steps(tmp_path: Path, seed: int) -> None:
     attempts: dict[int, Iterator[list[int]]] = {}
     found: dict[int, list[int]] = {}
     done: set[int] = set()
+    kept = Kept(shared, random)
     while len(done) < shared.readers:
         number = random.choice([n for n in range(shared.readers) if n not in done])
         if number not in attempts:
-            attempts[number], found[number] = shared.read(number), []
+            attempts[number], found[number] = shared.read(number, kept), []
         if faults and random.random() < 0.05:
             attempts.pop(number).close()  # type: ignore[attr-defined]
             continue
@@ -66,6 +67,7 @@ def test_any_order_of_steps(tmp_path: Path, seed: int) -> None:
             found[number] += batch
         assert results_bytes(shared.directory.path) <= shared.memory_bytes
 
+    kept.check()
     assert found == {number: shared.expected(number) for number in range(shared.readers)}
     if not faults and shared.spill_bytes == AMPLE:
         assert shared.fetches == shared.chunks
@@ -82,8 +84,11 @@ def results_bytes(path: Path) -> int:
 _STEPS: tuple[tuple[Any, str], ...] = (
     *((Chain, name) for name in ("claim_end", "extend", "finish", "take", "leave", "wait")),
     *((Chain, name) for name in ("try_lock", "link", "release_end", "close", "is_needed")),
-    *((ExecutorDirectory, name) for name in ("reserve", "remove", "sweep_idle")),
-    *((ResultWriter, name) for name in ("write", "__exit__")),
+    *((ExecutorDirectory, name) for name in ("reserve", "drop", "remove", "sweep_idle")),
+    *((directory, name) for name in ("_take_free", "_remove_free", "_set_size")),
+    *((ResultWriter, name) for name in ("__init__", "write", "__exit__")),
+    *((os, name) for name in ("rename", "unlink")),
+    (results, "_map"),
     (SplitReader, "next_chunk"),
 )
 
@@ -117,7 +122,9 @@ def started(shared: Shared, number: int, out: Path, dies: tuple[int, bool] | Non
     try:
         if dies is not None:
             die_at(*dies)
-        rows = flat(shared.read(number))
+        kept = Kept(shared, Random(number))
+        rows = flat(shared.read(number, kept))
+        kept.check()
         out.write_text(json.dumps([rows, shared.fetches]))
         code = 0
     finally:
@@ -145,7 +152,7 @@ def test_processes_that_are_killed_between_any_two_steps(
             dies = None
             if kills and random.random() < 0.5:
                 kills -= 1
-                dies = (random.randint(1, 60), random.random() < 0.5)
+                dies = (random.randint(1, 90), random.random() < 0.5)
             running[started(shared, number, tmp_path / str(number), dies)] = number
         pid, status = os.wait()
         number, code = running.pop(pid), os.waitstatus_to_exitcode(status)
