@@ -310,14 +310,24 @@ def test_free_files_count_until_room_is_needed(made: ExecutorDirectory) -> None:
     assert not made.reserve(made.result("other", "2", spill=False), 1)
 
 
+def test_no_more_is_given_up_than_is_needed(made: ExecutorDirectory) -> None:
+    paths = [result(made, str(number), 300) for number in range(3)]
+    for number, path in enumerate(paths):
+        os.utime(path, (number, number))
+        made.drop(path)
+    (made.path / "other").mkdir()
+    assert made.reserve(made.result("other", "0", spill=False), 200)
+    assert free(made) == ["free-1", "free-2"]
+
+
 def used(made: ExecutorDirectory) -> int:
     return sum(path.stat().st_size for path in made.path.glob("*/*") if path.is_file())
 
 
 def test_a_free_file_does_not_stay_where_there_is_no_room(made: ExecutorDirectory) -> None:
     """Under the name of a result it would count, and hold other rows."""
-    made.drop(result(made, "0", 400))
-    result(made, "1", 500)
+    paths = [result(made, str(number), size) for number, size in enumerate((400, 500))]
+    made.drop(paths[0])
     path = made.result("batch", "2", spill=False)
     assert not made.reserve(path, 600)
     assert not path.exists()
