@@ -93,8 +93,9 @@ _STEPS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def die_at(step: int, after: bool) -> None:
-    """End this process before or after its n-th step, as SIGKILL would: nothing is cleaned up."""
+def die_at(step: int, after: bool, only: str = "") -> None:
+    """End this process before or after its n-th step, of all or of one kind, as SIGKILL would:
+    nothing is cleaned up."""
     left = [step]
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,10 +111,11 @@ def die_at(step: int, after: bool) -> None:
         return call
 
     for owner, name in _STEPS:
-        setattr(owner, name, counted(getattr(owner, name)))
+        if only in ("", name):
+            setattr(owner, name, counted(getattr(owner, name)))
 
 
-def started(shared: Shared, number: int, out: Path, dies: tuple[int, bool] | None) -> int:
+def started(shared: Shared, number: int, out: Path, dies: tuple[Any, ...] | None) -> int:
     """A reader in a process of its own, which leaves its rows and fetches in a file."""
     pid = os.fork()
     if pid:
@@ -169,6 +171,31 @@ def test_processes_that_are_killed_between_any_two_steps(
         assert fetches == shared.chunks
     if not crashed:
         assert shared.left() == []
+    monkeypatch.undo()
+    assert_swept_by_the_next_executor(shared)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    "step", ["reserve", "_take_free", "rename", "drop", "__init__", "__exit__", "_map"]
+)
+def test_killed_at_each_step_of_a_file_that_serves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """At the third time, beside a reader that keeps rows."""
+    owner = f"999999999-1-{directory._namespace()}"
+    monkeypatch.setattr(directory, "_owner", lambda: owner)
+    home = tmp_path / "run"
+    home.mkdir()
+    shared = Shared(home, readers=2, chunks=14, value_bytes=500)
+    kept = Kept(shared, Random(1))
+    other = shared.read(1, kept)
+    found = [offset for _ in range(5) for offset in next(other)]
+    _, status = os.waitpid(started(shared, 0, tmp_path / "0", (3, after, step)), 0)
+    assert os.waitstatus_to_exitcode(status) == _KILLED
+    assert flat(shared.read(0, kept)) == shared.expected(0)
+    assert found + flat(other) == shared.expected(1)
+    kept.check()
     monkeypatch.undo()
     assert_swept_by_the_next_executor(shared)
 
