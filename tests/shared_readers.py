@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from keyrange.core.placement import place
 from keyrange.core.range_plan import even_ranges
 from keyrange.core.splits import Split
@@ -46,6 +48,7 @@ class Shared:
         self.random = Random(self.seed)
         self.batches: list[tuple[int, int, bytes]] = []
         self.keys: dict[int, bytes] = {}
+        self.values: dict[int, bytes] = {}
         at = 5
         for _ in range(self.chunks * self.batches_per_chunk):
             records = tuple(self._record(at, delta) for delta in range(self.random.randint(1, 6)))
@@ -64,7 +67,10 @@ class Shared:
     def _record(self, at: int, delta: int) -> Record:
         key = b"key-%d" % self.random.randrange(12)
         self.keys[at + delta] = key
-        return Record(delta, 0, key, b"v" * self.random.randint(0, self.value_bytes))
+        size = self.random.randint(0, self.value_bytes)
+        # No two offsets have the same bytes at the same place.
+        self.values[at + delta] = (b"%d " % (at + delta) * size)[:size]
+        return Record(delta, 0, key, self.values[at + delta])
 
     def _answer(self, node: int, partition: int, offset: int) -> Fetched:
         there = [data for _, last, data in self.batches if last >= offset]
@@ -94,15 +100,21 @@ class Shared:
         splits = SplitReader(cluster, self.world.view(), how)
         return RangeReader(splits, self.directory, self.splits[number], self.keep_values)
 
-    def read(self, number: int) -> Iterator[list[int]]:
+    def read(self, number: int, kept: Kept | None = None) -> Iterator[list[int]]:
         """The offsets that a reader hands over, batch by batch."""
         for batch in self.reader(number).read():
-            batch.validate(full=True)
-            assert set(batch.column("topic").to_pylist()) == {"t"}
-            keys = batch.column("key").to_pylist()
-            offsets = batch.column("offset").to_pylist()
-            assert keys == [self.keys[offset] for offset in offsets]
-            yield offsets
+            self.check(batch)
+            if kept is not None:
+                kept.add(batch)
+            yield batch.column("offset").to_pylist()
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        """The rows of a batch are those of the log."""
+        batch.validate(full=True)
+        assert set(batch.column("topic").to_pylist()) == {"t"}
+        offsets = batch.column("offset").to_pylist()
+        assert batch.column("key").to_pylist() == [self.keys[offset] for offset in offsets]
+        assert batch.column("value").to_pylist() == [self.values[offset] for offset in offsets]
 
     def expected(self, number: int) -> list[int]:
         placement = self.splits[number].placement
@@ -117,5 +129,47 @@ class Shared:
         return sorted(path.name for path in found if path.name not in ("budget", "spill"))
 
 
+@dataclass
+class Kept:
+    """Batches that somebody keeps, some for long: their rows may never change."""
+
+    shared: Shared
+    random: Random
+    batches: list[tuple[pa.RecordBatch, list[int]]] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch, or not; of many one goes."""
+        if self.random.random() < 0.15:
+            self.batches.append((batch, batch.column("offset").to_pylist()))
+        if len(self.batches) > 6:
+            self.batches.pop(self.random.randrange(len(self.batches)))
+
+    def check(self) -> None:
+        for batch, offsets in self.batches:
+            assert batch.column("offset").to_pylist() == offsets
+            self.shared.check(batch)
+
+
 def flat(batches: Iterable[list[int]]) -> list[int]:
     return [offset for batch in batches for offset in batch]
+
+
+def in_turns(readers: dict[int, Iterator[list[int]]]) -> dict[int, list[int]]:
+    """Take a batch of each in turn until all are done."""
+    found: dict[int, list[int]] = {number: [] for number in readers}
+    left = dict(readers)
+    while left:
+        for number, reader in list(left.items()):
+            try:
+                found[number] += next(reader)
+            except StopIteration:
+                del left[number]
+    return found
+
+
+def everything(shared: Shared) -> dict[int, list[int]]:
+    return {number: shared.expected(number) for number in range(shared.readers)}
+
+
+def all_readers(shared: Shared) -> dict[int, Iterator[list[int]]]:
+    return {number: shared.read(number) for number in range(shared.readers)}

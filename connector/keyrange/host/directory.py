@@ -6,6 +6,11 @@ one. Names hold no topic and no key: they are hashes.
 
 Files are written with write(), never through a mapping: a shared-memory filesystem that is full
 then answers with an error instead of a signal.
+
+Most of what a file in shared memory costs is that its pages are new. So a result that nobody needs
+any more becomes a free file, and its pages serve for another result of the batch, as soon as nobody
+has it mapped: who has holds a shared lock on it. One on a disk is removed: what is gone before the
+system gets to write it there is never written.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +35,9 @@ _IDLE_S: Final = 60.0
 _FOREIGN_IDLE_S: Final = 86_400.0
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _SPILL_LINK: Final = "spill"
+_FREE_PREFIX: Final = "free-"
+# Free files of a batch. Those that are still mapped count, and the oldest make room for others.
+_FREE_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,8 @@ class ExecutorDirectory:
         """Make the file of a result, or enlarge it: `size` bytes that take no room yet, so that
         others count them. Returns False where the budget has no room for them.
 
-        Raises OSError where it cannot be made, or the batch's directory was removed.
+        A file that is made may be a free one: longer than `size`, and full of other rows. Raises
+        OSError where it cannot be made, or the batch's directory was removed.
         """
         settings, owner = self.settings, path.parent.parent
         if self.path == self.spill_path:
@@ -107,10 +116,30 @@ class ExecutorDirectory:
             if (self.path / path.parent.name).is_dir():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
         with _locked(self.path / "budget"):
-            if _used(owner) - _size(path) + size > budget:
+            was_free = self._reuses(path) and not path.exists() and _take_free(path)
+            present = _size(path)
+            excess = _used(owner) + max(size - present, 0) - budget
+            if excess > 0 and _remove_free(owner, excess) < excess:
+                if was_free:
+                    path.unlink()
                 return False
-            _set_size(path, size)
+            if size > present:
+                _set_size(path, size)
         return True
+
+    def drop(self, path: Path) -> None:
+        """Give up a result that nobody needs any more, though some may have it mapped still."""
+        with suppress(FileNotFoundError), _locked(self.path / "budget"):
+            if self._reuses(path):
+                for each in _free_files(path.parent)[: 1 - _FREE_MAX]:
+                    each.unlink()
+                path.rename(path.with_name(_FREE_PREFIX + path.name))
+            else:
+                path.unlink()
+
+    def _reuses(self, path: Path) -> bool:
+        """Whether a result stands in shared memory."""
+        return self.settings.memory_directory is not None and path.parent.parent == self.path
 
     def _batches(self) -> Iterator[Path]:
         for parent in {self.path, self.spill_path}:
@@ -258,6 +287,48 @@ def _used(path: Path) -> int:
         except OSError:
             continue
     return total
+
+
+def _free_files(directory: Path) -> Sequence[Path]:
+    """The free files of a batch, the one first that was written to first."""
+    found = []
+    for path in directory.glob(f"{_FREE_PREFIX}*"):
+        with suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]
+
+
+def _take_free(path: Path) -> bool:
+    """Make a result of a free file that nobody has mapped, if there is one.
+
+    Nobody comes to map it meanwhile: who has locked a file looks whether it still has the name that
+    he opened, and no free file ever had this one.
+    """
+    for free in _free_files(path.parent):
+        descriptor = os.open(free, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free.rename(path)
+            return True
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _remove_free(path: Path, size: int) -> int:
+    """Remove free files below a directory until they had so many bytes; returns how many."""
+    removed = 0
+    for directory in _directories(path):
+        for free in _free_files(Path(directory)):
+            if removed >= size:
+                return removed
+            with suppress(FileNotFoundError):
+                count = free.stat().st_size
+                free.unlink()
+                removed += count
+    return removed
 
 
 def _directories(path: Path) -> Sequence[str]:

@@ -1,17 +1,22 @@
 """What a chunk came to, in a file: Arrow batches whose rows stand in the order of their readers.
 
 Each batch's metadata say where its readers' rows start, so that a reader maps the file and takes
-its rows without touching the others'.
+its rows without touching the others'. While anything of a mapping is held, so is a shared lock on
+the file: nobody writes to it.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import io
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -23,22 +28,39 @@ _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 # What a message's metadata may take, beside its buffers and where its readers' rows start.
 _MESSAGE_BYTES: Final = 2 * 1024
 
+_mapped: Final[WeakSet[mmap.mmap]] = WeakSet()
+
+
+class _Sink(io.FileIO):
+    """A file that is there already and is not cut; what is written is written whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "r+")
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        count = len(left)
+        while left:
+            left = left[os.write(self.fileno(), left) :]
+        return count
+
 
 class ResultWriter:
     """Writes one file, which is there already and as long as the room that is reserved for it.
 
+    What the file holds is written over, and it is no whole result until it was cut to its end.
     `enlarge` reserves more, and says whether there was room. Raises OSError where it cannot write:
     no room, or the directory is gone.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, enlarge: Callable[[int], bool]) -> None:
-        self._path = path
         self._reserved = path.stat().st_size
         self._enlarge = enlarge
-        self._sink = pa.OSFile(str(path), "wb")
+        self._file = _Sink(path)
+        self._sink = pa.PythonFile(self._file, "w")
         try:
-            # Opening cut it to nothing.
-            os.truncate(path, self._reserved)
+            # The end of what was in it before. A file that only grew ends in zeros.
+            os.pwrite(self._file.fileno(), bytes(len(_END)), max(self._reserved - len(_END), 0))
             self._claim(schema.serialize().size + len(_END))
             self._writer = ipc.new_stream(self._sink, schema)
         except BaseException:
@@ -57,11 +79,9 @@ class ResultWriter:
         try:
             if raised is None:
                 self._writer.close()
-                size = self._sink.tell()
+                self._file.truncate(self._sink.tell())
         finally:
             self._sink.close()
-        if raised is None:
-            os.truncate(self._path, size)
 
     def write(self, batch: pa.RecordBatch, starts: Sequence[int], without: int | None) -> None:
         """Add a batch: the rows of reader n are [starts[n], starts[n + 1]), and those of reader
@@ -96,17 +116,34 @@ def read_results(path: Path, reader: int) -> Iterator[pa.RecordBatch]:
 
     Raises OSError where the file is gone, pa.ArrowInvalid where it is not whole.
     """
-    with pa.memory_map(str(path), "rb") as source:
+    stream = ipc.open_stream(pa.py_buffer(_map(path)))
+    while True:
+        try:
+            batch, metadata = stream.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return
+        starts = np.frombuffer(metadata[_STARTS], np.int64)
+        first, until = int(starts[reader]), int(starts[reader + 1])
+        if first < until:
+            yield batch.slice(first, until - first)
+
+
+def mapped_results() -> int:
+    """How many files this process has mapped. Each takes a descriptor as long as it is held."""
+    return len(_mapped)
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        # The mapping has a duplicate of the descriptor, and with it the lock.
+        fcntl.flock(file, fcntl.LOCK_SH)
+        status = os.fstat(file.fileno())
+        if not os.path.samestat(status, path.stat()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         # A stream that was cut between two messages would pass for a shorter one.
-        if source.read_at(len(_END), max(source.size() - len(_END), 0)) != _END:
+        end_at = max(status.st_size - len(_END), 0)
+        if os.pread(file.fileno(), len(_END), end_at) != _END:
             raise pa.ArrowInvalid(f"{path.name} is not whole")
-        stream = ipc.open_stream(source)
-        while True:
-            try:
-                batch, metadata = stream.read_next_batch_with_custom_metadata()
-            except StopIteration:
-                return
-            starts = np.frombuffer(metadata[_STARTS], np.int64)
-            first, until = int(starts[reader]), int(starts[reader + 1])
-            if first < until:
-                yield batch.slice(first, until - first)
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    _mapped.add(mapped)
+    return mapped

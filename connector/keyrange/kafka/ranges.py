@@ -20,7 +20,7 @@ import pyarrow as pa
 from keyrange.core.splits import Split
 from keyrange.host.chain import Chain, End, Link, State
 from keyrange.host.directory import ExecutorDirectory
-from keyrange.host.results import ResultWriter, read_results
+from keyrange.host.results import ResultWriter, mapped_results, read_results
 from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
@@ -35,6 +35,8 @@ _AHEAD_MAX: Final = 2
 _HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 # Of more readers than these, one's own rows are copied out of the batch that they came in.
 _SLICED_MAX: Final = 2
+# With more results than these mapped, because somebody keeps the rows, they are copied.
+_MAPPED_MAX: Final = 64
 # Bytes of a result per byte of log, before the first one is written, and at least.
 _FIRST_RATIO: Final = 1.5
 _RATIO_MIN: Final = 0.1
@@ -164,7 +166,11 @@ class RangeReader:
         # What is mapped stays readable.
         chain.take(link.index)
         self._drop_if_taken(chain, link.index, path)
-        return map(self._constants.add, rows) if self._keep_values else self._fetch_again(rows)
+        if not self._keep_values:
+            return self._fetch_again(rows)
+        if mapped_results() > _MAPPED_MAX:
+            return (self._constants.add(copied([each])) for each in rows)
+        return map(self._constants.add, rows)
 
     def _make_next(self, chain: Chain, index: int) -> None:
         """Make the chunk that is needed now, unless another was quicker."""
@@ -297,7 +303,7 @@ class RangeReader:
 
     def _drop_if_taken(self, chain: Chain, index: int, path: Path) -> None:
         if not chain.is_needed(index):
-            path.unlink(missing_ok=True)
+            self._directory.drop(path)
 
     def _read_alone(self, link: Link) -> Iterator[pa.RecordBatch]:
         part = replace(

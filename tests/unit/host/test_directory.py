@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -234,3 +236,120 @@ def test_a_batch_takes_its_spill_along(settings: HostSettings) -> None:
     made.remove("batch")
     assert {path.name for path in made.path.iterdir()} == {"budget", "spill"}
     assert list(made.spill_path.iterdir()) == []
+
+
+def result(made: ExecutorDirectory, file_name: str, size: int, spill: bool = False) -> Path:
+    path = made.result("batch", file_name, spill)
+    assert made.reserve(path, size)
+    return path
+
+
+def free(made: ExecutorDirectory) -> list[str]:
+    return sorted(path.name for path in (made.path / "batch").glob("free-*"))
+
+
+@pytest.fixture
+def made(settings: HostSettings) -> ExecutorDirectory:
+    made = ExecutorDirectory(settings)
+    (made.path / "batch").mkdir()
+    return made
+
+
+def test_a_dropped_file_serves_again_as_it_is(made: ExecutorDirectory) -> None:
+    old = result(made, "0", 100)
+    old.write_bytes(b"x" * 100)
+    inode = old.stat().st_ino
+    made.drop(old)
+    assert not old.exists()
+    assert free(made) == ["free-0"]
+    new = result(made, "1", 60)
+    assert new.stat().st_ino == inode
+    assert new.read_bytes() == b"x" * 100
+    assert free(made) == []
+    assert made.reserve(new, 150)
+    assert new.read_bytes() == b"x" * 100 + bytes(50)
+
+
+def test_a_file_that_somebody_has_mapped_is_not_taken(made: ExecutorDirectory) -> None:
+    path = result(made, "0", 100)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        made.drop(path)
+        assert result(made, "1", 100).stat().st_ino != os.fstat(file.fileno()).st_ino
+        assert free(made) == ["free-0"]
+        inode = os.fstat(file.fileno()).st_ino
+    assert result(made, "2", 100).stat().st_ino == inode
+
+
+def test_free_files_are_few_and_the_oldest_go(made: ExecutorDirectory) -> None:
+    paths = [result(made, str(number), 10) for number in range(7)]
+    for number, path in enumerate(paths):
+        os.utime(path, (number, number))
+    for path in paths:
+        made.drop(path)
+    assert free(made) == ["free-3", "free-4", "free-5", "free-6"]
+
+
+def test_free_files_count_until_room_is_needed(made: ExecutorDirectory) -> None:
+    """Those of all batches; the one that is taken counts once."""
+    (made.path / "other").mkdir()
+    kept = made.result("other", "0", spill=False)
+    assert made.reserve(kept, 300)
+    made.drop(kept)
+    paths = [result(made, str(number), 200) for number in range(3)]
+    for number, path in enumerate(paths):
+        os.utime(path, (number, number))
+    made.drop(paths[0])
+    made.drop(paths[1])
+    assert result(made, "3", 300).stat().st_size == 300
+    assert used(made) == 1_000
+    # One of the other batch, one of this, and no more.
+    assert made.reserve(made.result("other", "1", spill=False), 500)
+    assert used(made) == 1_000
+    assert free(made) == []
+    assert not made.reserve(made.result("other", "2", spill=False), 1)
+
+
+def test_no_more_is_given_up_than_is_needed(made: ExecutorDirectory) -> None:
+    paths = [result(made, str(number), 300) for number in range(3)]
+    for number, path in enumerate(paths):
+        os.utime(path, (number, number))
+        made.drop(path)
+    (made.path / "other").mkdir()
+    assert made.reserve(made.result("other", "0", spill=False), 200)
+    assert free(made) == ["free-1", "free-2"]
+
+
+def used(made: ExecutorDirectory) -> int:
+    return sum(path.stat().st_size for path in made.path.glob("*/*") if path.is_file())
+
+
+def test_a_free_file_does_not_stay_where_there_is_no_room(made: ExecutorDirectory) -> None:
+    """Under the name of a result it would count, and hold other rows."""
+    paths = [result(made, str(number), size) for number, size in enumerate((400, 500))]
+    made.drop(paths[0])
+    path = made.result("batch", "2", spill=False)
+    assert not made.reserve(path, 600)
+    assert not path.exists()
+    assert used(made) == 500
+    assert made.reserve(path, 500)
+
+
+def test_what_is_dropped_from_a_disk_is_removed(made: ExecutorDirectory, tmp_path: Path) -> None:
+    made.drop(result(made, "0", 10, spill=True))
+    assert list((made.spill_path / "batch").iterdir()) == []
+    without = ExecutorDirectory(HostSettings(1_000, 3_000, None, tmp_path))
+    (without.path / "batch").mkdir()
+    without.drop(result(without, "0", 10))
+    assert list((without.path / "batch").iterdir()) == []
+
+
+def test_to_drop_what_is_gone_is_no_fault(made: ExecutorDirectory) -> None:
+    path = result(made, "0", 10)
+    path.unlink()
+    made.drop(path)
+    made.remove("batch")
+    made.drop(path)
+    shutil.rmtree(made.path)
+    made.drop(path)
+    assert not made.path.exists()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pytest
 
-from keyrange.host.results import ResultWriter, read_results
+from keyrange.host.results import ResultWriter, mapped_results, read_results
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 ROOM = 1 << 20
@@ -154,3 +156,82 @@ def test_a_full_filesystem_is_an_oserror(path: Path) -> None:
             writer.write(batch(0, 100, 1_000), [0, 50, 100], None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def can_be_written_to(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_a_file_is_locked_as_long_as_anything_of_it_is_held(path: Path) -> None:
+    write(path, (batch(0, 10), [0, 5, 10], None), (batch(10, 10), [0, 5, 10], None))
+    rows = list(read_results(path, 1))
+    assert not can_be_written_to(path)
+    value = rows[1].column("value")[1:2]
+    del rows
+    assert not can_be_written_to(path)
+    assert mapped_results() == 1
+    del value
+    assert can_be_written_to(path)
+    assert mapped_results() == 0
+
+
+def test_a_file_that_has_another_name_by_then_is_not_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropped, and taken for another chunk, between opening and locking it."""
+    write(path, (batch(0, 10), [0, 5, 10], None))
+    lock = fcntl.flock
+
+    def late(file: IO[bytes], how: int) -> None:
+        path.rename(path.with_name("1"))
+        path.write_bytes(path.with_name("1").read_bytes())
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(FileNotFoundError):
+        list(read_results(path, 0))
+    assert mapped_results() == 0
+
+
+def test_a_file_is_written_over(path: Path) -> None:
+    """A longer one, and a shorter one that grows."""
+    for rows in (2_000, 10, 500):
+        path.touch()
+        room = max(path.stat().st_size, 1_000)
+        write(path, (batch(0, rows), [0, 1, rows], None), room=room, enlarge=lambda size: True)
+        assert offsets(path, 1) == list(range(1, rows))
+        whole = path.read_bytes()
+        path.unlink()
+        write(path, (batch(0, rows), [0, 1, rows], None))
+        assert whole == path.read_bytes()
+
+
+def test_a_file_that_is_half_written_over_is_not_whole(path: Path) -> None:
+    """Wherever the writer died: the messages of two chunks may be of the same lengths."""
+    write(path, *[(batch(10 * n, 10), [0, 5, 10], None) for n in range(3)])
+    for grows in (0, 10_000):
+        os.truncate(path, path.stat().st_size + grows)
+        writer = ResultWriter(path, SCHEMA, lambda size: True)
+        for n in range(3):
+            with pytest.raises(pa.ArrowInvalid, match="not whole"):
+                list(read_results(path, 1))
+            writer.write(batch(100 + 10 * n, 10), [0, 5, 10], None)
+        with writer:
+            pass
+        assert offsets(path, 1)[0] == 105
+
+
+def test_what_the_system_writes_in_parts_is_written_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a signal, or where the filesystem has no more room for all of it."""
+
+    some = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: some(file, data[:100]))
+    write(path, (batch(0, 1_000), [0, 500, 1_000], None))
+    assert offsets(path, 1) == list(range(500, 1_000))

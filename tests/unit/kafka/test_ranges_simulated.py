@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.host import directory
+from keyrange.host import directory, results
 from keyrange.host.chain import Chain
 from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.decode import DecodeSettings
-from shared_readers import AMPLE, Shared, flat
+from shared_readers import AMPLE, Kept, Shared, flat
 
 RUNS = 400 if os.environ.get("KEYRANGE_SOAK") else 25
 _KILLED = 9
@@ -50,10 +50,11 @@ def test_any_order_of_steps(tmp_path: Path, seed: int) -> None:
     attempts: dict[int, Iterator[list[int]]] = {}
     found: dict[int, list[int]] = {}
     done: set[int] = set()
+    kept = Kept(shared, random)
     while len(done) < shared.readers:
         number = random.choice([n for n in range(shared.readers) if n not in done])
         if number not in attempts:
-            attempts[number], found[number] = shared.read(number), []
+            attempts[number], found[number] = shared.read(number, kept), []
         if faults and random.random() < 0.05:
             attempts.pop(number).close()  # type: ignore[attr-defined]
             continue
@@ -66,6 +67,7 @@ def test_any_order_of_steps(tmp_path: Path, seed: int) -> None:
             found[number] += batch
         assert results_bytes(shared.directory.path) <= shared.memory_bytes
 
+    kept.check()
     assert found == {number: shared.expected(number) for number in range(shared.readers)}
     if not faults and shared.spill_bytes == AMPLE:
         assert shared.fetches == shared.chunks
@@ -82,14 +84,18 @@ def results_bytes(path: Path) -> int:
 _STEPS: tuple[tuple[Any, str], ...] = (
     *((Chain, name) for name in ("claim_end", "extend", "finish", "take", "leave", "wait")),
     *((Chain, name) for name in ("try_lock", "link", "release_end", "close", "is_needed")),
-    *((ExecutorDirectory, name) for name in ("reserve", "remove", "sweep_idle")),
-    *((ResultWriter, name) for name in ("write", "__exit__")),
+    *((ExecutorDirectory, name) for name in ("reserve", "drop", "remove", "sweep_idle")),
+    *((directory, name) for name in ("_take_free", "_remove_free", "_set_size")),
+    *((ResultWriter, name) for name in ("__init__", "write", "__exit__")),
+    *((os, name) for name in ("rename", "unlink")),
+    (results, "_map"),
     (SplitReader, "next_chunk"),
 )
 
 
-def die_at(step: int, after: bool) -> None:
-    """End this process before or after its n-th step, as SIGKILL would: nothing is cleaned up."""
+def die_at(step: int, after: bool, only: str = "") -> None:
+    """End this process before or after its n-th step, of all or of one kind, as SIGKILL would:
+    nothing is cleaned up."""
     left = [step]
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,10 +111,11 @@ def die_at(step: int, after: bool) -> None:
         return call
 
     for owner, name in _STEPS:
-        setattr(owner, name, counted(getattr(owner, name)))
+        if only in ("", name):
+            setattr(owner, name, counted(getattr(owner, name)))
 
 
-def started(shared: Shared, number: int, out: Path, dies: tuple[int, bool] | None) -> int:
+def started(shared: Shared, number: int, out: Path, dies: tuple[Any, ...] | None) -> int:
     """A reader in a process of its own, which leaves its rows and fetches in a file."""
     pid = os.fork()
     if pid:
@@ -117,7 +124,9 @@ def started(shared: Shared, number: int, out: Path, dies: tuple[int, bool] | Non
     try:
         if dies is not None:
             die_at(*dies)
-        rows = flat(shared.read(number))
+        kept = Kept(shared, Random(number))
+        rows = flat(shared.read(number, kept))
+        kept.check()
         out.write_text(json.dumps([rows, shared.fetches]))
         code = 0
     finally:
@@ -145,7 +154,7 @@ def test_processes_that_are_killed_between_any_two_steps(
             dies = None
             if kills and random.random() < 0.5:
                 kills -= 1
-                dies = (random.randint(1, 60), random.random() < 0.5)
+                dies = (random.randint(1, 90), random.random() < 0.5)
             running[started(shared, number, tmp_path / str(number), dies)] = number
         pid, status = os.wait()
         number, code = running.pop(pid), os.waitstatus_to_exitcode(status)
@@ -162,6 +171,31 @@ def test_processes_that_are_killed_between_any_two_steps(
         assert fetches == shared.chunks
     if not crashed:
         assert shared.left() == []
+    monkeypatch.undo()
+    assert_swept_by_the_next_executor(shared)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    "step", ["reserve", "_take_free", "rename", "drop", "__init__", "__exit__", "_map"]
+)
+def test_killed_at_each_step_of_a_file_that_serves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """At the third time, beside a reader that keeps rows."""
+    owner = f"999999999-1-{directory._namespace()}"
+    monkeypatch.setattr(directory, "_owner", lambda: owner)
+    home = tmp_path / "run"
+    home.mkdir()
+    shared = Shared(home, readers=2, chunks=14, value_bytes=500)
+    kept = Kept(shared, Random(1))
+    other = shared.read(1, kept)
+    found = [offset for _ in range(5) for offset in next(other)]
+    _, status = os.waitpid(started(shared, 0, tmp_path / "0", (3, after, step)), 0)
+    assert os.waitstatus_to_exitcode(status) == _KILLED
+    assert flat(shared.read(0, kept)) == shared.expected(0)
+    assert found + flat(other) == shared.expected(1)
+    kept.check()
     monkeypatch.undo()
     assert_swept_by_the_next_executor(shared)
 
