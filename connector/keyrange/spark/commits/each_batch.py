@@ -159,7 +159,20 @@ class EachBatch:
             intakes = plan_intakes(known, start, end, self.options)
             states = {each: state_of(known, each, start, end) for each in intakes}
         nulls_first = self.options.key_ranges.nulls_first
-        return Plan(planned, states, intakes, self.options.commits, nulls_first)
+        reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
+        return Plan(planned, states, intakes, self.options.commits, nulls_first, reached)
+
+    def _reached(self, seq: int) -> dict[TopicPartition, int]:
+        """The committed offsets as the last batch up to a commit left them: somebody may have set
+        them back since, and what they had passed is in the sink."""
+        run = self._run
+        assert run is not None
+        known = run.table.known(seq)
+        if known.run_id != run.run_id:
+            while seq and next(run.table.history(seq, seq + 1)).kind is not Kind.BATCH:
+                seq -= 1
+            known = run.table.known(seq)
+        return {partition: state.committed for partition, state in known.states.items()}
 
     def _known_at(self, source_id: str, seq: int) -> Known:
         run = self._run
