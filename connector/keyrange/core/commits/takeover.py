@@ -47,7 +47,8 @@ def begin(table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool)
     for other in others:
         _stop(table_of(str(other)), str(other), fence)
     table.append(replace(fence, seq=known.seq + 1))
-    # Two that begin at once may have found nothing of each other: the last fence counts for both.
+    # Two that begin at once may have found nothing of each other. Where one has looked before the
+    # other wrote, both go on: a new group's first two drivers, within one write of the table.
     last = table.last_source(fence.group)
     if last is not None and last != fence.source_id:
         raise _taken_over(fence, last)
