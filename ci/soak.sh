@@ -12,5 +12,6 @@ for ((round = 1; round <= ${1:-5}; round++)); do
     tests/unit/kafka/test_ranges_simulated.py tests/integration/test_key_ranges.py \
     tests/integration/test_key_ranges_faults.py tests/integration/test_key_ranges_speculation.py \
     tests/integration/test_redelivery.py tests/integration/test_process_faults.py \
-    tests/integration/test_each_batch_crashes.py tests/bench tests/parity
+    tests/integration/test_each_batch_crashes.py \
+    tests/integration/test_individual_operations.py tests/bench tests/parity
 done

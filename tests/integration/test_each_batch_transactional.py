@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from handmade_batches import Sent, Stage
+from handmade_batches import PLACE, Sent, Stage, place_of
+from keyrange.core.commits.log import Kind
+from keyrange.core.commits.resetting import reopen
+from keyrange.core.commits.verdict import RedeliveryPolicy
 from keyrange.errors import KeyrangeError
 
 # Executors cannot import this file: its functions travel whole.
@@ -88,6 +92,40 @@ def test_a_batch_that_is_replayed_releases_the_same_also_when_it_was_committed(
     for _ in range(3):
         stage.each_batch(sink)(stage.batch(batch_id), batch_id)
         assert sink.batches == {0: [], 1: [0, 1]}
+
+
+def test_what_was_released_is_not_released_again_when_records_are_replayed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stage, sink = Stage(spark, tmp_path, transactional=True, policy=RedeliveryPolicy(1)), Sink()
+    stage.log = [Sent("a", "v"), Sent("b", "!"), Sent("c", "v"), Sent("d", "!"), Sent("e", "v")]
+    stage.run(sink)
+    assert sink.batches == {0: [0, 2, 4]}
+    known = stage.table().known()
+    again = reopen(stage.state, [(at, place_of(stage.log[at].key)) for at in (1, 3)], 0)
+    replay = replace(
+        stage.store[-1],
+        seq=known.seq + 1,
+        kind=Kind.RESET,
+        batch_id=-1,
+        run_id="by hand",
+        states={PLACE: again.state},
+        counts={},
+    )
+    stage.table().append(replay)
+    # The second is done before the first, and waits for it.
+    stage.options = replace(
+        stage.options,
+        commits=replace(stage.options.commits, policy=RedeliveryPolicy(5, 0, 0)),
+    )
+    stage.log[3] = Sent("d", "mended")
+    stage.run(sink)
+    stage.log[1] = Sent("b", "mended")
+    batch_id = stage.run(sink)
+    assert sink.batches == {0: [0, 2, 4], 1: [], 2: [1, 3]}
+    stage.each_batch(sink)(stage.batch(batch_id), batch_id)
+    assert sink.batches[2] == [1, 3]
+    assert stage.state.committed == 5
 
 
 def test_a_column_of_errors_decides_what_is_released(stage: Stage) -> None:

@@ -21,6 +21,7 @@ from keyrange.cli.commits_opening import (
     TableArgument,
     TopicOption,
     chosen,
+    known_at,
     now,
     open_commits,
 )
@@ -90,7 +91,7 @@ def show(
 
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
-    known = chosen(commits.table.known(at), topic, partition)
+    known = chosen(known_at(commits, at), topic, partition)
     last = commits.last(known.seq)
     ends = _live_ends(known, named) if live else _ends(commits, known)
     document = describe(known, last, ends, now())
@@ -116,7 +117,7 @@ def gaps(
     from keyrange.cli import commits_document
 
     commits = open_commits(table, group, source, named_options("", "", option))
-    known = chosen(commits.table.known(at), topic, partition)
+    known = chosen(known_at(commits, at), topic, partition)
     rows = list(islice(commits_document.gaps(known, now()), limit))
     if output is OutputFormat.JSON:
         print(json.dumps(rows))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso
+from keyrange.core.commits.state import Cause
 
 if TYPE_CHECKING:
     from keyrange.core.commits.log import Commit, Counts, Known
@@ -110,9 +111,13 @@ def _bounds(span: KeyRange) -> list[int]:
 
 
 def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
-    """The holes one by one, in order of partition and offset."""
+    """The holes one by one, in order of partition and offset. One that was held back is due with
+    the first of its key."""
     for partition, state in sorted(known.states.items()):
+        first: dict[int, int] = {}
         for hole in state.holes:
+            first_due_ms = first.setdefault(hole.place, hole.due_ms)
+            due_ms = first_due_ms if hole.cause is Cause.HELD_BACK else hole.due_ms
             yield {
                 "topic": partition.topic,
                 "partition": partition.partition,
@@ -123,8 +128,8 @@ def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
                 "cause": hole.cause.name.lower(),
                 "since": iso(hole.since_ms),
                 "age_ms": max(now_ms - hole.since_ms, 0),
-                "due": iso(hole.due_ms),
-                "due_in_ms": max(hole.due_ms - now_ms, 0),
+                "due": iso(due_ms),
+                "due_in_ms": max(due_ms - now_ms, 0),
             }
 
 

@@ -69,6 +69,16 @@ def chosen(known: Known, topic: str, partition: int | None) -> Known:
     return replace(known, states=states)
 
 
+def known_at(commits: Commits, seq: int | None) -> Known:
+    """The state at a commit, or at the last one. Raises INVALID_OPTIONS where there is no such."""
+    from keyrange.errors import invalid_options
+
+    last = commits.table.known()
+    if seq is not None and seq > last.seq:
+        raise invalid_options([f"--at {seq}: the commits are 1 to {last.seq}"])
+    return last if seq is None else commits.table.known(seq)
+
+
 def storage_of(named: Mapping[str, str]) -> dict[str, str]:
     """The settings of the object store among options of the source, references resolved.
 

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 WhoOption = Annotated[
     str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
 ]
-WhyOption = Annotated[str, typer.Option("--why", help="Why, for the history.")]
+
+
+def _check_why(why: str) -> str:
+    if not why.strip():
+        raise typer.BadParameter("--why is what the history says later: some words")
+    return why
+
+
+WhyOption = Annotated[str, typer.Option("--why", help="Why, for the history.", callback=_check_why)]
 ConfirmOption = Annotated[
     bool, typer.Option("--confirm", help="Do it. Without this it is only said what would be done.")
 ]

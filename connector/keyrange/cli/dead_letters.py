@@ -32,6 +32,7 @@ from keyrange.cli.commits_reset import (
     CheckpointOption,
     ConfirmOption,
     WhoOption,
+    WhyOption,
     check_no_batch_is_open,
     say_what_is_next,
 )
@@ -152,7 +153,7 @@ def replay(
     since: SinceOption = "",
     error: ErrorOption = "",
     everything: Annotated[bool, typer.Option("--all", help="All that nobody replayed.")] = False,
-    why: Annotated[str, typer.Option("--why", help="Why, for the history.")] = "replay",
+    why: WhyOption = "replay",
     who: WhoOption = "",
     confirm: ConfirmOption = False,
     checkpoint: CheckpointOption = "",

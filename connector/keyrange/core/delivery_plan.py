@@ -8,7 +8,7 @@ together with others on its host.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -164,21 +164,23 @@ def _late_splits(
     again = sorted(offset for each in spans for offset in each.redelivered)
     wanted = [OffsetRange(cell.from_offset, cell.until_offset) for cell in late]
     wanted += [OffsetRange(offset, offset + 1) for offset in again]
+    pieces = _pieces(wanted, per_offset)
+    begins = [piece.from_offset for piece in pieces]
+    # A cell lies in one piece as a whole.
+    cells: dict[int, list[CellIntake]] = {}
+    for cell in late:
+        cells.setdefault(bisect_right(begins, cell.from_offset) - 1, []).append(cell)
     splits: list[Split] = []
-    for piece in _pieces(wanted, per_offset):
-        # A cell lies in one piece as a whole.
-        cells = (cell for cell in late if _within(cell.from_offset, piece))
-        delivery = deliver(cells, (offset for offset in again if _within(offset, piece)))
+    for at, piece in enumerate(pieces):
+        # There may be as many pieces as holes: no walk through all holes for each.
+        low, high = (bisect_left(again, end) for end in (piece.from_offset, piece.until_offset))
+        delivery = deliver(cells.get(at, ()), again[low:high])
         # Without an estimate a whole chunk would be asked for.
         size = max(round(piece.size * per_offset), 1)
         splits.append(
             Split(*partition, piece.from_offset, piece.until_offset, size, delivery=delivery)
         )
     return splits
-
-
-def _within(offset: int, piece: OffsetRange) -> bool:
-    return piece.from_offset <= offset < piece.until_offset
 
 
 def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRange]:

@@ -17,7 +17,7 @@ from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query,
 from keyrange.cli import commits, commits_reset
 from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
-from keyrange.core.commits.state import Hole, PartitionState, Piece
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
 from keyrange.core.key_ranges import HASH_MAX, KeyRange
 from keyrange.delta.commit_table import open_commit_table
 from keyrange.errors import KeyrangeError
@@ -154,6 +154,20 @@ def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
     assert (second["offset"], second["due_in_ms"]) == (5, 0)
 
 
+def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(
+    of: Callable[..., Query],
+) -> None:
+    query = two_holes()
+    [(partition, state)] = query.states.items()
+    [lower, upper] = state.pieces
+    held = Hole(7, 2**62, 0, 0, BEGAN_MS, Cause.HELD_BACK)
+    upper = replace(upper, holes=(*upper.holes, held))
+    query.states[partition] = replace(state, pieces=(lower, upper))
+    query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
+    of(query)
+    assert [row["due_in_ms"] for row in document("gaps", "/t")] == [10_000, 0, 10_000]
+
+
 def test_the_document_of_history(of: Callable[..., Query]) -> None:
     of(two_holes())
     last, first = document("history", "/t")
@@ -218,7 +232,8 @@ def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:
     assert (row["position"], row["committed"]) == (600, state.committed)
     assert (row["log_end"], row["holes"]) == (600, len(state.holes))
     assert len(document("gaps", "/t", "--at", 3)) == len(state.holes)
-    assert "COMMITS_BEHIND" in refusal("show", "/t", "--at", 99)
+    for command in ("show", "gaps"):
+        assert "--at 99: the commits are 1 to" in refusal(command, "/t", "--at", 99)
 
 
 def test_some_partitions_alone(of: Callable[..., Query]) -> None:

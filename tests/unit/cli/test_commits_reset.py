@@ -57,6 +57,13 @@ def test_nothing_is_written_without_confirm(query: Query) -> None:
     assert "COMMITS_FENCED" in result.stderr
 
 
+def test_a_reason_that_says_nothing_is_refused(query: Query) -> None:
+    result = run("--to", 100, "--why", " ", "--confirm")
+    assert result.exit_code == 2
+    assert "--why is what the history says later" in result.output
+    assert query.table.known().seq == 6
+
+
 def test_a_rewind_is_a_commit_that_says_who_and_why(query: Query) -> None:
     known = query.table.known()
     found = document("--to", 100, "--partition", 1, "--who", "ann", "--confirm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ from keyrange.spark.commits.collecting import Told
 from keyrange.spark.commits.planned import Planned
 from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK
 from keyrange.spark.commits.state import PartitionWork, WorkTerms
-from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.spark.commits.verdicts import Floors, Manifest, VerdictStore, planned
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
 
@@ -36,6 +36,8 @@ class Plan:
     intakes: Mapping[TopicPartition, PartitionIntake]
     commits: CommitOptions
     nulls_first: bool
+    # The committed offsets as the last batch left them, whatever somebody has set since.
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -153,7 +155,9 @@ class BatchRun:
         staged = tuple(each.batch_id for each in self.staged())
         start, end = planned(at.start, at.end)
         terms = self.plan.verdict_terms
-        made = Manifest(at.batch_id, attempt, files, schema, start, end, staged, counted, terms)
+        made = Manifest(
+            at.batch_id, attempt, files, schema, start, end, staged, counted, terms, self._floors()
+        )
         return self._store.publish(made, at.start, at.end)
 
     def _check_terms(self, manifest: Manifest) -> None:
@@ -184,6 +188,15 @@ class BatchRun:
                 self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
         return self._staged
 
+    def _floors(self) -> Mapping[int, Floors]:
+        if self._manifest is not None:
+            return self._manifest.floors
+        found = self.staged()
+        if not found:
+            return {}
+        before = release.needed(self._store, self.plan.planned.batch_id - 1)
+        return release.floors_of(found, before, self.plan.reached)
+
     def _output(self, manifest: Manifest) -> DataFrame:
         rows = self.rows_of(manifest)
         if not self.plan.commits.transactional:
@@ -197,6 +210,7 @@ class BatchRun:
             [(each, self.rows_of(each)) for each in [*self.staged(), manifest] if each.files],
             bounds,
             self.plan.planned.end.topic_ids,
+            manifest.floors,
         )
 
     def rows_of(self, manifest: Manifest) -> DataFrame:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from keyrange.core.commits import takeover
 from keyrange.core.commits.log import Commit, Counts, Kind, Known
 from keyrange.core.commits.resetting import carried
 from keyrange.core.commits.state import Cause, PartitionState
@@ -105,19 +106,24 @@ class EachBatch:
         self._clean(run, running, store)
 
     def _begin(self, planned: Planned, spark: SparkSession) -> _Run:
-        """The first batch of a run fences off the driver before it."""
+        """The first batch of a run fences off the driver before it, and that of another source."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
             table = self.open_table(self.options, source_id, spark)
             run = _Run(uuid.uuid4().hex, source_id, table, spark)
-            known = run.table.known()
-            run.table.append(self._fence(run, planned, known))
+            may_replace = self.options.commits.on_fresh_start != "fail"
+
+            def table_of(source: str) -> CommitTable:
+                own = source == source_id
+                return table if own else self.open_table(self.options, source, spark)
+
+            takeover.begin(table_of, self._fence(run, planned), planned.mark, may_replace)
             self._run = run
         return self._run
 
-    def _fence(self, run: _Run, planned: Planned, known: Known) -> Commit:
+    def _fence(self, run: _Run, planned: Planned) -> Commit:
         return Commit(
-            seq=known.seq + 1,
+            seq=1,
             kind=Kind.FENCE,
             group=self.options.commits.group,
             source_id=run.source_id,
@@ -153,7 +159,20 @@ class EachBatch:
             intakes = plan_intakes(known, start, end, self.options)
             states = {each: state_of(known, each, start, end) for each in intakes}
         nulls_first = self.options.key_ranges.nulls_first
-        return Plan(planned, states, intakes, self.options.commits, nulls_first)
+        reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
+        return Plan(planned, states, intakes, self.options.commits, nulls_first, reached)
+
+    def _reached(self, seq: int) -> dict[TopicPartition, int]:
+        """The committed offsets as the last batch up to a commit left them: somebody may have set
+        them back since, and what they had passed is in the sink."""
+        run = self._run
+        assert run is not None
+        known = run.table.known(seq)
+        if known.run_id != run.run_id:
+            while seq and next(run.table.history(seq, seq + 1)).kind is not Kind.BATCH:
+                seq -= 1
+            known = run.table.known(seq)
+        return {partition: state.committed for partition, state in known.states.items()}
 
     def _known_at(self, source_id: str, seq: int) -> Known:
         run = self._run

@@ -23,7 +23,7 @@ from keyrange.errors import error
 from keyrange.spark.commits.collecting import is_output
 from keyrange.spark.commits.planned import Planned
 from keyrange.spark.commits.rows import HIDDEN
-from keyrange.spark.commits.verdicts import Manifest, VerdictStore
+from keyrange.spark.commits.verdicts import Floors, Manifest, VerdictStore
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 States = Mapping[TopicPartition, PartitionState]
@@ -41,6 +41,24 @@ def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manife
     before = needed(store, planned.batch_id - 1)
     earlier = [needed(store, batch_id) for batch_id in before.staged]
     return [each for each in [*earlier, before] if not is_released(each, states)]
+
+
+def floors_of(
+    earlier: Sequence[Manifest], before: Manifest, reached: Mapping[TopicPartition, int]
+) -> dict[int, Floors]:
+    """Below which offsets the output of each earlier batch was released: as far as the committed
+    offset has `reached` with the last batch, or had before somebody set it back.
+
+    `before` is the verdict of the last batch.
+    """
+    floors: dict[int, Floors] = {}
+    for each in earlier:
+        known = before.floors.get(each.batch_id, ())
+        merged = {TopicPartition(topic, number): offset for topic, number, offset in known}
+        for partition, offset in reached.items():
+            merged[partition] = max(merged.get(partition, 0), offset)
+        floors[each.batch_id] = tuple((*place, at) for place, at in sorted(merged.items()))
+    return floors
 
 
 def needed(store: VerdictStore, batch_id: int) -> Manifest:
@@ -74,20 +92,33 @@ def released(
     verdicts: Sequence[tuple[Manifest, DataFrame]],
     bounds: Bounds,
     topic_ids: Mapping[str, str],
+    floors: Mapping[int, Floors],
 ) -> DataFrame:
-    """The output of some batches inside the bounds, the last one's columns.
+    """The output of some batches inside the bounds and not below their floors, the last one's
+    columns.
 
     Where earlier batches take part each partition comes in the order of its offsets.
     """
     last, _ = verdicts[-1]
     names = StructType.fromJson(dict(last.schema)).names
-    frames = [_within(rows, _of_same_topics(each, bounds, topic_ids)) for each, rows in verdicts]
+    frames = []
+    for each, rows in verdicts:
+        own = _of_same_topics(each, bounds, topic_ids)
+        frames.append(_within(rows, _above(own, floors.get(each.batch_id, ()))))
     if len(frames) == 1:
         return frames[0].select(*names)
     united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     by_place = [F.col(f"{HIDDEN}.{name}") for name in _PLACE]
     ordered = united.repartition(*by_place[:2]).sortWithinPartitions(*by_place)
     return ordered.select(*names)
+
+
+def _above(bounds: Bounds, floors: Floors) -> Bounds:
+    least = {TopicPartition(topic, number): offset for topic, number, offset in floors}
+    return {
+        partition: (max(low, least.get(partition, low)), high)
+        for partition, (low, high) in bounds.items()
+    }
 
 
 def _of_same_topics(manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str]) -> Bounds:

@@ -27,6 +27,9 @@ _VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
 _READERS: Final = 8
 
+# Topic, partition, and an offset of it.
+Floors = tuple[tuple[str, int, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -34,8 +37,9 @@ class Manifest:
 
     `files`: name to bytes, of `attempt`; "" where there is no output. `schema` is Spark's JSON of
     the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
-    with output that this batch does not release. `counted`: the rows say how many records are done.
-    `terms`: options that the rows rest on.
+    with output that was not released before this batch, `floors`: for each of them the offsets, as
+    (topic, partition, offset), below which its output was. `counted`: the rows say how many records
+    are done. `terms`: options that the rows rest on.
     """
 
     batch_id: int
@@ -47,6 +51,7 @@ class Manifest:
     staged: tuple[int, ...] = field(default=())
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
+    floors: Mapping[int, Floors] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         document = {
@@ -59,6 +64,7 @@ class Manifest:
             "staged": list(self.staged),
             "counted": self.counted,
             "terms": dict(self.terms),
+            "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
         }
         return json.dumps(document, sort_keys=True, indent=1).encode()
 
@@ -217,4 +223,8 @@ def _read(batch_id: int, data: bytes) -> Manifest:
         tuple(staged or ()),
         document.get("counted") is True,
         dict(document.get("terms") or {}),
+        {
+            int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
+            for at, each in (document.get("floors") or {}).items()
+        },
     )
