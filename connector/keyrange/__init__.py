@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         acknowledge,
         materialize,
         process,
+        process_into,
         reject,
         transaction,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "each_batch",
     "materialize",
     "process",
+    "process_into",
     "reject",
     "replay_dead_letters",
     "transaction",
@@ -46,6 +48,7 @@ _PLACES = {
     "each_batch": "keyrange.spark.commits.each_batch",
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",
+    "process_into": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",
     "replay_dead_letters": "keyrange.delta.replaying",
     "transaction": "keyrange.spark.commits.api",

@@ -59,12 +59,22 @@ COMMITS = {
 
 THROUGHPUT = {
     "commits.throughput.vs_batch",
-    "commits.throughput.vs_materialized",
+    "commits.throughput.spark_sink.vs_batch",
+    "commits.throughput.spark_sink.vs_materialized",
     "commits.throughput.record.vs_batch",
+    "commits.throughput.record.spark_sink.vs_batch",
     "commits.throughput.materialization.seconds_per_batch",
     *(
         f"commits.throughput.{side}.mrec_per_second"
-        for side in ("batch", "materialized", "individual", "batch.record", "individual.record")
+        for side in (
+            "batch",
+            "materialized",
+            "individual",
+            "individual.spark_sink",
+            "batch.record",
+            "individual.record",
+            "individual.record.spark_sink",
+        )
     ),
 }
 

@@ -35,7 +35,7 @@ class Manifest:
     `files`: name to bytes, of `attempt`; "" where there is no output. `schema` is Spark's JSON of
     the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
     with output that this batch does not release. `counted`: the rows say how many records are done.
-    `terms`: options that the rows rest on.
+    `terms`: options that the rows rest on. `table`: where the output is, "" for the files.
     """
 
     batch_id: int
@@ -47,6 +47,7 @@ class Manifest:
     staged: tuple[int, ...] = field(default=())
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
+    table: str = ""
 
     def to_json(self) -> bytes:
         document = {
@@ -59,6 +60,7 @@ class Manifest:
             "staged": list(self.staged),
             "counted": self.counted,
             "terms": dict(self.terms),
+            "table": self.table,
         }
         return json.dumps(document, sort_keys=True, indent=1).encode()
 
@@ -217,4 +219,5 @@ def _read(batch_id: int, data: bytes) -> Manifest:
         tuple(staged or ()),
         document.get("counted") is True,
         dict(document.get("terms") or {}),
+        str(document.get("table") or ""),
     )
