@@ -1,8 +1,9 @@
 """A job that works on records one by one, run by spark-submit in a process of its own.
 
-    processing.py BOOTSTRAP TOPIC HOME
+    processing.py BOOTSTRAP TOPIC HOME WRITER
 
-Values that begin with "!" fail whenever they are worked on; those with "?" fail at random.
+WRITER `spark` writes output through Spark, `keyrange` with `process_into`. Values that begin with
+"!" fail whenever they are worked on; those with "?" fail at random.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def work(record: Any) -> Any:
     return (record.partition, record.offset, record.key.decode(), text)
 
 
-def main(bootstrap: str, topic: str, home: str) -> None:
+def main(bootstrap: str, topic: str, home: str, by: str) -> None:
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -44,6 +45,9 @@ def main(bootstrap: str, topic: str, home: str) -> None:
     spark = SparkSession.builder.appName("processing").getOrCreate()
 
     def body(batch: DataFrame, batch_id: int) -> None:
+        if by == "keyrange":
+            keyrange.process_into(batch, work, SCHEMA, f"{home}/sink")
+            return
         output = keyrange.process(batch, work, SCHEMA)
         writer = output.write.format("delta").mode("append").option("txnAppId", "processing")
         writer.option("txnVersion", batch_id).save(f"{home}/sink")

@@ -6,6 +6,7 @@ In a module of their own, so that Spark's workers import them by name.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,3 +107,14 @@ def digest_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             for column, field in zip(zip(*made, strict=True), _DIGESTED, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_DIGESTED)
+
+
+TIMED = "key binary, partition int, place long, timestamp_ms long"
+
+
+def timed_record(record: Any, slow: bytes | None) -> tuple[Any, ...]:
+    """Where a record belongs and when it was written; one of key `slow` takes a minute."""
+    if record.key == slow:
+        time.sleep(60)
+    written_ms = round(record.timestamp.timestamp() * 1000)
+    return (record.key, record.partition, record["keyHash"], written_ms)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         acknowledge,
         materialize,
         process,
+        process_into,
         reject,
         transaction,
     )
@@ -33,6 +34,7 @@ __all__ = [
     "each_batch",
     "materialize",
     "process",
+    "process_into",
     "reject",
     "replay_dead_letters",
     "slot",
@@ -50,6 +52,7 @@ _PLACES = {
     "each_batch": "keyrange.spark.commits.each_batch",
     "materialize": "keyrange.spark.commits.api",
     "process": "keyrange.spark.commits.api",
+    "process_into": "keyrange.spark.commits.api",
     "reject": "keyrange.spark.commits.api",
     "replay_dead_letters": "keyrange.delta.replaying",
     "slot": "keyrange.spark.slots",

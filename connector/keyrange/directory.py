@@ -86,6 +86,10 @@ class Directory:
         """A file that can be read in any place."""
         return self._filesystem.open_input_file(f"{self._root}/{path}")
 
+    def create(self, path: str) -> NativeFile:
+        """A file to be written, in a directory that is there."""
+        return self._filesystem.open_output_stream(f"{self._root}/{path}", compression=None)
+
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file, and make the directories that it needs."""
         whole = f"{self._root}/{path}"

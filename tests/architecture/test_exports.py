@@ -21,6 +21,7 @@ def test_the_public_names_are_these() -> None:
         "each_batch",
         "materialize",
         "process",
+        "process_into",
         "reject",
         "replay_dead_letters",
         "transaction",

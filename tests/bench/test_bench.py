@@ -60,13 +60,29 @@ COMMITS = {
 
 THROUGHPUT = {
     "commits.throughput.vs_batch",
-    "commits.throughput.vs_materialized",
+    "commits.throughput.spark_sink.vs_batch",
+    "commits.throughput.spark_sink.vs_materialized",
     "commits.throughput.record.vs_batch",
+    "commits.throughput.record.spark_sink.vs_batch",
     "commits.throughput.materialization.seconds_per_batch",
     *(
         f"commits.throughput.{side}.mrec_per_second"
-        for side in ("batch", "materialized", "individual", "batch.record", "individual.record")
+        for side in (
+            "batch",
+            "materialized",
+            "individual",
+            "individual.spark_sink",
+            "batch.record",
+            "individual.record",
+            "individual.record.spark_sink",
+        )
     ),
+}
+
+SLOW_KEY = {
+    f"commits.slow_key.{figure}"
+    for share in ("p50", "p99")
+    for figure in (f"{share}.vs_normal", f"{share}.ms", f"normal.{share}.ms")
 }
 
 
@@ -139,10 +155,11 @@ def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> Non
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "commits_throughput", "--out", str(out), timeout_s=580)
+    only = ("--only", "commits_throughput", "--only", "commits_slow_key")
+    finished = bench("--tiny", *only, "--out", str(out), timeout_s=580)
     assert finished.returncode == 0, finished.stderr[-4000:]
     figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
-    assert figures.keys() == THROUGHPUT
+    assert figures.keys() == THROUGHPUT | SLOW_KEY
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
     assert all(each["value"] > 0 for name, each in figures.items() if name != costs)

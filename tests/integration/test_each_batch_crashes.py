@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +17,7 @@ import keyrange
 from commit_tables import MemoryCommitTable
 from handmade_batches import Graveyard, Sent, Stage, done
 from keyrange.core.commits.verdict import RedeliveryPolicy
+from keyrange.delta.sink import SinkTable
 from keyrange.errors import KeyrangeError
 from keyrange.spark.commits.each_batch import EachBatch
 from keyrange.spark.commits.verdicts import VerdictStore
@@ -24,8 +26,8 @@ from keyrange.spark.commits.verdicts import VerdictStore
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-class Crash(Exception):
-    """The driver ends."""
+class Crash(BaseException):
+    """The driver ends; nothing is told apart from it by catching what a store may raise."""
 
 
 class Sink:
@@ -110,15 +112,63 @@ def test_every_record_once_wherever_the_driver_ends(
     assert {letter.offset for letter in stage.graves.sent} == set(dead)
 
 
+WITHOUT_SPARK = [
+    (VerdictStore, "files_of"),
+    (VerdictStore, "publish"),
+    (SinkTable, "append"),
+    (SinkTable, "_commit"),
+    (Graveyard, "append"),
+    (MemoryCommitTable, "append"),
+    (EachBatch, "_clean"),
+]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("owner", "step"), WITHOUT_SPARK, ids=[f"{o.__name__}.{s}" for o, s in WITHOUT_SPARK]
+)
+def test_a_table_takes_every_record_once_wherever_the_driver_ends(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    before: bool,
+) -> None:
+    stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(2, 0, 0))
+    table = tmp_path / "sink"
+
+    def body(batch: DataFrame, _: int) -> None:
+        keyrange.process_into(batch, at_random, "at long, text string", str(table))
+
+    stage.log = [Sent(f"k{at}", "!" if at % 5 == 0 else "v") for at in range(12)]
+    stage.run(body)
+    stage.log += [Sent(f"k{at}", "v") for at in range(12, 16)]
+    batch_id = stage.plan()
+    with monkeypatch.context() as patch:
+        _crash_at(patch, owner, step, before)
+        with pytest.raises(Crash):
+            stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    stage.finish(batch_id)
+    for _ in range(6):
+        if done(stage.state):
+            stage.run(body)
+    dead = sorted(letter.offset for letter in stage.graves.letters)
+    offsets = DeltaTable(table).to_pyarrow_table().column("at").to_pylist()
+    assert sorted(offsets + dead) == list(range(16))
+    assert {0, 5, 10} <= set(dead)
+
+
 def _crash_at(patch: pytest.MonkeyPatch, owner: type, step: str, before: bool) -> None:
     """Let a method crash, once it has to do with the batch and not with its beginning."""
     whole: Callable[..., Any] = getattr(owner, step)
 
-    def crashing(self: Any, *arguments: Any) -> Any:
+    def crashing(self: Any, *arguments: Any, **named: Any) -> Any:
         if step == "append" and owner is MemoryCommitTable and arguments[0].batch_id < 0:
-            return whole(self, *arguments)
+            return whole(self, *arguments, **named)
         if not before:
-            whole(self, *arguments)
+            whole(self, *arguments, **named)
         raise Crash
 
     patch.setattr(owner, step, crashing)

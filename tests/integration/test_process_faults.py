@@ -27,7 +27,7 @@ JOB = Path(__file__).parents[1] / "processing.py"
 class Job:
     """A run of the job, with executors in processes of their own."""
 
-    def __init__(self, topics: Topics, topic: str, home: Path, master: str) -> None:
+    def __init__(self, topics: Topics, topic: str, home: Path, master: str, by: str) -> None:
         self.log = home / f"job-{time.monotonic_ns()}.log"
         delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
         confs = {
@@ -43,7 +43,7 @@ class Job:
                     str(Path(sys.executable).parent / "spark-submit"),
                     *("--master", master, "--jars", delta_jars),
                     *(f"--conf={name}={value}" for name, value in confs.items()),
-                    *(str(JOB), topics.cluster.bootstrap_servers, topic, str(home)),
+                    *(str(JOB), topics.cluster.bootstrap_servers, topic, str(home), by),
                 ],
                 stdout=log,
                 stderr=log,
@@ -77,7 +77,8 @@ def _count(path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_every_record_once_whatever_is_killed(topics: Topics, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["spark", "keyrange"])
+def test_every_record_once_whatever_is_killed(topics: Topics, tmp_path: Path, by: str) -> None:
     chance = random.Random(7)
     topic = topics.create_topic("killed", partitions=2)
     marks = ["!" if at % 97 == 3 else "?" if at % 13 == 0 else "v" for at in range(RECORDS)]
@@ -85,12 +86,12 @@ def test_every_record_once_whatever_is_killed(topics: Topics, tmp_path: Path) ->
     topics.produce(topic, [Record(value, key=b"k%d" % chance.randrange(300)) for value in values])
     # In the middle of a verdict, behind a write to the sink, behind a commit.
     for place, more in (("commits_verdicts", 6), ("sink", 3), ("commits", 4)):
-        job = Job(topics, topic, tmp_path, "local[2]")
+        job = Job(topics, topic, tmp_path, "local[2]", by)
         try:
             wait_for(job, tmp_path / place, more)
         finally:
             job.kill_all()
-    job = Job(topics, topic, tmp_path, "local-cluster[2,1,1024]")
+    job = Job(topics, topic, tmp_path, "local-cluster[2,1,1024]", by)
     try:
         kill_when_busy(job, "executor")  # type: ignore[arg-type]
         assert job.process.wait(900) == 0, job.log.read_text(errors="replace")[-3000:]

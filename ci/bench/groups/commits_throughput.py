@@ -1,9 +1,11 @@
 """Group `commits_throughput`: whole queries into Delta tables, by batch and by individual commits.
 
 Both sides read the same topic by key range, run the same function and write what it makes to a
-Delta table that takes each batch once; they alternate in one session. A third side keeps what the
-function made in Parquet files, as individual commits have to, and commits whole batches: it parts
-what that costs from all else.
+Delta table that takes each batch once; they alternate in one session. By individual commits there
+are two ways to the table: `keyrange.process_into`, which writes the rows once, and
+`keyrange.process` with a write by Spark of what that kept (`spark_sink`). Another side keeps what
+the function made in Parquet files, as the latter has to, and commits whole batches: it parts what
+that costs from all else.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,10 +33,11 @@ Sink = Callable[[DataFrame, int], None]
 
 @dataclass(frozen=True)
 class _Way:
-    """One way of a query: a batch of rows to the rows for the sink, and how batches commit."""
+    """One way of a query: how batches commit, and a batch of rows to the rows for the sink; None
+    where it has written them itself. The paths are one to keep rows at, and that of the sink."""
 
     individual: bool
-    rows: Callable[[DataFrame, str], DataFrame]
+    rows: Callable[[DataFrame, str, str], DataFrame | None]
 
 
 def _kept(rows: DataFrame, path: str) -> DataFrame:
@@ -42,18 +46,27 @@ def _kept(rows: DataFrame, path: str) -> DataFrame:
     return rows.sparkSession.read.schema(rows.schema).parquet(path)
 
 
+def _into(mode: str, function: Callable[..., Any]) -> _Way:
+    return _Way(
+        True,
+        lambda batch, _, sink: keyrange.process_into(batch, function, DIGESTED, sink, mode),
+    )
+
+
+def _through_spark(mode: str, function: Callable[..., Any]) -> _Way:
+    return _Way(True, lambda batch, *_: keyrange.process(batch, function, DIGESTED, mode))
+
+
 WAYS: Mapping[str, _Way] = {
-    "batch": _Way(False, lambda batch, _: batch.mapInArrow(digest_batches, DIGESTED)),
+    "batch": _Way(False, lambda batch, *_: batch.mapInArrow(digest_batches, DIGESTED)),
     "materialized": _Way(
-        False, lambda batch, path: _kept(batch.mapInArrow(digest_batches, DIGESTED), path)
+        False, lambda batch, path, _: _kept(batch.mapInArrow(digest_batches, DIGESTED), path)
     ),
-    "individual": _Way(
-        True, lambda batch, _: keyrange.process(batch, digest_batch, DIGESTED, mode="arrow")
-    ),
-    "batch.record": _Way(False, lambda batch, _: batch.mapInArrow(digest_records, DIGESTED)),
-    "individual.record": _Way(
-        True, lambda batch, _: keyrange.process(batch, digest_record, DIGESTED)
-    ),
+    "individual": _into("arrow", digest_batch),
+    "individual.spark_sink": _through_spark("arrow", digest_batch),
+    "batch.record": _Way(False, lambda batch, *_: batch.mapInArrow(digest_records, DIGESTED)),
+    "individual.record": _into("record", digest_record),
+    "individual.record.spark_sink": _through_spark("record", digest_record),
 }
 
 
@@ -83,7 +96,9 @@ class _Stage:
 
         def body(batch: DataFrame, batch_id: int) -> None:
             txn = {"txnAppId": home, "txnVersion": str(batch_id)}
-            rows = way.rows(batch, f"{home}/kept/{batch_id}")
+            rows = way.rows(batch, f"{home}/kept/{batch_id}", f"{home}/sink")
+            if rows is None:
+                return
             writer = rows.write.format("delta").mode("append")
             writer.options(**(keyrange.transaction() if way.individual else txn)).save(
                 f"{home}/sink"
@@ -127,9 +142,13 @@ def run(bench: Bench) -> Iterator[Figure]:
         topics.delete_topic(servers, topic)
     # Seconds the other way round are records per second.
     name = "commits.throughput"
-    yield ratio(f"{name}.vs_batch", seconds["batch"], seconds["individual"])
-    yield ratio(f"{name}.vs_materialized", seconds["materialized"], seconds["individual"])
-    yield ratio(f"{name}.record.vs_batch", seconds["batch.record"], seconds["individual.record"])
+    for kind in ("", ".record"):
+        batch, own = seconds[f"batch{kind}"], seconds[f"individual{kind}"]
+        yield ratio(f"{name}{kind}.vs_batch", batch, own)
+        sink = seconds[f"individual{kind}.spark_sink"]
+        yield ratio(f"{name}{kind}.spark_sink.vs_batch", batch, sink)
+    sink = seconds["individual.spark_sink"]
+    yield ratio(f"{name}.spark_sink.vs_materialized", seconds["materialized"], sink)
     costs = zip(seconds["materialized"], seconds["batch"], strict=True)
     each = [(kept - plain) / BATCHES for kept, plain in costs]
     yield from_runs(f"{name}.materialization.seconds_per_batch", each, "s")

@@ -51,7 +51,7 @@ def run(bench: Bench) -> Iterator[Figure]:
     topic = topics.create_topic(servers, "latency", PARTITIONS)
     found: dict[str, list[float]] = {f"{s}.{p}": [] for s in SOURCES for p in _SHARES}
     with sparks.session(bench.directory) as spark:
-        with _producer(servers, topic):
+        with steady_producer(servers, topic):
             # What a session does for the first time is not the sources' latency.
             for source in bench.pick(full=list(SOURCES), quick=list(SOURCES), tiny=[]):
                 _measure(bench, spark, topic, source, -1)
@@ -118,7 +118,7 @@ def _query(
 
 
 @contextmanager
-def _producer(bootstrap_servers: str, topic: str) -> Iterator[None]:
+def steady_producer(bootstrap_servers: str, topic: str) -> Iterator[None]:
     """A process that writes at a steady rate; it ends when its standard input does."""
     command = [sys.executable, "-m", "bench.producer", bootstrap_servers, topic]
     with subprocess.Popen([*command, str(PARTITIONS), str(RATE)], stdin=subprocess.PIPE) as process:

@@ -44,7 +44,7 @@ class DeltaRsStore:
     skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
-        self._delta = _deltalake()
+        self._delta = load_deltalake()
         self._uri = uri
         self._layout = layout
         self._storage = dict(storage)
@@ -309,7 +309,7 @@ class DeltaRsStore:
         return data.to_table(columns=columns, filter=within(bounds))
 
 
-def _deltalake() -> ModuleType:
+def load_deltalake() -> ModuleType:
     try:
         import deltalake
         import deltalake.exceptions

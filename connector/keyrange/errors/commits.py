@@ -149,6 +149,19 @@ COMMIT_CONDITIONS: Final = (
         "look at the space and the permissions of verdictDirectory; the batch runs again",
     ),
     Condition(
+        "SINK_UNSUITABLE",
+        Kind.INVALID,
+        False,
+        "let Spark write the table: keyrange.process, and what it returns to "
+        "df.write.format('delta').options(**keyrange.transaction())",
+    ),
+    Condition(
+        "SINK_UNWRITABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "look at the space and the permissions of the table's place; the batch runs again",
+    ),
+    Condition(
         "NOT_COMMITTED_INDIVIDUALLY",
         Kind.INVALID,
         False,

@@ -154,7 +154,7 @@ def _check_individual(values: Mapping[str, Any], mode: Mode | None, violations: 
         violations.add("filterPushdown", "is not valid with commitMode=individual")
 
 
-_URI: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+IS_PLACE: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 
 
 def _check_places(values: Mapping[str, Any], violations: Violations) -> None:
@@ -165,13 +165,13 @@ def _check_places(values: Mapping[str, Any], violations: Violations) -> None:
         place = values[field_name]
         if not place:
             continue
-        if not _URI.match(place) and not (by_name and option != "verdictDirectory"):
+        if not IS_PLACE.match(place) and not (by_name and option != "verdictDirectory"):
             violations.add(option, "must be an absolute path or a URI")
         other = taken.setdefault(place.rstrip("/"), option)
         if other != option:
             violations.add(option, f"must not be the same place as {other}")
     table = values["commit_table"] or ""
-    if by_name and table and not _URI.match(table) and not values["verdict_directory"]:
+    if by_name and table and not IS_PLACE.match(table) and not values["verdict_directory"]:
         violations.add("verdictDirectory", "is needed where commitTable is a name and not a path")
 
 

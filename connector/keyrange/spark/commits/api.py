@@ -11,7 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.spark.commits.batch_run import BatchRun, current
+from keyrange.options.commits import IS_PLACE
+from keyrange.spark.commits.appending import work_into
+from keyrange.spark.commits.batch_run import BatchRun, Plan, current
 from keyrange.spark.commits.collecting import check_columns
 from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.spark.commits.task import Job
@@ -39,32 +41,51 @@ def process(
     VERDICT_MISMATCH, VERDICT_UNWRITABLE.
     """
     run = current("keyrange.process")
-    run.check_first("keyrange.process")
-    check_columns(batch, "keyrange.process")
-    if mode not in ("record", "arrow"):
-        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
-    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    output, plan = StructType(list(parsed)), run.plan  # type: ignore[call-overload]
-    if HIDDEN in output.names:
-        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-    if plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
+    output = _checked(run, batch, schema, mode, "keyrange.process")
+    if run.plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
         raise error(
             "UNSUITABLE_FRAME",
             "with commit.isolation=transactional the output of a function of Arrow batches has "
             "the columns topic, partition and offset of the record that each row is of",
         )
-    job = Job(
-        plan.works(),
-        plan.terms(),
-        mode,
-        to_arrow_schema(output, timezone="UTC"),
-        function,
-        keeps_offsets=plan.keeps_offsets,
-        mentions=plan.wants_mentions,
-        nulls_first=plan.nulls_first,
-    )
+    job = _job(run.plan, function, output, mode)
     run.said = True
     return run.make_verdict(output, lambda: _worked(batch, job, output), counted=True)
+
+
+def process_into(
+    batch: DataFrame,
+    function: Callable[[Any], Any],
+    schema: str | StructType,
+    table: str,
+    mode: str = "record",
+) -> None:
+    """Run `function` on the records of a batch, once, and append the output of those that are done
+    to a Delta table, in one transaction a batch: as `process` and a write of what it returns by
+    the options of `transaction`, but the rows are written once.
+
+    `table` is an absolute path or a URI; it is made where there is none. Executors write its files
+    with the credentials of their environment, the driver writes its log with those of
+    `commitTable.storage.`. Columns of the table that `schema` lacks are null. Files of a batch that
+    never came to its end are removed by the table's VACUUM.
+
+    Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
+    SINK_UNSUITABLE for a table with partition columns, constraints or other columns,
+    SINK_UNWRITABLE.
+    """
+    from keyrange.delta.sink import SinkTable
+
+    run = current("keyrange.process_into")
+    output = _checked(run, batch, schema, mode, "keyrange.process_into").toNullable()
+    if run.plan.keeps_offsets:
+        raise invalid_options(["keyrange.process_into needs commit.isolation=immediate"])
+    if not IS_PLACE.match(table):
+        raise invalid_options(["table must be an absolute path or a URI"])
+    job = _job(run.plan, function, output, mode)
+    run.said = True
+    sink = SinkTable(table.rstrip("/"), job.schema, run.plan.commits.revealed_storage())
+    verdict = StructType([]).add(HIDDEN, HIDDEN_SPARK)
+    run.append_verdict(lambda: batch.mapInArrow(work_into(job, sink.uri), verdict), sink)
 
 
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
@@ -111,8 +132,7 @@ def transaction() -> dict[str, str]:
     One write to each table. Raises OUTSIDE_EACH_BATCH.
     """
     planned = current("keyrange.transaction").plan.planned
-    application = f"keyrange:{planned.query_id}:{planned.mark.source_id}"
-    return {"txnAppId": application, "txnVersion": str(planned.batch_id)}
+    return {"txnAppId": planned.application, "txnVersion": str(planned.batch_id)}
 
 
 def acknowledge(df: DataFrame) -> None:
@@ -139,6 +159,34 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
     check_columns(df, "keyrange.reject", (*_PLACE, "keyHash", *named))
     run.check_materialized(df, "keyrange.reject")
     run.reject(df, error_column)
+
+
+def _checked(
+    run: BatchRun, batch: DataFrame, schema: str | StructType, mode: str, call: str
+) -> StructType:
+    """The schema of a function's output, where all can be as it was said."""
+    run.check_first(call)
+    check_columns(batch, call)
+    if mode not in ("record", "arrow"):
+        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    output = StructType(list(parsed))  # type: ignore[call-overload]
+    if HIDDEN in output.names:
+        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
+    return output
+
+
+def _job(plan: Plan, function: Callable[[Any], Any], output: StructType, mode: str) -> Job:
+    return Job(
+        plan.works(),
+        plan.terms(),
+        mode,
+        to_arrow_schema(output, timezone="UTC"),
+        function,
+        keeps_offsets=plan.keeps_offsets,
+        mentions=plan.wants_mentions,
+        nulls_first=plan.nulls_first,
+    )
 
 
 def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:

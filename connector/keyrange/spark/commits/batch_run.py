@@ -6,7 +6,7 @@ import contextvars
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -17,12 +17,15 @@ from keyrange.core.commits.verdict import Judged, NotDone, RedeliveryPolicy, jud
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
-from keyrange.spark.commits import collecting, parts, release
+from keyrange.spark.commits import appending, collecting, parts, release
 from keyrange.spark.commits.collecting import Told
 from keyrange.spark.commits.planned import Planned
-from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK
+from keyrange.spark.commits.rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.spark.commits.state import PartitionWork, WorkTerms
 from keyrange.spark.commits.verdicts import Floors, Manifest, VerdictStore, planned
+
+if TYPE_CHECKING:
+    from keyrange.delta.sink import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
 
@@ -129,16 +132,35 @@ class BatchRun:
         `schema` is that of the output, `rows` makes the rows of a verdict. Raises as `VerdictStore`
         does.
         """
+        self._keep_verdict(schema, rows, counted)
+        assert self._manifest is not None
+        return self._output(self._manifest)
+
+    def append_verdict(self, rows: Callable[[], DataFrame], table: SinkTable) -> None:
+        """Append the output of the batch's verdict to a table that it is made for. Raises as
+        `VerdictStore` and `SinkTable` do."""
+        table.prepare()
+        is_made = self._keep_verdict(StructType([]), rows, True, table.uri)
+        found = self._rows_with(appending.FILE_CODES, appending.FILE_FIELDS)
+        planned = self.plan.planned
+        files = appending.files_in(found)
+        table.append(files, planned.application, planned.batch_id, check_files=not is_made)
+
+    def _keep_verdict(
+        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool, table: str = ""
+    ) -> bool:
+        """Make the verdict where there is none; whether it was made."""
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self._store.manifest(at.batch_id, at.start, at.end)
+        is_made = manifest is None
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
             rows().write.parquet(path)
             files = self._store.files_of(at.batch_id, attempt)
-            manifest = self._publish(attempt, files, form, counted)
-        self._check_terms(manifest)
+            manifest = self._publish(attempt, files, form, counted, table)
+        self._check_terms(manifest, table)
         self._manifest = manifest
-        return self._output(manifest)
+        return is_made
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -149,20 +171,42 @@ class BatchRun:
             self._manifest = found or self._publish("", {}, {}, True)
 
     def _publish(
-        self, attempt: str, files: Mapping[str, int], schema: Mapping[str, Any], counted: bool
+        self,
+        attempt: str,
+        files: Mapping[str, int],
+        schema: Mapping[str, Any],
+        counted: bool,
+        table: str = "",
     ) -> Manifest:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
         start, end = planned(at.start, at.end)
         terms = self.plan.verdict_terms
         made = Manifest(
-            at.batch_id, attempt, files, schema, start, end, staged, counted, terms, self._floors()
+            at.batch_id,
+            attempt,
+            files,
+            schema,
+            start,
+            end,
+            staged,
+            counted,
+            terms,
+            self._floors(),
+            table,
         )
         return self._store.publish(made, at.start, at.end)
 
-    def _check_terms(self, manifest: Manifest) -> None:
+    def _check_terms(self, manifest: Manifest, table: str) -> None:
         """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
-        else, than one that was made by the options of this run."""
+        else, than one that was made by the options of this run, or its output is elsewhere."""
+        if manifest.table != table:
+            raise error(
+                "COMMIT_TERMS_CHANGED",
+                f"the output of a batch that is not finished was made for {_shown(manifest.table)} "
+                f"and is to go to {_shown(table)}",
+                batch=self.plan.planned.batch_id,
+            )
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:
@@ -257,7 +301,7 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = collecting.told_in(self._told_rows(rows)) if rows is not None else Told()
+            told = collecting.told_in(self._rows_with(collecting.TOLD, collecting.TOLD_FIELDS))
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
@@ -272,11 +316,14 @@ class BatchRun:
             self._told = told
         return self._told
 
-    def _told_rows(self, rows: DataFrame) -> Sequence[tuple[Any, ...]]:
-        assert self._manifest is not None
-        if parts.is_small(list(self._manifest.files.values())):
-            return self._store.told_rows(self._manifest, collecting.TOLD, collecting.TOLD_FIELDS)
-        return collecting.told_rows(rows)
+    def _rows_with(self, codes: Sequence[Code], names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        """Fields of the verdict's rows that have one of some codes."""
+        found, rows = self._manifest, self.verdict_rows
+        if found is None or rows is None:
+            return ()
+        if parts.is_small(list(found.files.values())):
+            return self._store.told_rows(found, codes, names)
+        return collecting.told_rows(rows, codes, names)
 
     def judged(self) -> dict[TopicPartition, Judged]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
@@ -302,6 +349,10 @@ class BatchRun:
             f"what was said of partition {partition} cannot be: {why}",
             batch=self.plan.planned.batch_id,
         )
+
+
+def _shown(table: str) -> str:
+    return f"table {table}" if table else "keyrange.process and keyrange.materialize"
 
 
 def current(call: str) -> BatchRun:

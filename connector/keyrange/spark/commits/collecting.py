@@ -61,10 +61,10 @@ class Told:
         return offset in self.not_done.get(partition, ())
 
 
-def told_rows(verdict: DataFrame) -> list[Row]:
-    """The rows of a verdict that say something, as `TOLD_FIELDS`."""
-    told = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in TOLD]))
-    return told.select(*[F.col(f"{HIDDEN}.{name}") for name in TOLD_FIELDS]).collect()
+def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -> list[Row]:
+    """Fields of the rows of a verdict that have one of some codes."""
+    told = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in codes]))
+    return told.select(*[F.col(f"{HIDDEN}.{name}") for name in names]).collect()
 
 
 def told_in(rows: Iterable[tuple[Any, ...]]) -> Told:

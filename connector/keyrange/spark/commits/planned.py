@@ -22,6 +22,11 @@ class Planned:
     mark: CommitMark
     finished: int
 
+    @property
+    def application(self) -> str:
+        """Whose transactions a sink is written by, one for each batch."""
+        return f"keyrange:{self.query_id}:{self.mark.source_id}"
+
 
 def read_planned(location: str, batch_id: int) -> Planned:
     """Raises INVALID_CHECKPOINT_PATH where the checkpoint does not hold the batch, and

@@ -34,6 +34,9 @@ class Code(IntEnum):
     MENTIONED = 6
     # `offset` is how many records of the partition are done.
     TALLY = 7
+    # A file of output below its table: `topic` is its name, `offset` its bytes, `place` its rows,
+    # `error` the statistics that Delta's log is to have.
+    DATA_FILE = 8
 
 
 _HEADERS = pa.list_(

@@ -39,7 +39,8 @@ class Manifest:
     the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
     with output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
-    are done. `terms`: options that the rows rest on.
+    are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
+    files.
     """
 
     batch_id: int
@@ -52,6 +53,7 @@ class Manifest:
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
+    table: str = ""
 
     def to_json(self) -> bytes:
         document = {
@@ -65,6 +67,7 @@ class Manifest:
             "counted": self.counted,
             "terms": dict(self.terms),
             "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
+            "table": self.table,
         }
         return json.dumps(document, sort_keys=True, indent=1).encode()
 
@@ -227,4 +230,5 @@ def _read(batch_id: int, data: bytes) -> Manifest:
             int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
             for at, each in (document.get("floors") or {}).items()
         },
+        str(document.get("table") or ""),
     )
