@@ -75,7 +75,7 @@ class GroupMember:
     To be read: `state`; `member_id`, `generation`, `coordinator`, `is_leader`; `members`, the peers
     that the leader was told of; `assignment`, valid while STABLE; `rebalance_announced`; `failure`,
     why it was fenced, failed or gave up, with the error's name; `held_until_ms`, until when the
-    coordinator keeps the name for this member, whatever happens to it.
+    coordinator keeps the name for this member unless another one takes it.
     """
 
     def __init__(self, settings: MemberSettings, assignor: Assignor = nothing) -> None:
@@ -103,6 +103,10 @@ class GroupMember:
         # Where to go on when the coordinator is found.
         self._resume = State.JOINING
         self._left = Event.LEFT_CLOSED
+        # Whether the coordinator has known the id in a second request, and whether one that it had
+        # not was tried again.
+        self._is_confirmed = False
+        self._tried_again = False
         self._progress = Progress(settings.stall_ms)
         self._has_resumed = False
 
@@ -248,6 +252,7 @@ class GroupMember:
                 self.coordinator = answer.coordinator
                 self._to(FOUND_AGAIN[self._resume])
             case Joined():
+                self._is_confirmed &= self.member_id == answer.member_id
                 self.member_id, self.generation = answer.member_id, answer.generation
                 self.is_leader = answer.leader == answer.member_id
                 self.members = answer.members if self.is_leader else ()
@@ -256,15 +261,17 @@ class GroupMember:
                 self._to(Event.JOINED)
             case Synced():
                 self.assignment = answer.assignment
-                self.failure = None
-                self._beat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-                self._confirmed()
+                self._settled(now_ms)
                 self._to(Event.SYNCED)
             case Beaten():
-                self._beat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-                self.failure = None
-                self._confirmed()
+                self._settled(now_ms)
                 self._to(Event.BEATEN)
+
+    def _settled(self, now_ms: int) -> None:
+        self._beat_at_ms = now_ms + self.settings.heartbeat_interval_ms
+        self.failure = None
+        self._is_confirmed, self._tried_again = True, False
+        self._confirmed()
 
     def _confirmed(self) -> None:
         """The coordinator knew this member when it took the last request, or later."""
@@ -273,7 +280,7 @@ class GroupMember:
     def _troubled(self, name: str, now_ms: int) -> None:
         """What each of Kafka's errors means to Join, Sync, Heartbeat and FindCoordinator."""
         if name == "FENCED_INSTANCE_ID" and self.state is not State.FINDING:
-            self._end(Event.FENCED, "DUPLICATE_STATIC_MEMBER", name, "another has taken the name")
+            self._fenced(name, now_ms)
         elif name in REFUSALS:
             self._end(Event.REFUSED, REFUSALS[name], name, "the group refused the member")
         elif self.state is State.FINDING:
@@ -291,6 +298,16 @@ class GroupMember:
         else:
             self._pause(now_ms)
             self._to(Event.RETRY)
+
+    def _fenced(self, name: str, now_ms: int) -> None:
+        """For good, unless the id is younger than what a coordinator writes down: one that moved
+        has the name under the id from before, which may be nobody's. So it is tried once more."""
+        if self._is_confirmed or self._tried_again:
+            self._end(Event.FENCED, "DUPLICATE_STATIC_MEMBER", name, "another has taken the name")
+        else:
+            self._tried_again = True
+            self._forget()
+            self._rejoin(now_ms, pause=True)
 
     def _announced(self, now_ms: int) -> None:
         self._confirmed()
@@ -324,6 +341,7 @@ class GroupMember:
         self.member_id, self.generation = NO_MEMBER_ID, NO_GENERATION
         self.is_leader, self.members, self.assignment = False, (), b""
         self.held_until_ms = None
+        self._is_confirmed = False
 
     def _end(self, event: Event, condition: str, name: str, what: str) -> None:
         context = {"group": self.settings.group, "instance_id": self.settings.instance_id}
