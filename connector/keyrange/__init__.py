@@ -7,6 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keyrange.consumer.api import Consumer
+    from keyrange.consumer.listener import KeyRangeListener
+    from keyrange.core.key_ranges import KeyRange
+    from keyrange.core.offsets import TopicPartition
     from keyrange.delta.replaying import replay_dead_letters
     from keyrange.spark.commit_frames import commits
     from keyrange.spark.commits.alarm import RecordTimeout
@@ -24,10 +28,14 @@ if TYPE_CHECKING:
     from keyrange.spark.source import KeyRangeDataSource
 
 __all__ = [
+    "Consumer",
+    "KeyRange",
     "KeyRangeDataSource",
+    "KeyRangeListener",
     "LagListener",
     "RecordTimeout",
     "Slot",
+    "TopicPartition",
     "__version__",
     "acknowledge",
     "commits",
@@ -43,10 +51,14 @@ __all__ = [
 
 # Looked up when asked for, so that the parts that need no Spark work without it.
 _PLACES = {
+    "Consumer": "keyrange.consumer.api",
+    "KeyRange": "keyrange.core.key_ranges",
     "KeyRangeDataSource": "keyrange.spark.source",
+    "KeyRangeListener": "keyrange.consumer.listener",
     "LagListener": "keyrange.spark.lag",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "Slot": "keyrange.spark.slots",
+    "TopicPartition": "keyrange.core.offsets",
     "acknowledge": "keyrange.spark.commits.api",
     "commits": "keyrange.spark.commit_frames",
     "each_batch": "keyrange.spark.commits.each_batch",

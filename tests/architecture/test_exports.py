@@ -12,9 +12,13 @@ import keyrange
 
 def test_the_public_names_are_these() -> None:
     assert keyrange.__all__ == [
+        "Consumer",
+        "KeyRange",
         "KeyRangeDataSource",
+        "KeyRangeListener",
         "LagListener",
         "RecordTimeout",
+        "TopicPartition",
         "__version__",
         "acknowledge",
         "commits",
@@ -45,3 +49,11 @@ def test_importing_keyrange_imports_no_spark() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == ["False", "False"]
+
+
+def test_the_consumer_needs_no_spark() -> None:
+    program = "import sys, keyrange; keyrange.Consumer; print('pyspark' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False"]

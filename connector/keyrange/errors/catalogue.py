@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.consumer import CONSUMER_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
 
 _FAIL_ON_DATA_LOSS = (
@@ -333,6 +334,7 @@ CATALOGUE: dict[str, Condition] = {
             "raise option maxRecordBatchBytes if such batches are meant to be",
         ),
         *COMMIT_CONDITIONS,
+        *CONSUMER_CONDITIONS,
         *MEMBER_CONDITIONS,
     )
 }

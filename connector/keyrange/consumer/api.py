@@ -1,0 +1,315 @@
+"""`keyrange.Consumer`: a consumer of key ranges without Spark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.consumer.holding import Holding, added, new_ledger
+from keyrange.consumer.leading import Leader
+from keyrange.consumer.listener import KeyRangeListener
+from keyrange.consumer.member import MemberThread
+from keyrange.consumer.records import (
+    Record,
+    by_partition,
+    offsets_of,
+    partition_of,
+    records_of,
+)
+from keyrange.consumer.settings import ConsumerSettings, parse_consumer_options
+from keyrange.consumer.sharing import Sharing
+from keyrange.core.key_ranges import SPACE, KeyRange, overlap
+from keyrange.core.members.member_settings import MemberSettings
+from keyrange.core.members.shares import Interest, write_interest
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.membership import check_session_timeout
+from keyrange.members.names import NameSettings, Surroundings, find_name
+
+# How long an idle consumer sleeps before it asks for the ends of its partitions again.
+_PAUSE_S: Final = 0.005
+_PAUSE_MAX_S: Final = 0.1
+
+Ranges = Sequence[KeyRange | tuple[int, int]]
+
+
+class Consumer:
+    """Reads key ranges of partitions, and commits single records.
+
+    `options` are the source's, without those about Spark, and the consumer's own (README.md). One
+    thread may use it. Raises INVALID_OPTIONS with everything that is wrong; nothing is connected
+    before `assign` or `subscribe`.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._settings = parse_consumer_options(options)
+        self._cluster = Cluster(self._settings.source.client)
+        self._name = find_name(_name_settings(self._settings), Surroundings())
+        self._holding = Holding(self._settings, self._cluster, self._name.name)
+        self._listener = KeyRangeListener()
+        self._assigned = False
+        self._member: MemberThread | None = None
+        self._sharing: Sharing | None = None
+        self._closed = False
+        self._thread = threading.get_ident()
+
+    def assign(
+        self,
+        ranges: Mapping[TopicPartition | tuple[str, int], Ranges],
+        listener: KeyRangeListener | None = None,
+    ) -> None:
+        """Read these key ranges, each `(lo, hi)` with both ends included, and no others; an empty
+        list is the whole partition.
+
+        They are taken over where another consumer of the commit group has them: that one can commit
+        nothing any more. What the group has done is not handed out again. Raises
+        INVALID_KEY_RANGES, UNKNOWN_TOPIC_OR_PARTITION, RANGES_LOST, and as the commit table does.
+        """
+        self._check()
+        if self._sharing is not None:
+            raise error(
+                "CONSUMER_STATE", "this consumer has subscribed: it is assigned by its group"
+            )
+        wanted = _read_ranges(ranges)
+        view = self._holding.describe({partition.topic for partition in wanted})
+        missing = sorted(wanted.keys() - set(view.partitions()))
+        if missing:
+            message = f"the cluster has no partition {missing[0]}"
+            raise error("UNKNOWN_TOPIC_OR_PARTITION", message)
+        self._check_accepted(wanted)
+        self._listener = listener or self._listener
+        if self._assigned:
+            self.commit()
+        before = self._holding.spans
+        revoked = added(wanted, before)
+        if revoked:
+            self._listener.on_key_ranges_revoked(revoked)
+            self.commit()
+        self._holding.take(view, wanted)
+        self._assigned = True
+        self._listener.on_key_ranges_assigned(added(before, wanted))
+
+    def subscribe(self, topics: Sequence[str], listener: KeyRangeListener | None = None) -> None:
+        """Share the partitions of topics with all consumers of the group, key range by key range.
+
+        Ranges come with `poll`, and move when consumers come and go. With a static name (README.md)
+        a restart within session.timeout.ms moves nothing. Raises UNKNOWN_TOPIC_OR_PARTITION,
+        NO_STATIC_MEMBER_INFO_SET, SESSION_TIMEOUT_REFUSED.
+        """
+        self._check()
+        if self._assigned or self._sharing is not None or isinstance(topics, str) or not topics:
+            message = "subscribe takes a list of topics, once, and not after assign"
+            raise error("CONSUMER_STATE", message)
+        self._listener = listener or self._listener
+        settings, name = self._settings, self._name
+        self._holding.describe(topics)
+        check_session_timeout(self._cluster, settings.member_group, settings.session_timeout_ms)
+        interest = Interest(
+            name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
+        )
+        own = Cluster(settings.source.client)
+        self._member = MemberThread(
+            MemberSettings(
+                group=settings.member_group,
+                instance_id=name.name if name.is_static else None,
+                session_timeout_ms=settings.session_timeout_ms,
+                heartbeat_interval_ms=settings.heartbeat_interval_ms,
+                max_poll_interval_ms=settings.max_poll_interval_ms,
+                metadata=write_interest(interest),
+            ),
+            own,
+            Leader(settings, own, new_ledger(settings, name.name)),
+        )
+        self._sharing = Sharing(
+            self._holding,
+            self._member,
+            name.name,
+            topics,
+            settings.warmup_timeout_ms,
+            settings.source.client.metadata_max_age_ms,
+        )
+        self._assigned = True
+
+    def ready(self) -> None:
+        """State is warm for what on_key_ranges_announced has told: it may come."""
+        self._check()
+        if self._sharing is not None:
+            self._sharing.ready()
+
+    def assignment(self) -> dict[TopicPartition, list[KeyRange]]:
+        """The key ranges that are read."""
+        return self._holding.spans
+
+    def poll(self, timeout_ms: float = 1_000) -> list[pa.RecordBatch]:
+        """The next rows, each batch of one partition and in offset order; empty where there are
+        none within `timeout_ms`.
+
+        Columns are those of the source, keyHash among them. Raises RANGES_LOST where another
+        consumer has the ranges, GAP_TIMED_OUT (see `KeyRangeListener.on_deliveries_spent`), and as
+        reading does.
+        """
+        self._check()
+        if not self._assigned:
+            raise error("CONSUMER_STATE", "poll was called before assign or subscribe")
+        deadline = time.monotonic() + timeout_ms / 1000
+        pause_s, rows_max = _PAUSE_S, self._settings.source.max_batch_rows
+        batches: list[pa.RecordBatch] = []
+        rows = 0
+        while True:
+            if self._sharing is not None and not batches:
+                self._sharing.step(self._listener)
+            try:
+                found = self._holding.next(self._listener)
+            except Exception:
+                # What was handed out is handed over; the next call finds the same.
+                if not batches:
+                    raise
+                return batches
+            left_s = deadline - time.monotonic()
+            if found is not None:
+                batches.append(found[1])
+                rows += len(found[1])
+            if batches and (found is None or rows >= rows_max):
+                return batches
+            if left_s <= 0:
+                return batches
+            if found is None:
+                time.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    def poll_records(self, timeout_ms: float = 1_000) -> list[Record]:
+        """As `poll`, the rows as records."""
+        return [record for batch in self.poll(timeout_ms) for record in records_of(batch)]
+
+    def acknowledge(
+        self,
+        what: pa.RecordBatch | Record | Iterable[Record] | tuple[str, int],
+        offsets: Iterable[int] | None = None,
+    ) -> int:
+        """Records are done: all of a batch, records, or a topic-partition's `offsets`.
+
+        Returns how many were not done before; what was revoked or lost meanwhile does not count.
+        They are committed by `commit`, and by themselves where they are more than
+        max.num.ranges.to.commit ranges. Raises NOT_DELIVERED for what this consumer was not handed.
+        """
+        self._check()
+        done: Mapping[TopicPartition, Any]
+        if offsets is not None:
+            done = {TopicPartition(*what): np.fromiter(offsets, np.int64)}
+        elif isinstance(what, pa.RecordBatch):
+            done = {partition_of(what): offsets_of(what)} if len(what) else {}
+        else:
+            records = [what] if isinstance(what, Record) else cast(Iterable[Record], what)
+            done = by_partition(records)
+        found = sum(self._holding.acknowledge(p, np.sort(each)) for p, each in done.items())
+        if self._holding.holds_many():
+            self.commit()
+        return found
+
+    def commit(self) -> dict[TopicPartition, int]:
+        """Write what is acknowledged to the commit table; returns up to which offset everything of
+        this consumer's ranges is done, by partition.
+
+        Raises RANGES_LOST where another consumer has taken them over: then nothing of it counts.
+        """
+        self._check()
+        try:
+            return self._holding.commit()
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            lost = self._holding.spans
+            if self._sharing is not None:
+                self._sharing.lose(self._listener)
+            else:
+                self._holding.drop()
+                self._listener.on_key_ranges_lost(lost)
+            raise error(
+                "RANGES_LOST", f"another consumer has taken over what this one had: {_text(lost)}"
+            ) from None
+
+    def close(self) -> None:
+        """Commit what is acknowledged, and end. Without an effect the second time."""
+        if self._closed:
+            return
+        try:
+            if self._assigned:
+                self.commit()
+                self._holding.mirror(at_once=True)
+        finally:
+            self._closed = True
+            if self._member is not None:
+                self._member.close()
+            if self._name.lock >= 0:
+                os.close(self._name.lock)
+            self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise error("CONSUMER_STATE", "the consumer is closed")
+        if threading.get_ident() != self._thread:
+            raise error("CONSUMER_STATE", "another thread uses this consumer: give each its own")
+
+    def _check_accepted(self, wanted: Mapping[TopicPartition, Sequence[KeyRange]]) -> None:
+        accepts = self._settings.source.key_ranges.accepts_splits
+        for partition, spans in wanted.items():
+            if list(spans) != [SPACE] and not accepts(partition.topic):
+                message = f"accept.range.fetch keeps topic {partition.topic} whole"
+                raise error("RANGE_FETCH_NOT_ACCEPTED", message)
+
+
+def _name_settings(settings: ConsumerSettings) -> NameSettings:
+    return NameSettings(
+        group=settings.source.commits.group,
+        policy=settings.member_names,
+        name=settings.member_name or "",
+        variable=settings.member_name_env or "",
+        file=settings.member_name_file or "",
+        slot_directory=settings.slot_directory or "",
+    )
+
+
+def _read_ranges(
+    ranges: Mapping[TopicPartition | tuple[str, int], Ranges],
+) -> dict[TopicPartition, list[KeyRange]]:
+    """Ranges as a user gives them. Raises INVALID_KEY_RANGES that names the partition."""
+    found: dict[TopicPartition, list[KeyRange]] = {}
+    for named, given in ranges.items():
+        partition = TopicPartition(*named)
+        try:
+            spans = sorted(
+                each if isinstance(each, KeyRange) else KeyRange(each[0], each[1] + 1)
+                for each in given
+            )
+        except (ValueError, TypeError, IndexError) as fault:
+            raise error("INVALID_KEY_RANGES", f"{partition}: {fault}") from None
+        if overlap(spans):
+            raise error("INVALID_KEY_RANGES", f"two ranges of {partition} overlap")
+        found[partition] = spans or [SPACE]
+    if not found:
+        raise error("INVALID_KEY_RANGES", "no partition is named")
+    return found
+
+
+def _text(ranges: Mapping[TopicPartition, Sequence[KeyRange]]) -> str:
+    return "; ".join(f"{p} {', '.join(map(str, spans))}" for p, spans in ranges.items())

@@ -1,0 +1,226 @@
+"""What one consumer holds: its key ranges with what is under way of each, read from Kafka and
+committed to the table of the group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from keyrange.consumer.ledger import Begin, Ledger
+from keyrange.consumer.listener import KeyRangeListener
+from keyrange.consumer.reading import Batch, Reading
+from keyrange.consumer.settings import ConsumerSettings
+from keyrange.consumer.work import Longs, PartitionWork
+from keyrange.core.commits.claims import Spans
+from keyrange.core.key_ranges import KeyRange, complement, merge
+from keyrange.core.offsets import EARLIEST, Positions, TopicPartition
+from keyrange.delta.commit_table import LAYOUT
+from keyrange.delta.delta_rs import DeltaRsStore
+from keyrange.errors import error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.fetch import read_settings
+from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.positions import bind, place
+from keyrange.kafka.view import ClusterView
+
+_log = logging.getLogger(__name__)
+
+_MIRROR_EVERY_S: Final = 1.0
+
+
+class Holding:
+    """The ranges of one slot. Not for use by several threads."""
+
+    def __init__(self, settings: ConsumerSettings, cluster: Cluster, slot: str) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._view = ClusterView("", {}, {})
+        self._ledger = new_ledger(settings, slot, self._begin)
+        self._works: dict[TopicPartition, PartitionWork] = {}
+        self._reading: Reading | None = None
+        self._round: Iterator[Batch] | None = None
+        self._count_again_at = 0
+        self._said_full = False
+        self._mirrored_at_s = -_MIRROR_EVERY_S
+        self._mirror: GroupMirror | None = None
+        if settings.source.mirror_offsets and settings.source.client.group_id:
+            self._mirror = GroupMirror(cluster, settings.source.client.group_id)
+        self._had: set[TopicPartition] = set()
+        self._told: dict[TopicPartition, int] = {}
+        self.epoch = 0
+        self.ready = True
+
+    @property
+    def spans(self) -> dict[TopicPartition, list[KeyRange]]:
+        """What is held."""
+        return {partition: merge(work.spans) for partition, work in sorted(self._works.items())}
+
+    def describe(self, topics: Iterable[str]) -> ClusterView:
+        """The topics as the cluster has them; raises UNKNOWN_TOPIC_OR_PARTITION."""
+        return self._cluster.describe(topics)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._ledger
+
+    def take(
+        self, view: ClusterView, wanted: Spans, epoch: int | None = None, ready: bool = True
+    ) -> None:
+        """Hold exactly these ranges from now on.
+
+        What is under way of ranges that are kept stays so. Raises as `Ledger.take` does.
+        """
+        self._stop_round()
+        kept, self._view = self._works, view
+        taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready)
+        gap_ms = self._settings.gap_timeout_ms
+        works = {
+            partition: PartitionWork(pieces, gap_ms)
+            for partition, pieces in taken.pieces.items()
+            if pieces
+        }
+        for partition, work in works.items():
+            if partition in kept:
+                work.go_on(kept[partition])
+        self._reading = Reading(self._cluster, view, read_settings(self._settings.source))
+        self._reading.check(works)
+        self._works, self.epoch, self.ready = works, taken.epoch, ready
+        self._had |= works.keys()
+
+    def drop(self) -> None:
+        """Hold nothing: what was handed out is another's now."""
+        self._stop_round()
+        self._works, self.epoch = {}, 0
+
+    def next(self, listener: KeyRangeListener) -> Batch | None:
+        """The next rows; None where there are none now."""
+        if self._reading is None or not self._works:
+            return None
+        full = self._is_full()
+        if full:
+            # What has waited too long comes again all the same.
+            self._stop_round()
+        try:
+            found = next(self._round, None) if self._round is not None else None
+            if found is None:
+                self._settle_spent(listener)
+                self._round = self._reading.round(self._works, _now_ms(), again_only=full)
+                found = next(self._round, None) if self._round is not None else None
+        except BaseException:
+            self._round = None
+            raise
+        return found
+
+    def acknowledge(self, partition: TopicPartition, offsets: Longs) -> int:
+        """Records are done; returns how many were not before. Raises NOT_DELIVERED."""
+        work = self._works.get(partition)
+        if work is None and partition in self._had:
+            return 0
+        if work is None:
+            message = f"this consumer has no key range of {partition}"
+            raise error("NOT_DELIVERED", message, offsets=offsets[:5].tolist())
+        if len(offsets) and (int(offsets.max()) >= work.position or int(offsets.min()) < 0):
+            beyond = offsets[(offsets >= work.position) | (offsets < 0)]
+            message = f"{partition} was handed out up to {work.position}"
+            raise error("NOT_DELIVERED", message, offsets=beyond[:5].tolist())
+        return work.acknowledge(offsets)
+
+    def holds_many(self) -> bool:
+        """Whether more ranges are acknowledged and not committed than max.num.ranges.to.commit."""
+        most = self._settings.source.commits.limits.holes_max
+        records = sum(work.acknowledged for work in self._works.values())
+        if records <= max(most, self._count_again_at):
+            return False
+        ranges = sum(len(work.pending()) for work in self._works.values())
+        # Each record more is one range more at the most.
+        self._count_again_at = records + most - ranges
+        return ranges > most
+
+    def commit(self) -> dict[TopicPartition, int]:
+        """Commit what is acknowledged; how far each partition's ranges are done here. Raises
+        COMMITS_FENCED where others have them."""
+        pieces = {p: work.pieces() for p, work in self._works.items() if work.changed}
+        if pieces:
+            self._ledger.commit(pieces)
+            for partition, found in pieces.items():
+                self._works[partition].committed(found)
+            self._count_again_at = 0
+            self._ledger.maintain()
+        self.mirror()
+        return {p: work.done_up_to for p, work in sorted(self._works.items())}
+
+    def mirror(self, at_once: bool = False) -> None:
+        """Tell the Kafka group how far everything is done, of the partitions whose first keys are
+        held here: one consumer tells of each."""
+        now_s = time.monotonic()
+        if self._mirror is None or (now_s - self._mirrored_at_s < _MIRROR_EVERY_S and not at_once):
+            return
+        self._mirrored_at_s = now_s
+        mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
+        for partition, at in self._ledger.committed(mine).items() if mine else ():
+            self._told[partition] = max(at, self._told.get(partition, 0))
+        epochs = {p: self._view.epoch(p) for p in mine}
+        self._mirror.mirror(
+            {p: self._told[p] for p in mine if p in self._told}, epochs, now_s * 1e3
+        )
+
+    def _is_full(self) -> bool:
+        most = self._settings.unacknowledged_max
+        full = sum(work.waiting for work in self._works.values()) >= most
+        if full and not self._said_full:
+            _log.warning(
+                "%d records wait for their acknowledgement: poll returns no new ones", most
+            )
+        self._said_full = full
+        return full
+
+    def _settle_spent(self, listener: KeyRangeListener) -> None:
+        """Hand what was handed out too often to the listener, which raises or takes it."""
+        most = self._settings.source.commits.policy.deliveries_max
+        assert self._reading is not None
+        for partition, work in sorted(self._works.items()):
+            spent = [hole for hole in work.due(_now_ms()) if hole.deliveries >= most]
+            if not spent:
+                continue
+            for batch in self._reading.records(partition, spent):
+                listener.on_deliveries_spent(batch)
+            for hole in spent:
+                work.forget(hole)
+            _log.warning("%d records of %s were given up", len(spent), partition)
+
+    def _begin(self, partitions: Iterable[TopicPartition], found_later: bool) -> Positions:
+        """Where the group begins: as the options say, and at the beginning of partitions that were
+        found later."""
+        wanted = list(partitions)
+        places: Positions = dict.fromkeys(wanted, EARLIEST)
+        if not found_later:
+            places = place(self._cluster, self._view, self._settings.source.start)
+        return bind(self._cluster, self._view, {p: places[p] for p in wanted})
+
+    def _stop_round(self) -> None:
+        self._round = None
+
+
+def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> Ledger:
+    """The commit table as a slot writes it; without `begin` it is there to be read."""
+    commits = settings.source.commits
+    store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())
+    terms = commits.terms(settings.source.key_ranges.nulls_first)
+    return Ledger(store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> Spans:
+    """The keys that are in `after` and not in `before`."""
+    found: dict[TopicPartition, list[KeyRange]] = {}
+    for partition, spans in sorted(after.items()):
+        old = before.get(partition, ())
+        new = complement([*complement(spans), *old])
+        if new:
+            found[partition] = new
+    return found

@@ -1,0 +1,303 @@
+"""What a consumer writes to the commit table of its group, and reads of what others wrote.
+
+Each slot has a source of its own there, so one writer at a time. A claim is a fence in it; who
+claims what another source holds fences that first, and so ends what its writer may still commit.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from keyrange.core.commits.agreement import check_terms
+from keyrange.core.commits.claims import (
+    Claim,
+    Claims,
+    Spans,
+    begun_at,
+    believed,
+    group_state,
+    overlay,
+    pieces_of,
+    read_claim,
+    write_claim,
+)
+from keyrange.core.commits.log import Commit, Kind, Terms
+from keyrange.core.commits.state import PartitionState, Piece, fresh
+from keyrange.core.key_ranges import KeyRange
+from keyrange.core.offsets import Positions, TopicPartition
+from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.delta.store import Store
+from keyrange.errors import KeyrangeError, error
+
+_PREFIX: Final = "consumer/"
+_TRIES: Final = 10
+
+# Where a group begins with partitions that nobody of it has read, and whether it has read others of
+# their topics before.
+Begin = Callable[[Iterable[TopicPartition], bool], Positions]
+States = dict[TopicPartition, PartitionState]
+
+
+def source_of(group: str, slot: str) -> str:
+    """The source that a slot writes."""
+    return f"{_PREFIX}{group}/{slot}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a consumer has after a claim: its epoch, and what is done of each range."""
+
+    epoch: int
+    pieces: Mapping[TopicPartition, list[Piece]]
+
+
+class Ledger:
+    """The commits of one slot, and a view on those of the others. `terms` say what the numbers rest
+    on, `begin` where partitions start that the group has not read."""
+
+    def __init__(self, store: Store, group: str, slot: str, terms: Terms, begin: Begin) -> None:
+        self._store = store
+        self._group = group
+        self._slot = slot
+        self._terms = terms
+        self._begin = begin
+        self._source = source_of(group, slot)
+        self._run_id = ""
+        self._tables: dict[str, DeltaCommitTable] = {}
+        self._states: States = {}
+
+    def claims(self) -> dict[str, Claim]:
+        """The last claim of each source of the group.
+
+        Raises COMMITS_OF_ANOTHER_QUERY where a query of Spark's has commits under the group's name,
+        COMMITS_DAMAGED where a claim cannot be read.
+        """
+        if not self._store.refresh():
+            return {}
+        bounds = {"group": (self._group, self._group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        rows = self._store.read(bounds, ["source_id", "commit_seq", "why"]).to_pylist()
+        last: dict[str, tuple[int, str]] = {}
+        for row in rows:
+            source, written = row["source_id"], (row["commit_seq"], row["why"])
+            last[source] = max(last.get(source, written), written)
+        return {source: self._read(source, *last[source]) for source in sorted(last)}
+
+    def others(self) -> dict[str, Claim]:
+        """The last claims of all other sources of the group."""
+        return {source: claim for source, claim in self.claims().items() if source != self._source}
+
+    def take(
+        self,
+        wanted: Spans,
+        topic_ids: Mapping[str, str],
+        epoch: int | None = None,
+        ready: bool = True,
+    ) -> Taken:
+        """Claim ranges, and with them all that this consumer has from then on.
+
+        `ready` says whether what others are to hand over in this epoch may come. `epoch` is the
+        assignment's; None makes one up that is higher than all. Who holds some of the ranges is
+        fenced. Raises RANGES_LOST where another consumer claims them in an epoch that is not lower.
+        """
+        self._run_id = uuid.uuid4().hex
+        for _ in range(_TRIES):
+            claims = self.claims()
+            at = epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
+            others = {s: claim for s, claim in claims.items() if s != self._source}
+            self._check_epoch(claims, others, wanted, at)
+            for source, claim in others.items():
+                if claim.holds_any(wanted):
+                    self._fence(source, claim, at)
+            taken = self._claim(claims, wanted, topic_ids, at, ready)
+            if taken is not None and self._is_alone(wanted, at):
+                return taken
+        message = "other consumers claim the same key ranges again and again"
+        raise error("RANGES_LOST", message, group=self._group, slot=self._slot)
+
+    def commit(self, pieces: Mapping[TopicPartition, list[Piece]]) -> None:
+        """Write what is done of ranges that this consumer has.
+
+        Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
+        """
+        table = self._table(self._source)
+        states = {p: overlay(self._states[p], found) for p, found in pieces.items()}
+        known = table.known()
+        seq = known.seq + 1
+        whole = whole_is_due(seq)
+        every = {**known.states, **states} if whole else states
+        # Of a consumer there are no batches: the commit's own number stands for one.
+        self._append(table, Kind.BATCH, seq, batch_id=seq, states=every, whole=whole)
+        self._states.update(states)
+
+    def maintain(self) -> None:
+        """Compact the table where it is time to."""
+        self._table(self._source).maintain(0)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How far the whole group has done everything, of partitions that it has begun with."""
+        claims = self.claims()
+        found: dict[TopicPartition, int] = {}
+        for partition in partitions:
+            state = group_state(claims, self._of_partition(claims, partition), partition)
+            if state is not None:
+                found[partition] = state.committed
+        return found
+
+    def _check_epoch(self, claims: Claims, others: Claims, wanted: Spans, epoch: int) -> None:
+        own = claims.get(self._source)
+        later = {s: c for s, c in others.items() if c.epoch >= epoch and c.holds_any(wanted)}
+        if own is not None and own.epoch > epoch:
+            later[self._source] = own
+        if later:
+            source, claim = max(later.items(), key=lambda item: item[1].epoch)
+            raise error(
+                "RANGES_LOST",
+                f"epoch {epoch} is over: epoch {claim.epoch} is in the commit table",
+                source_id=source,
+            )
+
+    def _fence(self, source: str, claim: Claim, epoch: int) -> None:
+        """End what the writer of another source may commit."""
+        table = self._table(source)
+        text = write_claim(claim.fenced(epoch))
+        for _ in range(_TRIES):
+            try:
+                self._append(table, Kind.FENCE, table.known().seq + 1, claim=text, source=source)
+                return
+            except KeyrangeError as failure:
+                # The writer has committed once more meanwhile.
+                if failure.condition.name != "COMMITS_FENCED":
+                    raise
+        raise error("COMMITS_UNWRITABLE", "another writer was faster every time", source_id=source)
+
+    def _claim(
+        self,
+        claims: Claims,
+        wanted: Spans,
+        topic_ids: Mapping[str, str],
+        epoch: int,
+        ready: bool,
+    ) -> Taken | None:
+        """Write the claim, with what is done of its ranges; None where somebody was faster."""
+        new = [p for p in wanted if begun_at(claims, p) is None]
+        known_topics = {each.topic for claim in claims.values() for each in claim.begun}
+        begun: dict[TopicPartition, int] = {}
+        for later in (False, True):
+            some = [partition for partition in new if (partition.topic in known_topics) is later]
+            begun |= self._begin(some, later) if some else {}
+        pieces: dict[TopicPartition, list[Piece]] = {}
+        states: States = {}
+        table = self._table(self._source)
+        known = table.known()
+        for source in {*claims, self._source}:
+            check_terms(self._table(source).known(), self._terms)
+        for partition, spans in sorted(wanted.items()):
+            topic_id = topic_ids.get(partition.topic, "")
+            sources = self._of_partition(claims, partition)
+            start = begun.get(partition, begun_at(claims, partition))
+            assert start is not None
+            for state in sources.values():
+                _check_topic(partition, state, topic_id)
+            found = [p for span in spans for p in _found(claims, sources, partition, span, start)]
+            base = known.states.get(partition) or fresh(topic_id, start)
+            states[partition] = overlay(base, found) if found else base
+            pieces[partition] = found
+        before = claims.get(self._source) or Claim(self._slot, epoch)
+        text = write_claim(before.claiming(epoch, wanted, begun, ready))
+        try:
+            self._append(table, Kind.FENCE, known.seq + 1, claim=text, states=states)
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            return None
+        self._states = states
+        return Taken(epoch, pieces)
+
+    def _is_alone(self, wanted: Spans, epoch: int) -> bool:
+        """Whether nobody has claimed the same meanwhile."""
+        claims = self.claims()
+        mine = claims[self._source]
+        if mine.epoch != epoch:
+            return False
+        others = [claim for source, claim in claims.items() if source != self._source]
+        return not any(claim.epoch >= epoch and claim.holds_any(wanted) for claim in others)
+
+    def _of_partition(self, claims: Claims, partition: TopicPartition) -> dict[str, PartitionState]:
+        """The states of a partition, by the source that has one."""
+        found = {s: self._table(s).known().states.get(partition) for s in claims}
+        return {source: state for source, state in found.items() if state is not None}
+
+    def _read(self, source: str, seq: int, text: str) -> Claim:
+        if not source.startswith(_PREFIX):
+            raise error(
+                "COMMITS_OF_ANOTHER_QUERY",
+                f"group '{self._group}' of the commit table has commits of a query of Spark's",
+                source_id=source,
+            )
+        try:
+            return read_claim(text)
+        except ValueError as fault:
+            where = {"source_id": source, "commit_seq": seq}
+            raise error("COMMITS_DAMAGED", str(fault), table=self._store.uri, **where) from None
+
+    def _table(self, source: str) -> DeltaCommitTable:
+        if source not in self._tables:
+            self._tables[source] = DeltaCommitTable(self._store, source)
+        return self._tables[source]
+
+    def _append(
+        self,
+        table: DeltaCommitTable,
+        kind: Kind,
+        seq: int,
+        batch_id: int = -1,
+        claim: str = "",
+        states: Mapping[TopicPartition, PartitionState] | None = None,
+        whole: bool = False,
+        source: str = "",
+    ) -> None:
+        table.append(
+            Commit(
+                seq,
+                kind,
+                self._group,
+                source or self._source,
+                self._slot,
+                self._run_id,
+                batch_id,
+                time.time_ns() // 1_000_000,
+                self._terms,
+                states or {},
+                whole=whole,
+                who=self._slot,
+                why=claim,
+            )
+        )
+
+
+def _found(
+    claims: Claims,
+    states: Mapping[str, PartitionState],
+    partition: TopicPartition,
+    span: KeyRange,
+    start: int,
+) -> list[Piece]:
+    """What is done of a range, by who is believed of each part of it."""
+    pieces: list[Piece] = []
+    for part, source in believed(claims, partition, span):
+        state = states.get(source)
+        pieces += pieces_of(state, part) if state is not None else [Piece(part, start)]
+    return pieces
+
+
+def _check_topic(partition: TopicPartition, state: PartitionState, topic_id: str) -> None:
+    if topic_id and state.topic_id not in ("", topic_id):
+        raise error(
+            "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+            f"the commits of {partition} are of a topic with id {state.topic_id}, and its id is "
+            f"{topic_id}: name another commitGroup for the topic as it is",
+        )

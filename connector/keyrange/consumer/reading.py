@@ -1,0 +1,173 @@
+"""What a consumer reads next: of each partition first what comes once more and what ranges that are
+behind have to catch up with, then what is new."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from keyrange.consumer.work import PartitionWork
+from keyrange.core import delivery_plan
+from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.core.commits.state import Hole
+from keyrange.core.delivery import Delivery
+from keyrange.core.key_ranges import KeyRange, complement
+from keyrange.core.offsets import LATEST, TopicPartition
+from keyrange.core.splits import Split
+from keyrange.errors import error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.view import ClusterView
+
+_log = logging.getLogger(__name__)
+
+Works = Mapping[TopicPartition, PartitionWork]
+Batch = tuple[TopicPartition, pa.RecordBatch]
+
+_NO_LIMITS: Final = IntakeLimits(holes_max=2**62)
+# What an offset is taken to be worth before anything was read.
+_FIRST_BYTES: Final = 200.0
+
+
+class Reading:
+    """Reads what some works lack. `fail_on_data_loss` as the option has it."""
+
+    def __init__(self, cluster: Cluster, view: ClusterView, settings: ReadSettings) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._settings = settings
+        self._reader = SplitReader(cluster, view, settings)
+        self._offsets_read = 0
+
+    def check(self, works: Works) -> None:
+        """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
+        failOnDataLoss=false goes on where the log ends."""
+        for partition, end in sorted(self._ends(works).items()):
+            work = works[partition]
+            if end >= work.position:
+                continue
+            failure = error(
+                "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+                f"the log of {partition} ends at {end}, and was read up to {work.position}",
+            )
+            if self._settings.fail_on_data_loss:
+                raise failure
+            _log.warning("%s Going on with what is left.", failure)
+            work.cut_back(end)
+
+    def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
+        """One pass over what is there now, or over what comes again; None where that is nothing.
+        What it yields is noted in the works before it is handed over."""
+        again = {partition: work.due(now_ms) for partition, work in works.items()}
+        ends = {} if again_only else self._ends(works)
+        intakes: dict[TopicPartition, PartitionIntake] = {}
+        for partition, work in sorted(works.items()):
+            end = max(ends.get(partition, 0), work.position)
+            if again[partition] or (work.scanned < end and not again_only):
+                state = work.planning_state(again[partition], end, again_only)
+                spans = sorted([*work.spans, *complement(work.spans)])
+                intakes[partition] = plan_intake(state, spans, end, now_ms, _NO_LIMITS)
+        splits = self._plan(intakes, {partition: works[partition].spans for partition in intakes})
+        if not splits:
+            return None
+        return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in intakes})
+
+    def records(self, partition: TopicPartition, holes: list[Hole]) -> list[pa.RecordBatch]:
+        """The records of some holes, as far as they are in the log."""
+        offsets = tuple(sorted(hole.offset for hole in holes))
+        delivery = Delivery(offsets=offsets)
+        # One after the other: those that were given up are few, and may lie far apart.
+        return [
+            batch
+            for offset in offsets
+            for batch in self._reader.read(
+                [Split(*partition, offset, offset + 1, 1, delivery=delivery)]
+            )
+        ]
+
+    def _ends(self, works: Works) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(works, LATEST)
+        if not wanted:
+            return {}
+        found = self._cluster.list_offsets(self._view, wanted)
+        return {partition: at for partition, (at, _) in found.items()}
+
+    def _plan(
+        self,
+        intakes: Mapping[TopicPartition, PartitionIntake],
+        spans: Mapping[TopicPartition, list[KeyRange]],
+    ) -> list[Split]:
+        received = self._reader.bytes_received
+        per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
+        sizes = dict.fromkeys(intakes, max(per_offset, 1.0))
+        cells = delivery_plan.plan_cells(intakes, spans, sizes, lambda _: ())
+        if not cells:
+            return []
+        [task] = delivery_plan.plan_deliveries([cells], intakes, sizes, lambda _: "")
+        # Whatever the keys, all bytes of the offsets are fetched.
+        return [
+            split
+            if split.delivery is not None
+            else replace(split, bytes_estimate=round(_size(split) * sizes[split.topic_partition]))
+            for split in task
+        ]
+
+    def _read(
+        self, works: Works, splits: list[Split], again: Mapping[TopicPartition, dict[int, Hole]]
+    ) -> Iterator[Batch]:
+        late = [split for split in splits if split.delivery is not None]
+        new = {split.topic_partition: split for split in splits if split.delivery is None}
+        for split in late:
+            yield from self._read_some(works, {split.topic_partition: split}, again)
+        for partition, left in again.items():
+            for hole in left.values():
+                # Compaction has removed it, or a loss that was allowed.
+                if works[partition].forget(hole):
+                    _log.info("%s has no record at %d any more", partition, hole.offset)
+        if new:
+            yield from self._read_some(works, new, {})
+
+    def _read_some(
+        self,
+        works: Works,
+        splits: Mapping[TopicPartition, Split],
+        again: Mapping[TopicPartition, dict[int, Hole]],
+    ) -> Iterator[Batch]:
+        for batch in self._reader.read(list(splits.values())):
+            partition = TopicPartition(
+                batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+            )
+            offsets = batch.column("offset").to_numpy()
+            places = batch.column("keyHash").to_numpy()
+            keep = works[partition].hand_out(
+                offsets, places, again.get(partition, {}), time.time_ns() // 1_000_000
+            )
+            _advance(works[partition], splits[partition], int(offsets[-1]) + 1)
+            rows = batch if keep is None else batch.filter(pa.array(keep))
+            if len(rows):
+                yield partition, rows
+        for partition, split in splits.items():
+            _advance(works[partition], split, split.until_offset)
+            self._offsets_read += _size(split)
+
+
+def _size(split: Split) -> int:
+    return split.until_offset - split.from_offset
+
+
+def _advance(work: PartitionWork, split: Split, until_offset: int) -> None:
+    """Take note that a split was read up to an offset."""
+    if split.delivery is None:
+        for span in work.spans:
+            work.advance(span, split.from_offset, min(until_offset, split.until_offset))
+        return
+    at, delivery = 0, split.delivery
+    for upper, first, last in zip(delivery.uppers, delivery.froms, delivery.untils, strict=True):
+        if first < last:
+            work.advance(KeyRange(at, upper + 1), first, min(until_offset, last))
+        at = upper + 1

@@ -1,0 +1,181 @@
+"""A consumer's part in a group that shares partitions.
+
+The leader says who gets which ranges; the commit table says who has them. So a range moves in two
+steps, each consumer at its own time: who is to get it is told, and says in its claim when it is
+ready; who has it lets go of it then, or when warmup.timeout.ms is over; and it is taken when the
+claim of who had it does not hold it any more. What a consumer has that is no member is taken at
+once, and what is not to move is not touched.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from keyrange.consumer.holding import Holding, added
+from keyrange.consumer.listener import KeyRangeListener
+from keyrange.consumer.member import MemberThread
+from keyrange.core.commits.claims import Claim, Spans
+from keyrange.core.key_ranges import KeyRange, complement, merge
+from keyrange.core.members.shares import Share, read_share
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error
+
+_log = logging.getLogger(__name__)
+
+# How often the table is asked while ranges are on their way, and while nothing can be done.
+_LOOK_EVERY_S: Final = 0.2
+_AGAIN_AFTER_S: Final = 1.0
+# What another consumer's claim ends.
+_OVER: Final = frozenset({"RANGES_LOST", "COMMITS_FENCED"})
+
+Ranges = dict[TopicPartition, list[KeyRange]]
+
+
+class Sharing:
+    """Follows the assignment of one group with what one consumer holds."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        member: MemberThread,
+        slot: str,
+        topics: Collection[str],
+        warmup_ms: int,
+        metadata_max_age_ms: int,
+    ) -> None:
+        self._holding = holding
+        self._member = member
+        self._slot = slot
+        self._topics = sorted(topics)
+        self._warmup_s = warmup_ms / 1000
+        self._look_at_topics_every_s = metadata_max_age_ms / 1000
+        self._topics_seen_s = time.monotonic()
+        self._view = holding.describe(self._topics)
+        self._document = b""
+        self._share: Share | None = None
+        self._said_ready = False
+        self._warm_until_s = 0.0
+        self._look_at_s = 0.0
+
+    def ready(self) -> None:
+        """What was announced may come."""
+        self._said_ready = True
+        self._look_at_s = 0.0
+
+    def step(self, listener: KeyRangeListener) -> None:
+        """Do what is due; called whenever the user polls. Raises RANGES_LOST where the membership
+        is over: another consumer has the name, or the group refuses this one."""
+        self._member.polled()
+        seen = self._member.seen
+        if seen.ended:
+            self.lose(listener)
+            raise error("RANGES_LOST", f"this consumer is no member any more: {seen.failure}")
+        if seen.assignment and seen.assignment != self._document:
+            share = read_share(seen.assignment)
+            self._document = seen.assignment
+            self._follow(share, listener)
+        elif self._share is not None and self._is_due():
+            self._go_on(self._share, listener)
+        if seen.is_leader:
+            self._look_at_topics()
+
+    def lose(self, listener: KeyRangeListener) -> None:
+        """Another consumer has what this one had; what the group says is taken anew."""
+        lost = self._holding.spans
+        self._holding.drop()
+        self._look_at_s = time.monotonic() + _AGAIN_AFTER_S
+        if lost:
+            listener.on_key_ranges_lost(lost)
+
+    def _is_due(self) -> bool:
+        assert self._share is not None
+        on_the_way = (
+            self._holding.epoch != self._share.epoch
+            or bool(added(self._holding.spans, self._share.ranges))
+            or bool(added(self._share.ranges, self._holding.spans))
+        )
+        return on_the_way and time.monotonic() >= self._look_at_s
+
+    def _follow(self, share: Share, listener: KeyRangeListener) -> None:
+        """A new assignment: announce what comes, and take what nobody has."""
+        if self._share is not None and share.epoch < self._share.epoch:
+            return
+        _log.info("epoch %d: %d partitions for %s", share.epoch, len(share.ranges), self._slot)
+        self._share = share
+        self._view = self._holding.describe(self._topics)
+        self._warm_until_s = time.monotonic() + self._warmup_s
+        gains = added(self._holding.spans, share.ranges)
+        self._said_ready = not gains or bool(listener.on_key_ranges_announced(gains))
+        self._go_on(share, listener)
+
+    def _go_on(self, share: Share, listener: KeyRangeListener) -> None:
+        self._look_at_s = time.monotonic() + _LOOK_EVERY_S
+        before = self._holding.spans
+        claims = self._holding.ledger.others()
+        warm = time.monotonic() >= self._warm_until_s
+        wanted = self._obtainable(share, claims, warm)
+        try:
+            self._apply(share, before, wanted, self._said_ready or warm, listener)
+        except KeyrangeError as failure:
+            if failure.condition.name not in _OVER:
+                raise
+            _log.warning("%s", failure)
+            self.lose(listener)
+            # An epoch that is higher than what is in the table.
+            self._member.rejoin()
+
+    def _obtainable(self, share: Share, claims: Mapping[str, Claim], warm: bool) -> Ranges:
+        """What this consumer can have at present: what it is to have and others do not hold, and
+        what it has and cannot be handed over yet."""
+        held = [
+            claim
+            for claim in claims.values()
+            if claim.slot in share.members and claim.slot != self._slot
+        ]
+        wanted: Ranges = {}
+        for partition, spans in share.ranges.items():
+            theirs = [span for claim in held for span in claim.held(partition)]
+            wanted[partition] = complement([*complement(spans), *theirs])
+        if not warm and not self._all_ready(share, claims):
+            for partition, stays in added(share.ranges, self._holding.spans).items():
+                wanted[partition] = merge([*wanted.get(partition, ()), *stays])
+        return {partition: spans for partition, spans in sorted(wanted.items()) if spans}
+
+    def _all_ready(self, share: Share, claims: Mapping[str, Claim]) -> bool:
+        """Whether all who get something of this consumer's have said that they can take it."""
+        ready = {c.slot for c in claims.values() if c.epoch >= share.epoch and c.ready}
+        return share.receivers <= ready
+
+    def _apply(
+        self,
+        share: Share,
+        before: Mapping[TopicPartition, Sequence[KeyRange]],
+        wanted: Spans,
+        ready: bool,
+        listener: KeyRangeListener,
+    ) -> None:
+        revoked, assigned = added(wanted, before), added(before, wanted)
+        same_epoch = self._holding.epoch == share.epoch
+        if not revoked and not assigned and same_epoch and ready == self._holding.ready:
+            return
+        if revoked:
+            listener.on_key_ranges_revoked(revoked)
+        if before:
+            self._holding.commit()
+        self._holding.take(self._view, wanted, share.epoch, ready)
+        if assigned:
+            listener.on_key_ranges_assigned(assigned)
+
+    def _look_at_topics(self) -> None:
+        """Whether there are partitions that nobody has been given: the leader asks for all."""
+        now_s = time.monotonic()
+        if self._share is None or now_s - self._topics_seen_s < self._look_at_topics_every_s:
+            return
+        self._topics_seen_s = now_s
+        view = self._holding.describe(self._topics)
+        if view.partitions() != self._view.partitions():
+            self._view = view
+            self._member.rejoin()

@@ -1,0 +1,320 @@
+"""What a consumer has under way of one partition: how far its key ranges were handed out, and which
+records of them wait for an acknowledgement.
+
+Coordinates are those of a key range, as in the state that is committed: records of other keys leave
+no gap. Rows are kept as arrays, so that a batch that is acknowledged whole costs no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keyrange.core.commits.ranges import Ranges, coalesce
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece, by_offset, cut_at
+from keyrange.core.key_ranges import KeyRange, complement, index_of
+from keyrange.core.offsets import OffsetRange
+
+Longs = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(slots=True, eq=False)
+class _Stretch:
+    """Records that were handed out together, by offset. `waits`: they are not acknowledged;
+    `news`: they were, since the last commit. `covers_from` is the offset behind the record that was
+    handed out before the first of them."""
+
+    offsets: Longs
+    places: Longs
+    deliveries: Longs
+    since_ms: Longs
+    waits: Flags
+    news: Flags
+    covers_from: int
+    due_ms: int
+
+    def find(self, offsets: Longs) -> Longs:
+        """Where those of some offsets are that wait."""
+        at = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
+        at = at[self.offsets[at] == offsets]
+        found: Longs = at[self.waits[at]]
+        return found
+
+    def within(self, spans: Sequence[KeyRange]) -> list[_Stretch]:
+        """The part of it that is of some key ranges."""
+        keep = np.zeros(len(self.offsets), bool)
+        for span in spans:
+            # The last hash of the space is as large as a column's numbers can be.
+            keep |= (self.places >= span.from_hash) & (self.places <= span.until_hash - 1)
+        if not keep.any():
+            return []
+        return [
+            _Stretch(
+                self.offsets[keep],
+                self.places[keep],
+                self.deliveries[keep],
+                self.since_ms[keep],
+                self.waits[keep],
+                self.news[keep],
+                self.covers_from,
+                self.due_ms,
+            )
+        ]
+
+    def ranges(self) -> list[OffsetRange]:
+        """What was acknowledged since the last commit, each record with what lies before it."""
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], self.news.view(np.int8), [0]))))
+        found = []
+        for first, behind in edges.reshape(-1, 2).tolist():
+            begin = int(self.offsets[first - 1]) + 1 if first else self.covers_from
+            found.append(OffsetRange(begin, int(self.offsets[behind - 1]) + 1))
+        return found
+
+
+class PartitionWork:
+    """The ranges that a consumer has of a partition. `gap_ms` is how long a record that was handed
+    out may wait, 0 for ever. Times are ms since 1970."""
+
+    def __init__(self, pieces: Iterable[Piece], gap_ms: int) -> None:
+        self._pieces = sorted(pieces, key=lambda piece: piece.span)
+        self._gap_ms = gap_ms
+        # What was not done when it was read from the table, and has not been handed out since.
+        self._again = {hole.offset: hole for piece in self._pieces for hole in piece.holes}
+        self._scanned = [piece.scanned for piece in self._pieces]
+        self._stretches: list[_Stretch] = []
+        self._acknowledged = 0
+
+    @property
+    def spans(self) -> list[KeyRange]:
+        return [piece.span for piece in self._pieces]
+
+    @property
+    def scanned(self) -> int:
+        """How far the range that is farthest behind was handed out."""
+        return min(self._scanned)
+
+    @property
+    def position(self) -> int:
+        return max(self._scanned)
+
+    @property
+    def done_up_to(self) -> int:
+        """Below it everything of these ranges is committed."""
+        return min(piece.committed for piece in self._pieces)
+
+    @property
+    def waiting(self) -> int:
+        """How many records were handed out and not acknowledged."""
+        return sum(int(each.waits.sum()) for each in self._stretches)
+
+    @property
+    def changed(self) -> bool:
+        """Whether something is to be committed."""
+        moved = self._scanned != [piece.scanned for piece in self._pieces]
+        return self._acknowledged > 0 or (moved and not self.waiting)
+
+    def pending(self) -> Ranges:
+        """The ranges that were acknowledged since the last commit, with what lies between records
+        of these keys taken into them."""
+        return coalesce(each for stretch in self._stretches for each in stretch.ranges())
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records were acknowledged since the last commit."""
+        return self._acknowledged
+
+    def due(self, now_ms: int) -> list[Hole]:
+        """What is to be handed out again: what an earlier consumer left, and what has waited too
+        long, with all that waits of the same keys, so that these come in order."""
+        late = [each for each in self._stretches if each.due_ms <= now_ms and each.waits.any()]
+        found = dict(self._again)
+        if late:
+            places = np.unique(np.concatenate([each.places[each.waits] for each in late]))
+            for each in self._stretches:
+                again = each.waits & np.isin(each.places, places)
+                found |= {hole.offset: hole for hole in _holes(each, again, each in late)}
+        return list(by_offset(found.values()))
+
+    def next_due_ms(self) -> int | None:
+        """When something may have waited too long; None where nothing waits."""
+        return min((s.due_ms for s in self._stretches if s.waits.any()), default=None)
+
+    def planning_state(
+        self, again: Sequence[Hole], end: int, again_only: bool = False
+    ) -> PartitionState:
+        """The state that the next round is planned from: other consumers' keys have no part, and
+        with `again_only` nothing that is new."""
+        parts = [
+            Piece(
+                piece.span,
+                end if again_only else scanned,
+                tuple(hole for hole in again if piece.span.contains(hole.place)),
+            )
+            for piece, scanned in zip(self._pieces, self._scanned, strict=True)
+        ]
+        parts += [Piece(span, end) for span in complement(self.spans)]
+        parts.sort(key=lambda piece: piece.span)
+        return PartitionState("", max(part.scanned for part in parts), tuple(parts))
+
+    def hand_out(
+        self, offsets: Longs, places: Longs, again: dict[int, Hole], now_ms: int
+    ) -> Flags | None:
+        """Take note of rows that are handed out; which of them are still to be, None for all.
+
+        `again` are those of them that were planned to come once more.
+        """
+        keep = np.ones(len(offsets), bool)
+        deliveries, since_ms = np.zeros(len(offsets), np.int64), np.full(len(offsets), now_ms)
+        if again:
+            for row, offset in enumerate(offsets.tolist()):
+                if offset not in again:
+                    continue
+                hole = again.pop(offset)
+                keep[row] = self._take_back(hole)
+                deliveries[row], since_ms[row] = hole.deliveries, hole.since_ms
+        if keep.any():
+            self._stretches.append(
+                _Stretch(
+                    offsets[keep].copy(),
+                    places[keep].copy(),
+                    deliveries[keep],
+                    since_ms[keep],
+                    np.ones(int(keep.sum()), bool),
+                    np.zeros(int(keep.sum()), bool),
+                    min(self.scanned, int(offsets[keep][0])),
+                    now_ms + self._gap_ms if self._gap_ms else 2**63 - 1,
+                )
+            )
+        return None if keep.all() else keep
+
+    def forget(self, hole: Hole) -> bool:
+        """A record that was to come again is not in the log any more: it counts as done."""
+        if self._take_back(hole):
+            self._acknowledged += 1
+            return True
+        return False
+
+    def advance(self, span: KeyRange, from_offset: int, until_offset: int) -> None:
+        """Everything of a range in [from_offset, until_offset) was handed out."""
+        for at, piece in enumerate(self._pieces):
+            inside = (
+                span.from_hash <= piece.span.from_hash and piece.span.until_hash <= span.until_hash
+            )
+            if inside and self._scanned[at] >= from_offset:
+                self._scanned[at] = max(self._scanned[at], until_offset)
+
+    def acknowledge(self, offsets: Longs) -> int:
+        """Records are done; returns how many of them were not before."""
+        found = 0
+        for each in self._stretches:
+            at = each.find(offsets)
+            each.waits[at] = False
+            each.news[at] = True
+            found += len(at)
+        for offset in offsets.tolist() if self._again else ():
+            found += self._again.pop(offset, None) is not None
+        self._acknowledged += found
+        return found
+
+    def pieces(self) -> list[Piece]:
+        """What is done, to be committed. What waits behind the last record that is done is left
+        out: to whoever goes on from there it is new."""
+        holes = {
+            hole.offset: hole
+            for each in self._stretches
+            for hole in _holes(each, each.waits, worked=False)
+        } | self._again
+        ordered = by_offset(holes.values())
+        return [
+            self._piece(at, [hole for hole in ordered if piece.span.contains(hole.place)])
+            for at, piece in enumerate(self._pieces)
+        ]
+
+    def committed(self, pieces: Iterable[Piece]) -> None:
+        """`pieces` are in the table."""
+        before = self._pieces
+        self._pieces = list(pieces)
+        assert [piece.span for piece in before] == self.spans
+        self._acknowledged = 0
+        self._stretches = [each for each in self._stretches if each.waits.any()]
+        for each in self._stretches:
+            each.news[:] = False
+
+    def go_on(self, before: PartitionWork) -> None:
+        """Take over what was under way of keys that are in both."""
+        borders = [b for span in before.spans for b in (span.from_hash, span.until_hash)]
+        self._pieces = cut_at(self._pieces, borders)
+        self._scanned = [piece.scanned for piece in self._pieces]
+        kept: list[KeyRange] = []
+        for at, piece in enumerate(self._pieces):
+            found = index_of(before.spans, piece.span.from_hash)
+            if found is not None:
+                kept.append(piece.span)
+                self._scanned[at] = before._scanned[found]
+        self._again = {
+            offset: hole
+            for own, holes in ((False, self._again), (True, before._again))
+            for offset, hole in holes.items()
+            if (index_of(kept, hole.place) is not None) is own and self._has(hole.place)
+        }
+        self._stretches = [part for each in before._stretches for part in each.within(kept)]
+        self._acknowledged = before._acknowledged
+
+    def cut_back(self, end: int) -> None:
+        """The log ends before what was read: what comes there is new."""
+        self._pieces = [
+            Piece(p.span, min(p.scanned, end), tuple(h for h in p.holes if h.offset < end))
+            for p in self._pieces
+        ]
+        self._scanned = [piece.scanned for piece in self._pieces]
+        self._again = {offset: hole for offset, hole in self._again.items() if offset < end}
+        self._stretches.clear()
+
+    def _has(self, place: int) -> bool:
+        return index_of(self.spans, place) is not None
+
+    def _piece(self, at: int, holes: list[Hole]) -> Piece:
+        piece, scanned = self._pieces[at], self._scanned[at]
+        done = piece.scanned
+        for each in self._stretches:
+            own = ~each.waits & (each.places >= piece.span.from_hash)
+            own &= each.places <= piece.span.until_hash - 1
+            if own.any():
+                done = max(done, int(each.offsets[own][-1]) + 1)
+        while holes and holes[-1].offset >= done and not holes[-1].deliveries:
+            scanned = holes.pop().offset
+        return Piece(piece.span, scanned, tuple(holes))
+
+    def _take_back(self, hole: Hole) -> bool:
+        """Whether a record still waits; it does not any more."""
+        if self._again.pop(hole.offset, None) is not None:
+            return True
+        offset = np.array([hole.offset], np.int64)
+        for each in self._stretches:
+            at = each.find(offset)
+            if len(at):
+                each.waits[at] = False
+                return True
+        return False
+
+
+def _holes(stretch: _Stretch, which: Flags, worked: bool) -> list[Hole]:
+    """Records of a stretch as holes, with one delivery more where it has come to its end."""
+    columns = zip(
+        stretch.offsets[which].tolist(),
+        stretch.places[which].tolist(),
+        stretch.deliveries[which].tolist(),
+        stretch.since_ms[which].tolist(),
+        strict=True,
+    )
+    return [
+        Hole(offset, place, count + worked, 0, since, _CAUSES[count + worked > 0])
+        for offset, place, count, since in columns
+    ]
+
+
+_CAUSES = (Cause.UNMENTIONED, Cause.TIMED_OUT)

@@ -1,0 +1,59 @@
+"""The options of the plain consumer."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyrange.consumer.settings import CONSUMER_OPTIONS, parse_consumer_options
+from keyrange.errors import InvalidError
+
+LEAST = {"kafka.bootstrap.servers": "h:1", "commitTable": "/t"}
+
+
+def test_the_defaults() -> None:
+    settings = parse_consumer_options(LEAST | {"kafka.group.id": "g"})
+    assert settings.source.commits.individual
+    assert (settings.source.commits.group, settings.member_group) == ("g", "g.members")
+    assert (settings.gap_timeout_ms, settings.warmup_timeout_ms) == (300_000, 30_000)
+    assert settings.source.chosen_columns[-1] == "keyHash"
+
+
+def test_names_are_not_case_sensitive_and_split_by_does_not_matter() -> None:
+    given = {"GAP.TIMEOUT.MS": "2s", "STARTINGOFFSETS": "earliest", "splitBy": "offset"}
+    settings = parse_consumer_options(LEAST | given)
+    assert settings.gap_timeout_ms == 2_000
+    assert settings.source.key_ranges.split_by == "keyRange"
+
+
+def test_every_option_has_a_default_that_is_valid_or_none() -> None:
+    for row in CONSUMER_OPTIONS:
+        if row.default is not None:
+            row.parse(row.default)
+    assert len({row.name.lower() for row in CONSUMER_OPTIONS}) == len(CONSUMER_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"commitTable": ""}, "commitTable"),
+        ({"subscribe": "t"}, "'subscribe' is not valid for keyrange.Consumer"),
+        ({"maxOffsetsPerTrigger": "1"}, "is not valid for keyrange.Consumer"),
+        ({"gap.timeout": "1"}, "did you mean 'gap.timeout.ms'"),
+        ({"gap.timeout.ms": "soon"}, "'gap.timeout.ms' must be a time"),
+        ({"commitMode": "batch"}, "'commitMode' must be individual"),
+        ({"commitTable.writer": "delta-spark"}, "must be delta-rs"),
+        ({"heartbeat.interval.ms": "20000"}, "must be a third of session.timeout.ms"),
+        ({"kafka.auto.offset.reset": "earliest"}, "is not supported"),
+        ({"memberNames": "some"}, "must be one of auto, static, dynamic"),
+    ],
+)
+def test_what_cannot_be_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        parse_consumer_options(LEAST | given)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"subscribe": "t", "gap.timeout.ms": "x", "nullKeys": "y"}
+    with pytest.raises(InvalidError) as raised:
+        parse_consumer_options(LEAST | wrong)
+    assert all(name in str(raised.value) for name in wrong)
