@@ -18,6 +18,7 @@ def test_the_public_names_are_these() -> None:
         "KeyRangeListener",
         "LagListener",
         "RecordTimeout",
+        "Slot",
         "TopicPartition",
         "__version__",
         "acknowledge",
@@ -28,6 +29,7 @@ def test_the_public_names_are_these() -> None:
         "process_into",
         "reject",
         "replay_dead_letters",
+        "slot",
         "transaction",
     ]
 

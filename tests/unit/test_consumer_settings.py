@@ -13,7 +13,7 @@ LEAST = {"kafka.bootstrap.servers": "h:1", "commitTable": "/t"}
 def test_the_defaults() -> None:
     settings = parse_consumer_options(LEAST | {"kafka.group.id": "g"})
     assert settings.source.commits.individual
-    assert (settings.source.commits.group, settings.member_group) == ("g", "g.members")
+    assert (settings.source.commits.group, settings.members.kafka_group) == ("g", "g.members")
     assert (settings.gap_timeout_ms, settings.warmup_timeout_ms) == (300_000, 30_000)
     assert settings.source.chosen_columns[-1] == "keyHash"
 
@@ -42,7 +42,7 @@ def test_every_option_has_a_default_that_is_valid_or_none() -> None:
         ({"gap.timeout.ms": "soon"}, "'gap.timeout.ms' must be a time"),
         ({"commitMode": "batch"}, "'commitMode' must be individual"),
         ({"commitTable.writer": "delta-spark"}, "must be delta-rs"),
-        ({"heartbeat.interval.ms": "20000"}, "must be a third of session.timeout.ms"),
+        ({"heartbeat.interval.ms": "20000"}, "must be at most a third of session.timeout.ms"),
         ({"kafka.auto.offset.reset": "earliest"}, "is not supported"),
         ({"memberNames": "some"}, "must be one of auto, static, dynamic"),
     ],

@@ -19,6 +19,8 @@ from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, pars
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.commits import CommitOptions
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
+from keyrange.options.member_rows import MEMBER_ROWS
+from keyrange.options.members import MemberOptions
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"
@@ -51,6 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "include_key_hash": False,
     "key_ranges": KeyRangeOptions(memory_bytes=200 << 20, spill_bytes=20 << 30),
     "commits": CommitOptions(group="default"),
+    "members": MemberOptions(group="default"),
     "columns": None,
     "filter_pushdown": False,
     "map_in_arrow": None,
@@ -120,9 +123,10 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
-    # In test_options_key_ranges.py and test_options_commits.py.
+    # In test_options_key_ranges.py, test_options_commits.py and test_options_members.py.
     key_ranges = {row.name for row in KEY_RANGE_ROWS}
     commits = {row.name for row in COMMIT_ROWS}
+    members = {row.name for row in MEMBER_ROWS}
     positions = {
         f"{side}{name}"
         for side in ("starting", "ending")
@@ -143,7 +147,9 @@ def test_every_option_is_tested_here() -> None:
         "mapInArrow",
         "mapInArrowSchema",
     }
-    assert {row.name for row in OPTIONS} == tested | positions | key_ranges | commits | others
+    assert {row.name for row in OPTIONS} == (
+        tested | positions | key_ranges | commits | members | others
+    )
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])

@@ -7,6 +7,7 @@ import pytest
 from keyrange.core.members.binding import PinRule
 from keyrange.errors import InvalidError
 from keyrange.options import SourceOptions, parse_options
+from keyrange.options.member_rows import MEMBER_ROWS
 
 BASE = {
     "kafka.bootstrap.servers": "h:1",
@@ -108,3 +109,10 @@ def test_a_pinned_query_needs_its_table() -> None:
             },
             "stream",
         )
+
+
+def test_only_streams_have_members() -> None:
+    for row in MEMBER_ROWS:
+        value = row.default or {"memberTable": "/t", "member.name.env": "A"}.get(row.name, "x")
+        with pytest.raises(InvalidError, match="is not valid in batch reads"):
+            parse_options({**BASE, row.name: value}, "batch")

@@ -24,7 +24,7 @@ from keyrange.consumer.records import (
     partition_of,
     records_of,
 )
-from keyrange.consumer.settings import ConsumerSettings, parse_consumer_options
+from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.sharing import Sharing
 from keyrange.core.key_ranges import SPACE, KeyRange, overlap
 from keyrange.core.members.member_settings import MemberSettings
@@ -33,7 +33,7 @@ from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.membership import check_session_timeout
-from keyrange.members.names import NameSettings, Surroundings, find_name
+from keyrange.members.names import Surroundings, find_name, name_settings
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
 _PAUSE_S: Final = 0.005
@@ -53,7 +53,7 @@ class Consumer:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._settings = parse_consumer_options(options)
         self._cluster = Cluster(self._settings.source.client)
-        self._name = find_name(_name_settings(self._settings), Surroundings())
+        self._name = find_name(name_settings(self._settings.members), Surroundings())
         self._holding = Holding(self._settings, self._cluster, self._name.name)
         self._listener = KeyRangeListener()
         self._assigned = False
@@ -112,18 +112,20 @@ class Consumer:
         self._listener = listener or self._listener
         settings, name = self._settings, self._name
         self._holding.describe(topics)
-        check_session_timeout(self._cluster, settings.member_group, settings.session_timeout_ms)
+        check_session_timeout(
+            self._cluster, settings.members.kafka_group, settings.members.session_timeout_ms
+        )
         interest = Interest(
             name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
         )
         own = Cluster(settings.source.client)
         self._member = MemberThread(
             MemberSettings(
-                group=settings.member_group,
+                group=settings.members.kafka_group,
                 instance_id=name.name if name.is_static else None,
-                session_timeout_ms=settings.session_timeout_ms,
-                heartbeat_interval_ms=settings.heartbeat_interval_ms,
-                max_poll_interval_ms=settings.max_poll_interval_ms,
+                session_timeout_ms=settings.members.session_timeout_ms,
+                heartbeat_interval_ms=settings.members.heartbeat_interval_ms,
+                max_poll_interval_ms=settings.members.poll_interval_ms,
                 metadata=write_interest(interest),
             ),
             own,
@@ -276,17 +278,6 @@ class Consumer:
             if list(spans) != [SPACE] and not accepts(partition.topic):
                 message = f"accept.range.fetch keeps topic {partition.topic} whole"
                 raise error("RANGE_FETCH_NOT_ACCEPTED", message)
-
-
-def _name_settings(settings: ConsumerSettings) -> NameSettings:
-    return NameSettings(
-        group=settings.source.commits.group,
-        policy=settings.member_names,
-        name=settings.member_name or "",
-        variable=settings.member_name_env or "",
-        file=settings.member_name_file or "",
-        slot_directory=settings.slot_directory or "",
-    )
 
 
 def _read_ranges(

@@ -25,11 +25,9 @@ from keyrange.delta.assignment_rows import Stored, StoredMember
 from keyrange.delta.assignments import open_assignments
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.options.commits import beside
 
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.2
-_OF_MEMBERS: Final = "_members"
 
 
 @dataclass(slots=True)
@@ -77,7 +75,7 @@ class Leader:
         """The assignment before, and the one that holds from now on."""
         commits = self.settings.source.commits
         table = open_assignments(
-            beside(commits.table, _OF_MEMBERS), commits.group, commits.revealed_storage()
+            self.settings.members.table, commits.group, commits.revealed_storage()
         )
         last = table.last()
         before = last.assignment if last is not None else None
@@ -100,7 +98,7 @@ class Leader:
                     _stored(interest, peers[member], now_ms)
                     for member, interest in sorted(interests.items(), key=lambda i: i[1].slot)
                 ),
-                member_group=self.settings.member_group,
+                member_group=self.settings.members.kafka_group,
             )
         )
         return before, after

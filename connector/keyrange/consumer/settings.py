@@ -10,15 +10,9 @@ from typing import Any, Final
 
 from keyrange.errors import InvalidError, invalid_options
 from keyrange.options import OPTIONS, SourceOptions, parse_options
-from keyrange.options.option import INT32_MAX, STREAM, Option
-from keyrange.parsing import (
-    NAME_BYTES_MAX,
-    Violations,
-    duration_ms,
-    int_between,
-    name_up_to,
-    one_of,
-)
+from keyrange.options.members import MemberOptions
+from keyrange.options.option import STREAM, Option
+from keyrange.parsing import Violations, duration_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
 
@@ -38,44 +32,6 @@ CONSUMER_OPTIONS: Final = (
         int_between(1, 2**31 - 1), "a number of records",
         "With so many records handed out and not acknowledged poll returns no new ones.",
     ),
-    Option(
-        "member.name", "member_name", None, STREAM, name_up_to(200), "a name",
-        "The name that this consumer keeps over restarts. Before member.name.env and "
-        "member.name.file.",
-    ),
-    Option(
-        "slot.directory", "slot_directory", None, STREAM, name_up_to(NAME_BYTES_MAX), "a path",
-        "Where the names of this host are held that no option gives.",
-    ),
-    Option(
-        "member.name.env", "member_name_env", None, STREAM, name_up_to(NAME_BYTES_MAX),
-        "a variable", "The environment variable that holds the name. Default: METADATA_NAME.",
-    ),
-    Option(
-        "member.name.file", "member_name_file", None, STREAM, name_up_to(NAME_BYTES_MAX),
-        "a path", "The file that holds the name.",
-    ),
-    Option(
-        "memberNames", "member_names", "auto", STREAM, one_of("auto", "static", "dynamic"),
-        "auto, static, dynamic",
-        "static: a name has to be found. dynamic: each start makes one up. auto: what is found.",
-    ),
-    Option(
-        "memberGroup", "member_group", None, STREAM, name_up_to(NAME_BYTES_MAX), "a name",
-        "The Kafka group of the members. Default: the commit group with .members behind it.",
-    ),
-    Option(
-        "session.timeout.ms", "session_timeout_ms", "45000", STREAM, int_between(1, INT32_MAX),
-        "milliseconds", "After so long without a heartbeat a member is gone.",
-    ),
-    Option(
-        "heartbeat.interval.ms", "heartbeat_interval_ms", "3000", STREAM,
-        int_between(1, INT32_MAX), "milliseconds", "How often a member says that it is there.",
-    ),
-    Option(
-        "max.poll.interval.ms", "max_poll_interval_ms", "300000", STREAM,
-        int_between(1, INT32_MAX), "milliseconds", "The longest time between two calls of poll.",
-    ),
 )  # fmt: skip
 
 # Options of the source that act on a consumer too.
@@ -88,6 +44,9 @@ _SHARED: Final = frozenset(
         *("commitMode", "allow.individual.commit", "commitTable", "commitTable.writer"),
         *("commitGroup", "maxDeliveries", "max.num.ranges.to.commit", "mirrorOffsets"),
         *("max.bytes.ranges.to.commit", "kafkaConsumer.pollTimeoutMs", "splitBy"),
+        *("memberTable", "memberGroup", "memberNames", "member.name", "member.name.env"),
+        *("member.name.file", "slot.directory", "session.timeout.ms", "heartbeat.interval.ms"),
+        "max.poll.interval.ms",
     }
 )
 _BY_NAME: Final = {row.name.lower(): row for row in CONSUMER_OPTIONS}
@@ -102,15 +61,10 @@ class ConsumerSettings:
     gap_timeout_ms: int
     warmup_timeout_ms: int
     unacknowledged_max: int
-    member_name: str | None
-    member_name_env: str | None
-    slot_directory: str | None
-    member_name_file: str | None
-    member_names: str
-    member_group: str
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_poll_interval_ms: int
+
+    @property
+    def members(self) -> MemberOptions:
+        return self.source.members
 
 
 def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
@@ -139,10 +93,9 @@ def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
     except InvalidError as failure:
         violations.messages.append(failure.message)
     if parsed is not None:
-        _check_together(values, parsed, violations)
+        _check_together(parsed, violations)
     if violations.messages or parsed is None:
         raise invalid_options(violations.messages)
-    values["member_group"] = values["member_group"] or f"{parsed.commits.group}.members"
     return ConsumerSettings(source=parsed, **values)
 
 
@@ -150,19 +103,11 @@ def _default(row: Option) -> Any:
     return None if row.default is None else row.parse(row.default)
 
 
-def _check_together(
-    values: Mapping[str, Any], source: SourceOptions, violations: Violations
-) -> None:
+def _check_together(source: SourceOptions, violations: Violations) -> None:
     if not source.commits.individual:
         violations.add("commitMode", "must be individual: a consumer commits nothing else")
     if source.commits.writer != "delta-rs":
         violations.add("commitTable.writer", "must be delta-rs: there is no Spark here")
-    heartbeat_ms, session_ms = values["heartbeat_interval_ms"], values["session_timeout_ms"]
-    if 3 * heartbeat_ms > session_ms:
-        violations.add(
-            "heartbeat.interval.ms",
-            f"must be a third of session.timeout.ms at the most: {heartbeat_ms} and {session_ms}",
-        )
 
 
 def _unknown(name: str) -> str:

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from keyrange.core.members.names import (
     check_name,
@@ -29,6 +29,9 @@ from keyrange.core.members.names import (
 )
 from keyrange.errors import KeyrangeError, error
 from keyrange.host.directory import make_private
+
+if TYPE_CHECKING:
+    from keyrange.options.members import MemberOptions
 
 METADATA_NAME: Final = "METADATA_NAME"
 _POD_NAME: Final = "SPARK_EXECUTOR_POD_NAME"
@@ -54,6 +57,18 @@ class NameSettings:
     variable: str = ""
     file: str = ""
     slot_directory: str = ""
+
+
+def name_settings(members: MemberOptions, policy: str = "") -> NameSettings:
+    """What the options of a query or a consumer say; `policy` in the place of theirs."""
+    return NameSettings(
+        group=members.group,
+        policy=policy or members.names,
+        name=members.name,
+        variable=members.name_env,
+        file=members.name_file,
+        slot_directory=members.slot_directory,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +220,8 @@ def _slot_directory(settings: NameSettings, around: Surroundings) -> Path | None
     elif around.environment.get(_IN_A_POD) or around.environment.get(_POD_NAME):
         return None
     else:
-        state = around.environment.get("XDG_STATE_HOME", "")
-        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
         # Homes may be shared by hosts, and a lock may not reach over a network.
-        directory = base / "keyrange" / "hosts" / slot_name(around.host)
+        directory = user_state(around.environment) / "hosts" / slot_name(around.host)
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private(directory)
     return directory
@@ -239,3 +252,10 @@ def _hold(path: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def user_state(environment: Mapping[str, str]) -> Path:
+    """Where the user's state is that outlives processes (XDG Base Directory Specification)."""
+    state = environment.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "keyrange"

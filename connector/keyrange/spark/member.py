@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from keyrange.core.members.binding import NO_SLOT
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
-from keyrange.members.names import NameSettings
+from keyrange.members.names import name_settings
 from keyrange.members.setup import MemberSetup, executor_process
 from keyrange.members.status import TaskProgress
 from keyrange.options import SourceOptions
@@ -140,14 +140,7 @@ def _setup(options: SourceOptions, greeting: Greeting, executor: Executor) -> Me
             )
         policy = "dynamic"
     return MemberSetup(
-        names=NameSettings(
-            group=members.group,
-            policy=policy,
-            name=members.name,
-            variable=members.name_env,
-            file=members.name_file,
-            slot_directory=members.slot_directory,
-        ),
+        names=name_settings(members, policy),
         member_group=members.kafka_group,
         kafka=members.kafka,
         session_timeout_ms=members.session_timeout_ms,

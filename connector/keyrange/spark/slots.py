@@ -22,6 +22,7 @@ from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
 from keyrange.host.directory import make_private, name_of
 from keyrange.members.launch import executor_directory
+from keyrange.members.names import user_state
 
 _NOTE: Final = "slot.json"
 _STATE: Final = "state-"
@@ -66,6 +67,7 @@ def note_slot(
 
     Raises OSError.
     """
+    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private(base)
     home = base / name_of(group, name)
     make_private(home)
@@ -95,10 +97,7 @@ def note_slot(
 
 def slots_directory(chosen: str) -> Path:
     """Where slots have their directories: `chosen`, or "" for the user's own on this host."""
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state")
-    return Path(home) / "keyrange" / "slots"
+    return Path(chosen) if chosen else user_state(os.environ) / "slots"
 
 
 def noted_epoch(executor: Path, name: str) -> int:
