@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from brokers import Record, Topics, wait_until
-from sources import stream
+from sources import options, stream
 
 Each = Callable[[DataFrame, int], None]
 # Members are taken in as soon as they are seen, and lost ones are missed soon.
@@ -52,8 +52,11 @@ class PinnedQuery:
         )
         self.sent += count
 
-    def frame(self, **given: str) -> DataFrame:
-        return stream(self.spark, self.topics, self.topic, **(self.given | given))
+    def options(self) -> dict[str, str]:
+        return options(self.topics, self.topic, **self.given)
+
+    def frame(self) -> DataFrame:
+        return stream(self.spark, self.topics, self.topic, **self.given)
 
     @contextmanager
     def running(self, each: Each, frame: DataFrame | None = None) -> Iterator[StreamingQuery]:
