@@ -105,14 +105,14 @@ class Pinning:
         self._load()
         self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
         self._members = read_members(describe_members(self._cluster, self._options.kafka_group))
-        now_ms = _now_ms()
-        self._seen_ms |= {each.slot: now_ms for each in self._members}
+        now_ms, seen_ms = _passed_ms(), _now_ms()
+        self._seen_ms |= {each.slot: seen_ms for each in self._members}
         before = self._standings()
         present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
         self._membership.observe(present, now_ms)
         taken = self._take_commands(now_ms)
         due = self._membership.due(now_ms)
-        if due is not None and self._weights:
+        if due is not None and (self._weights or self.assignment is not None):
             self._reassign(due, taken)
         elif taken or self._standings() != before:
             self._write("members changed", self.assignment, taken)
@@ -195,7 +195,7 @@ class Pinning:
         self._stored = self._table.last()
         if self._stored is not None:
             self._membership = Membership.from_json(
-                self._stored.membership, self._timeouts, _now_ms()
+                self._stored.membership, self._timeouts, _passed_ms()
             )
         self._is_loaded = True
 
@@ -204,14 +204,17 @@ class Pinning:
         epoch = before.epoch + 1 if before is not None else 1
         after = assign(self._shares(), due.members, before, epoch)
         # What is written says that these were taken in: a driver that goes on from it agrees.
-        self._membership.applied(due, _now_ms())
+        self._membership.applied(due, _passed_ms())
         self._write(due.reason, after, taken)
         _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
 
     def _shares(self) -> dict[TopicPartition, float]:
-        """The weights, none so small that what it has now would say nothing of it."""
+        """The weights of all partitions that are known. None is so small that what it has had until
+        now would say nothing of it, and one that had nothing yet in this run is like the others."""
         mean = sum(self._weights.values()) / max(len(self._weights), 1)
-        return {p: max(size, mean / 10, 1.0) for p, size in self._weights.items()}
+        assignment = self.assignment
+        known = {*self._weights, *(assignment.owners if assignment is not None else ())}
+        return {p: max(self._weights.get(p, mean), mean / 10, 1.0) for p in known}
 
     def _take_commands(self, now_ms: int) -> int | None:
         """Do what people asked for; returns the number of the last command, None without one."""
@@ -253,6 +256,7 @@ class Pinning:
         there = {each.slot: each for each in self._members}
         before = self._stored.members if self._stored is not None else ()
         known = {each.slot: each for each in before}
+        shift_ms = _now_ms() - _passed_ms()
         rows: list[StoredMember] = []
         for name, state in sorted(self._membership.members.items()):
             row = StoredMember(
@@ -260,7 +264,7 @@ class Pinning:
                 slot=name,
                 is_static=state.is_static,
                 state=str(state.standing),
-                since_ms=max(state.since_ms, 0),
+                since_ms=max(state.since_ms + shift_ms, 0),
                 seen_ms=self._seen_ms.get(name, known[name].seen_ms if name in known else 0),
                 cores=state.capacity,
             )
@@ -354,3 +358,8 @@ def route_to(client: ClientSettings) -> str:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _passed_ms() -> int:
+    """For timeouts: a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000

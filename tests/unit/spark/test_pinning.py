@@ -1,0 +1,259 @@
+"""The planning process's view of members: what it writes, and what a batch is planned by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keyrange.client_options import ClientSettings
+from keyrange.core.members.metadata import MemberMetadata
+from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.core.pinned_plan import plan_pinned
+from keyrange.core.splits import Split
+from keyrange.delta.assignments import AssignmentTable, open_assignments
+from keyrange.delta.members_by_hand import open_members, write_command
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.options import parse_options
+from keyrange.spark import pinning as module
+from keyrange.spark.binding.caller import Caller, greet
+from keyrange.spark.pinning import Pinning, route_to
+from keyrange.spark.read import ReadTask, read_bound_task
+
+PARTITIONS = [TopicPartition("t", number) for number in range(4)]
+SIZES = dict.fromkeys(PARTITIONS, 1000.0)
+
+
+class Stage:
+    """A pinning whose Kafka group and clocks a test sets."""
+
+    def __init__(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there: list[str] = []
+        self.now_ms = 1_000_000
+        self.removed: list[str] = []
+        self.table = table
+        monkeypatch.setattr(module, "describe_members", lambda *_: self.group())
+        monkeypatch.setattr(
+            module, "remove_member", lambda _, __, name: self.removed.append(name) or True
+        )
+        monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
+        self.made: list[Pinning] = []
+
+    def group(self) -> GroupView:
+        return GroupView(
+            "Stable",
+            tuple(
+                GroupMemberView(
+                    f"id-{name}", name, "/10.0.0.1", MemberMetadata(name, "h", "0", 2.0).to_bytes()
+                )
+                for name in self.there
+            ),
+        )
+
+    def pinning(self, **given: str) -> Pinning:
+        options = parse_options(
+            {
+                "kafka.bootstrap.servers": "127.0.0.1:1",
+                "subscribe": "t",
+                "splitBy": "keyRange",
+                "pin": "prefer",
+                "memberTable": str(self.table),
+                "memberGroup": "g",
+                "heartbeat.interval.ms": "1",
+                "expansion.timeout.ms": "1000",
+                "registration.timeout.ms": "60000",
+                **given,
+            },
+            "stream",
+        )
+        made = Pinning(options, None)  # type: ignore[arg-type]  # what it asks is set above
+        self.made.append(made)
+        return made
+
+    def look(self, pinning: Pinning, *there: str, after_ms: int = 0) -> None:
+        self.there = list(there)
+        self.now_ms += after_ms
+        pinning._look_again_at = 0.0
+        pinning.look()
+
+    def rows(self) -> AssignmentTable:
+        return open_assignments(str(self.table), "g", {})
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage(tmp_path / "members", monkeypatch)
+    yield stage
+    for each in stage.made:
+        each.close()
+
+
+def assigned(stage: Stage, *names: str, **given: str) -> Pinning:
+    """A pinning whose members are taken in."""
+    pinning = stage.pinning(**given)
+    pinning.take_in(SIZES)
+    stage.look(pinning, *names)
+    stage.look(pinning, *names, after_ms=1000)
+    return pinning
+
+
+def owners(pinning: Pinning) -> dict[TopicPartition, list[str]]:
+    assert pinning.assignment is not None
+    return {
+        partition: [each.slot for each in owned]
+        for partition, owned in pinning.assignment.owners.items()
+    }
+
+
+def test_members_are_gathered_and_taken_in_once(stage: Stage) -> None:
+    pinning = stage.pinning()
+    pinning.take_in(SIZES)
+
+    stage.look(pinning, "a")
+    stage.look(pinning, "a", "b", after_ms=400)
+    assert pinning.assignment is None
+    stage.look(pinning, "a", "b", after_ms=600)
+
+    assert pinning.assignment is not None
+    assert pinning.assignment.epoch == 1
+    assert pinning.assignment.slots == ["a", "b"]
+    last = stage.rows().last()
+    assert last is not None
+    assert last.assignment == pinning.assignment
+    assert [(m.slot, m.host, m.state) for m in last.members] == [
+        ("a", "h", "ASSIGNED"),
+        ("b", "h", "ASSIGNED"),
+    ]
+
+
+def test_a_member_that_comes_back_finds_its_ranges(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b")
+    before = pinning.assignment
+
+    stage.look(pinning, "a", after_ms=1000)
+    stage.look(pinning, "a", "b", after_ms=50_000)
+
+    assert pinning.assignment == before
+
+
+def test_one_that_stays_away_loses_them_once(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b")
+
+    stage.look(pinning, "a", after_ms=1000)
+    stage.look(pinning, "a", after_ms=59_999)
+    assert pinning.assignment is not None
+    assert pinning.assignment.epoch == 1
+    stage.look(pinning, "a", after_ms=1)
+
+    assert pinning.assignment.epoch == 2
+    assert pinning.assignment.slots == ["a"]
+
+
+def test_another_run_goes_on_with_what_is_written(stage: Stage) -> None:
+    """Also where it has read of one partition only: nothing moves, and nothing is forgotten."""
+    before = assigned(stage, "a", "b").assignment
+    again = stage.pinning()
+    again.take_in({PARTITIONS[0]: 5.0})
+
+    stage.look(again, "a", "b", after_ms=5_000)
+    assert again.assignment == before
+    stage.look(again, "a", "b", "c", after_ms=1000)
+    stage.look(again, "a", "b", "c", after_ms=1000)
+
+    assert again.assignment is not None
+    assert again.assignment.epoch == 2
+    assert set(again.assignment.owners) == set(PARTITIONS)
+
+
+def test_the_run_before_stops(stage: Stage) -> None:
+    first = assigned(stage, "a", "b")
+    second = stage.pinning()
+    stage.look(second, "a", after_ms=1)
+
+    with pytest.raises(KeyrangeError, match="ASSIGNMENT_CHANGED"):
+        stage.look(first, "a", "b", after_ms=1)
+
+
+def test_new_partitions_are_taken_in_at_once(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b")
+    before = owners(pinning)
+    new = TopicPartition("t", 9)
+
+    pinning.take_in({**SIZES, new: 1000.0})
+
+    after = owners(pinning)
+    assert {p: after[p] for p in before} == before
+    assert after[new]
+
+
+def test_commands_are_taken_between_batches(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b")
+    table = open_members(str(stage.table), {})
+    write_command(table, "remove", "b", why="gone for good", who="somebody", now_ms=1)
+
+    stage.look(pinning, "a", "b", after_ms=1)
+
+    assert stage.removed == ["b"]
+    assert pinning.assignment is not None
+    assert pinning.assignment.slots == ["a"]
+    last = stage.rows().last()
+    assert last is not None
+    assert last.commands_until == 1
+
+
+def test_nothing_is_bound_before_executors_have_come(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    pinning = assigned(stage, "a", "b")
+
+    for _ in range(5):
+        greeting = pinning.greeting()
+        assert pinning.owners(PARTITIONS) is None
+    assert caplog.text.count("no executor has reached this process") == 1
+    assert "pin.driver.host" in caplog.text
+
+    greet(greeting.address, "a", "h", "0")
+    assert pinning.owners(PARTITIONS) == pinning.assignment
+
+
+def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", pin="strict")
+    address = pinning.greeting().address
+    for slot in ("a", "b"):
+        greet(address, slot, "h", slot)
+    assignment = pinning.owners(PARTITIONS)
+    assert assignment is not None
+    ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+    portions = plan_pinned(
+        ranges, assignment.owners, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], pinning.shape,
+        lambda: str,
+    )  # fmt: skip
+
+    tasks = pinning.bind(portions, lambda each: ReadTask(each.splits, [(1, "h", 9)], [], {}))
+
+    # A task for each of the four cores, and as many portions.
+    assert [(task.number, task.epoch) for task in tasks] == [(n, 1) for n in range(4)]
+    read: list[Split] = []
+    for task, slot in zip(tasks, "abab", strict=True):
+        caller = Caller(task.greeting.address, task.plan, task.number)
+        for document in caller.portions(slot):
+            assert document["slot"] == slot
+            read += read_bound_task(document).splits
+    assert sorted(map(str, read)) == sorted(str(s) for each in portions for s in each.splits)
+    assert pinning.metrics() == {
+        "epoch": 1,
+        "members": 2,
+        "reached": 2,
+        "ownPortions": 4,
+        "foreignPortions": 0,
+        "unownedPortions": 0,
+    }
+    found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a", 1)
+    assert found.keys() == {"t"}
+
+
+def test_the_address_is_the_one_towards_the_brokers() -> None:
+    assert route_to(ClientSettings(bootstrap_servers=(("127.0.0.1", 9),))) == "127.0.0.1"
