@@ -58,6 +58,19 @@ COMMITS = {
     "commits.startup.imports.seconds",
 }
 
+MEMBERS = {
+    "members.plan.ms",
+    "members.bind.ms_per_task",
+    "members.owner_share",
+    "members.process.rss_mb",
+    *(f"members.batch.{side}.ms" for side in ("off.1", "prefer.2", "prefer.4")),
+    *(
+        f"members.rolling.{figure}{kind}"
+        for figure in ("moved_ranges", "reassignments")
+        for kind in ("", ".dynamic")
+    ),
+}
+
 THROUGHPUT = {
     "commits.throughput.vs_batch",
     "commits.throughput.spark_sink.vs_batch",
@@ -163,6 +176,21 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
     assert all(each["value"] > 0 for name, each in figures.items() if name != costs)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    finished = bench("--tiny", "--only", "members", "--out", str(out), timeout_s=880)
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    assert figures.keys() == MEMBERS
+    # What is counted and not timed holds at any size.
+    assert figures["members.rolling.moved_ranges"]["value"] == 0
+    assert figures["members.rolling.reassignments"]["value"] == 0
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:

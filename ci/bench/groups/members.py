@@ -31,6 +31,8 @@ from keyrange.core.members.binding import PinRule
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.pinned_plan import Shape, plan_pinned
 from keyrange.delta.assignments import open_assignments
+from keyrange.host.directory import name_of
+from keyrange.options.member_rows import MEMBERS_SUFFIX
 from keyrange.spark.binding.caller import Caller
 from keyrange.spark.binding.messages import write_split
 from keyrange.spark.binding.service import BindingService
@@ -204,13 +206,13 @@ def _owners(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
             all_of = own + sum(b["foreignPortions"] + b["unownedPortions"] for b in batches)
             shares.append(own / all_of)
             bench.progress(f"{splits} splits a core: {own} of {all_of} with their owner")
-            for member in _member_processes():
+            for member in _member_processes(query.group):
                 rss = member.memory_info().rss / 2**20
                 bench.progress(f"a member process: {rss:.1f} MB")
             if splits == 4:
                 yield from_runs(
                     "members.process.rss_mb",
-                    [each.memory_info().rss / 2**20 for each in _member_processes()],
+                    [each.memory_info().rss / 2**20 for each in _member_processes(query.group)],
                     "MB",
                 )
     yield from_runs("members.owner_share", [min(shares)], "ratio")
@@ -231,7 +233,7 @@ def _rolling(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
                 killed_at = time.time()
                 _kill_oldest()
                 # Its member ends with it, and another one comes with the next executor.
-                query.wait(lambda at=killed_at: _came_after(at) and len(_member_processes()) == 2)
+                query.wait(lambda q=query, at=killed_at: _came_after(q.group, at))
                 query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
                 bench.progress(f"{kind}: restart {number + 1} of {restarts}")
             time.sleep(2)
@@ -265,12 +267,19 @@ def _kill_oldest() -> None:
     os.kill(_jvms()[0].pid, signal.SIGKILL)
 
 
-def _came_after(at: float) -> bool:
-    return any(each.create_time() > at for each in _member_processes())
+def _came_after(group: str, at: float) -> bool:
+    return any(each.create_time() > at for each in _member_processes(group))
 
 
-def _member_processes() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if _MEMBER in " ".join(_command(each))]
+def _member_processes(group: str) -> list[psutil.Process]:
+    """Those of one query: a member stays until its executor ends."""
+    place = name_of(f"{group}{MEMBERS_SUFFIX}")
+    found = []
+    for process in psutil.process_iter():
+        command = " ".join(_command(process))
+        if _MEMBER in command and place in command:
+            found.append(process)
+    return found
 
 
 def _command(process: psutil.Process) -> list[str]:
