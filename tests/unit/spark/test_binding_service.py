@@ -172,6 +172,14 @@ def test_questions_that_say_nothing(service: BindingService, question: dict[str,
     assert numbers(service, planned(service, ["a"]), 0, "a") == [0]
 
 
+def test_over_ipv6() -> None:
+    service = BindingService("::1", 0)
+    try:
+        assert numbers(service, planned(service, ["a"]), 0, "a") == [0]
+    finally:
+        service.close()
+
+
 def test_nobody_listens() -> None:
     service = BindingService("127.0.0.1", 0)
     service.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import socketserver
 import threading
 import time
@@ -147,6 +148,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.service = service
         self.secret = service._secret
         self.room = threading.Semaphore(_CONNECTIONS_MAX)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
