@@ -54,6 +54,24 @@ def name_up_to(most_bytes: int) -> Callable[[str], str]:
     return parse
 
 
+def place(value: str) -> str:
+    """A path or a URI, which is not looked at any closer."""
+    if not value.strip("/ "):
+        raise ValueError("must be a path or a URI")
+    return value.strip()
+
+
+def group_up_to(most_bytes: int) -> Callable[[str], str]:
+    """The name of a group, without blanks around it."""
+
+    def parse(value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be empty")
+        return name_up_to(most_bytes)(value.strip())
+
+    return parse
+
+
 def boolean(value: str) -> bool:
     """true or false in any case, as Spark reads its own options."""
     folded = value.strip().lower()

@@ -10,26 +10,15 @@ from keyrange.parsing import (
     NAME_BYTES_MAX,
     boolean,
     duration_ms,
+    group_up_to,
     int_between,
-    name_up_to,
     one_of,
+    place,
     size_between,
 )
 
 # What a hole takes of a state at the most: varints of its gap, place, times and deliveries.
 HOLE_BYTES_MAX: Final = 40
-
-
-def _place(value: str) -> str:
-    if not value.strip("/ "):
-        raise ValueError("must be a path or a URI")
-    return value.strip()
-
-
-def _group(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return name_up_to(NAME_BYTES_MAX)(value.strip())
 
 
 def _topic(value: str) -> str:
@@ -67,7 +56,7 @@ COMMIT_ROWS: Final = (
         "commit_table",
         None,
         STREAM,
-        _place,
+        place,
         "an absolute path or a URI; with delta-spark a table's name too",
         "The Delta table that individual commits are kept in. It is made where there is none. What "
         "its object store asks for is given as commitTable.storage.NAME, secrets as env:NAME or "
@@ -78,7 +67,7 @@ COMMIT_ROWS: Final = (
         "commit_group",
         None,
         STREAM,
-        _group,
+        group_up_to(NAME_BYTES_MAX),
         "a name",
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
     ),
@@ -184,7 +173,7 @@ COMMIT_ROWS: Final = (
         "dead_letter_table",
         None,
         STREAM,
-        _place,
+        place,
         "as commitTable",
         "The Delta table of the records that were given up. Default: commitTable with "
         "_dead_letters behind it.",
@@ -203,7 +192,7 @@ COMMIT_ROWS: Final = (
         "verdict_directory",
         None,
         STREAM,
-        _place,
+        place,
         "an absolute path or a URI",
         "Where the output of a batch and what was said of its records are kept until the batch is "
         "committed; driver and executors share it. Default: commitTable with _verdicts behind it.",

@@ -7,23 +7,18 @@ from collections.abc import Callable
 from typing import Final
 
 from keyrange.options.option import INT32_MAX, STREAM, Option
-from keyrange.parsing import NAME_BYTES_MAX, int_between, name_up_to, one_of, text
+from keyrange.parsing import (
+    NAME_BYTES_MAX,
+    group_up_to,
+    int_between,
+    name_up_to,
+    one_of,
+    place,
+    text,
+)
 
 _MS: Final = "ms"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _place(value: str) -> str:
-    if not value.strip("/ "):
-        raise ValueError("must be a path or a URI")
-    return value.strip()
-
-
-def _group(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    # The Kafka group is named after it, with a suffix.
-    return name_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX))(value.strip())
 
 
 def _variable(value: str) -> str:
@@ -95,7 +90,7 @@ MEMBER_ROWS: Final = (
         "member_table",
         None,
         STREAM,
-        _place,
+        place,
         "an absolute path or a URI",
         "The Delta table that says which member has which key ranges. It is made where there is "
         "none. Default: commitTable with _members behind it. What commitTable.storage says holds "
@@ -106,7 +101,8 @@ MEMBER_ROWS: Final = (
         "member_group",
         None,
         STREAM,
-        _group,
+        # The Kafka group is named after it, with a suffix.
+        group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
         "a name",
         f"The members' group; in Kafka it has {MEMBERS_SUFFIX} behind it. Default: commitGroup, "
         "kafka.group.id, or default.",
