@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -117,12 +117,17 @@ class Pinning:
         elif taken or self._standings() != before:
             self._write("members changed", self.assignment, taken)
 
-    def take_in(self, sizes: Mapping[TopicPartition, float]) -> None:
-        """Note how many bytes a batch reads of each partition: shares are by that."""
+    def take_in(
+        self, sizes: Mapping[TopicPartition, float], partitions: Collection[TopicPartition]
+    ) -> None:
+        """Note how many bytes a batch reads, by partition: shares are by that. `partitions` are all
+        that there are: one that has nothing yet belongs to somebody too."""
+        for partition in partitions:
+            self._weights.setdefault(partition, 0.0)
         for partition, size in sizes.items():
             self._weights[partition] = self._weights.get(partition, 0.0) + size
         assignment = self.assignment
-        if assignment is not None and not sizes.keys() <= assignment.owners.keys():
+        if assignment is not None and not self._weights.keys() <= assignment.owners.keys():
             members = {
                 name: state.assigned_capacity
                 for name, state in self._membership.members.items()
@@ -211,10 +216,11 @@ class Pinning:
     def _shares(self) -> dict[TopicPartition, float]:
         """The weights of all partitions that are known. None is so small that what it has had until
         now would say nothing of it, and one that had nothing yet in this run is like the others."""
-        mean = sum(self._weights.values()) / max(len(self._weights), 1)
+        measured = [weight for weight in self._weights.values() if weight]
+        mean = sum(measured) / max(len(measured), 1)
         assignment = self.assignment
         known = {*self._weights, *(assignment.owners if assignment is not None else ())}
-        return {p: max(self._weights.get(p, mean), mean / 10, 1.0) for p in known}
+        return {p: max(self._weights.get(p) or mean, mean / 10, 1.0) for p in known}
 
     def _take_commands(self, now_ms: int) -> int | None:
         """Do what people asked for; returns the number of the last command, None without one."""

@@ -43,7 +43,7 @@ class TaskPlans:
         pinning = self._pinning
         if pinning is None:
             return plan_read(ranges, sizes, places, view, topic_ids, self._options)
-        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()})
+        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()}, view.partitions())
         greeting = pinning.greeting()
         assignment = pinning.owners(list(ranges))
         if assignment is None:
@@ -68,7 +68,9 @@ class TaskPlans:
         anywhere."""
         pinning, greeting = self._pinning, None
         if pinning is not None:
-            pinning.take_in({p: each.reach.size * sizes[p] for p, each in intakes.items()})
+            pinning.take_in(
+                {p: each.reach.size * sizes[p] for p, each in intakes.items()}, view.partitions()
+            )
             greeting = pinning.greeting()
             assignment = pinning.owners(list(intakes))
             if assignment is not None:

@@ -94,7 +94,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def assigned(stage: Stage, *names: str, **given: str) -> Pinning:
     """A pinning whose members are taken in."""
     pinning = stage.pinning(**given)
-    pinning.take_in(SIZES)
+    pinning.take_in(SIZES, PARTITIONS)
     stage.look(pinning, *names)
     stage.look(pinning, *names, after_ms=1000)
     return pinning
@@ -110,7 +110,7 @@ def owners(pinning: Pinning) -> dict[TopicPartition, list[str]]:
 
 def test_members_are_gathered_and_taken_in_once(stage: Stage) -> None:
     pinning = stage.pinning()
-    pinning.take_in(SIZES)
+    pinning.take_in(SIZES, PARTITIONS)
 
     stage.look(pinning, "a")
     stage.look(pinning, "a", "b", after_ms=400)
@@ -156,7 +156,7 @@ def test_another_run_goes_on_with_what_is_written(stage: Stage) -> None:
     """Also where it has read of one partition only: nothing moves, and nothing is forgotten."""
     before = assigned(stage, "a", "b").assignment
     again = stage.pinning()
-    again.take_in({PARTITIONS[0]: 5.0})
+    again.take_in({PARTITIONS[0]: 5.0}, [])
 
     stage.look(again, "a", "b", after_ms=5_000)
     assert again.assignment == before
@@ -182,11 +182,24 @@ def test_new_partitions_are_taken_in_at_once(stage: Stage) -> None:
     before = owners(pinning)
     new = TopicPartition("t", 9)
 
-    pinning.take_in({**SIZES, new: 1000.0})
+    pinning.take_in(SIZES, [*PARTITIONS, new])
 
     after = owners(pinning)
     assert {p: after[p] for p in before} == before
     assert after[new]
+
+
+def test_partitions_without_a_record_belong_to_somebody_too(stage: Stage) -> None:
+    pinning = stage.pinning()
+    pinning.take_in({PARTITIONS[0]: 5.0}, PARTITIONS)
+
+    stage.look(pinning, "a", "b")
+    stage.look(pinning, "a", "b", after_ms=1000)
+    pinning.take_in(SIZES, PARTITIONS)
+
+    assert set(owners(pinning)) == set(PARTITIONS)
+    assert pinning.assignment is not None
+    assert pinning.assignment.epoch == 1
 
 
 def test_commands_are_taken_between_batches(stage: Stage) -> None:
