@@ -21,7 +21,7 @@ from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.binding.messages import BadLine, Greeting
 from keyrange.spark.executor import Executor, this_executor
 from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
-from keyrange.spark.slots import note_slot, noted_epoch, slots_directory
+from keyrange.spark.slots import note_slot, noted_epoch, query_of_task, slots_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,12 +118,13 @@ class _Member:
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
         rows not."""
-        if noted_epoch(self._executor_directory, slot) >= epoch:
+        query, group = query_of_task(), self._options.group
+        if noted_epoch(query, group, self._executor_directory, slot) >= epoch:
             return
         try:
             ranges = caller.ranges(slot, epoch)
-            group, base = self._options.group, slots_directory(self._options.slot_directory)
-            note_slot(slot, group, epoch, ranges, base, self._executor_directory)
+            base = slots_directory(self._options.slot_directory)
+            note_slot(query, slot, group, epoch, ranges, base, self._executor_directory)
         except OSError as failure:
             _log.warning("slot %s has no directory: %s", slot, failure)
 

@@ -46,24 +46,41 @@ class Slot:
     previous: Path | None
 
 
-def slot() -> Slot:
+def slot(group: str | None = None) -> Slot:
     """The slot of this executor, inside a task of a query with option `pin`.
 
-    Raises NO_SLOT where the executor has none: outside of a task, in a query without `pin`, or
-    before its first bound task.
+    `group` is its memberGroup; a query with one pinned source needs to name none. Raises NO_SLOT
+    where the executor has none for this query: outside of a task, in a query without `pin`, or
+    before its first bound task; and where the query has several, and none was named.
     """
+    query = query_of_task()
+    pattern = _note_name(query, group) if group is not None else f"{_note_prefix(query)}*.json"
     try:
-        document = json.loads((executor_directory() / _NOTE).read_bytes())
+        paths = sorted(executor_directory().glob(pattern))
+        documents = [json.loads(path.read_bytes()) for path in paths]
     except (OSError, ValueError):
-        raise error("NO_SLOT", "this process is in no executor that has a slot") from None
-    return _read(document)
+        documents = []
+    if len(documents) > 1:
+        raise error("NO_SLOT", f"this query has {len(documents)} pinned sources: name a group")
+    if not documents:
+        raise error("NO_SLOT", "this process is in no executor that has a slot for this query")
+    return _read(documents[0])
+
+
+def query_of_task() -> str:
+    """The id of the query that this task belongs to, "" where there is none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+    return found or ""
 
 
 def note_slot(
-    name: str, group: str, epoch: int, ranges: Ranges, base: Path, executor: Path
+    query: str, name: str, group: str, epoch: int, ranges: Ranges, base: Path, executor: Path
 ) -> None:
-    """Say in an executor's directory which slot it has, with which ranges, as of an epoch; what is
-    known of a later one stays. `base` is where slots have their directories.
+    """Say in an executor's directory which slot it has in a query's group, with which ranges, as of
+    an epoch; what is known of a later one stays. `base` is where slots have their directories.
 
     Raises OSError.
     """
@@ -92,7 +109,7 @@ def note_slot(
             "previous": previous,
         }
         _write(home / _NOTE, document)
-        _write(executor / _NOTE, document)
+        _write(executor / _note_name(query, group), document)
 
 
 def slots_directory(chosen: str) -> Path:
@@ -100,13 +117,21 @@ def slots_directory(chosen: str) -> Path:
     return Path(chosen) if chosen else user_state(os.environ) / "slots"
 
 
-def noted_epoch(executor: Path, name: str) -> int:
+def noted_epoch(query: str, group: str, executor: Path, name: str) -> int:
     """The epoch that a slot was noted with, 0 where it was not."""
     try:
-        document = json.loads((executor / _NOTE).read_bytes())
+        document = json.loads((executor / _note_name(query, group)).read_bytes())
     except (OSError, ValueError):
         return 0
     return int(document["epoch"]) if document["name"] == name else 0
+
+
+def _note_prefix(query: str) -> str:
+    return f"slot-{name_of(query)}-"
+
+
+def _note_name(query: str, group: str) -> str:
+    return f"{_note_prefix(query)}{name_of(group)}.json"
 
 
 def _read(document: Mapping[str, Any]) -> Slot:

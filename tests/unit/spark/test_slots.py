@@ -27,8 +27,8 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def noted(tmp_path: Path, executor: Path, epoch: int, ranges: dict[str, Any]) -> Slot:
-    note_slot("g-0", "g", epoch, ranges, tmp_path / "slots", executor)
-    return slot()
+    note_slot("", "g-0", "g", epoch, ranges, tmp_path / "slots", executor)
+    return slot("g")
 
 
 def test_a_slot_knows_its_ranges(tmp_path: Path, executor: Path) -> None:
@@ -46,7 +46,8 @@ def test_a_slot_knows_its_ranges(tmp_path: Path, executor: Path) -> None:
 def test_state_outlives_the_executor_with_the_same_ranges(tmp_path: Path, executor: Path) -> None:
     first = noted(tmp_path, executor, 1, LOWER)
     (first.directory / "cache").write_text("warm")
-    (executor / "slot.json").unlink()
+    [note] = executor.glob("slot-*.json")
+    note.unlink()
 
     again = noted(tmp_path, executor, 4, LOWER)
 
@@ -76,15 +77,32 @@ def test_a_late_task_of_an_earlier_epoch_changes_nothing(tmp_path: Path, executo
     now = noted(tmp_path, executor, 5, UPPER)
 
     assert noted(tmp_path, executor, 4, LOWER) == now
-    assert noted_epoch(executor, "g-0") == 5
-    assert noted_epoch(executor, "g-1") == 0
+    assert noted_epoch("", "g", executor, "g-0") == 5
+    assert noted_epoch("", "g", executor, "g-1") == 0
+    assert noted_epoch("another query", "g", executor, "g-0") == 0
 
 
 def test_slots_of_two_groups_are_two(tmp_path: Path, executor: Path) -> None:
     one = noted(tmp_path, executor, 1, LOWER)
-    note_slot("g-0", "other", 1, LOWER, tmp_path / "slots", executor)
+    assert slot() == one
+    note_slot("", "g-0", "other", 1, UPPER, tmp_path / "slots", executor)
 
-    assert slot().directory != one.directory
+    assert slot("g") == one
+    assert slot("other").directory != one.directory
+    with pytest.raises(KeyrangeError, match=r"NO_SLOT.*2 pinned sources"):
+        slot()
+
+
+def test_a_query_has_its_own_slots(
+    tmp_path: Path, executor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(tmp_path, executor, 1, LOWER)
+    monkeypatch.setattr(slots, "query_of_task", lambda: "another query")
+
+    with pytest.raises(KeyrangeError, match="NO_SLOT"):
+        slot()
+    note_slot("another query", "g-1", "g", 1, UPPER, tmp_path / "slots", executor)
+    assert slot().name == "g-1"
 
 
 def test_outside_of_a_task_there_is_no_slot(executor: Path) -> None:
