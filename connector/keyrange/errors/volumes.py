@@ -1,0 +1,39 @@
+"""The rows of the catalogue about the volume guard."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+VOLUME_CONDITIONS: Final = (
+    # Where the throttle factor is from: volumes/sources.py
+    Condition(
+        "THROTTLE_FACTOR_UNREADABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "let throttle.factor.file name a file, readable where the query is planned, that holds a "
+        "number from 0 to 1; another source says by itself what it needs",
+    ),
+    # Where the rate is from that producers are slowed from: volumes/quota_sources.py
+    Condition(
+        "QUOTA_UNREADABLE",
+        Kind.INVALID,
+        False,
+        "let quota.file name a readable file that holds a number of bytes; another source says by "
+        "itself what it needs",
+    ),
+    # Quotas, and what the cluster says to changes of them: kafka/client_quotas.py
+    Condition(
+        "QUOTAS_REFUSED",
+        Kind.INVALID,
+        False,
+        "look the named Kafka error up; nothing more is altered until the next check",
+    ),
+    Condition(
+        "QUOTAS_UNAVAILABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "wait for the cluster to have a controller; the guard tries again by itself",
+    ),
+)
