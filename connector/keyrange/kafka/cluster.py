@@ -68,7 +68,7 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._client_version = _client_version()
+        self.client_version = _client_version()
         # Fetches are sent ahead of answers: they have connections of their own, so that a question
         # in between neither waits for them nor costs them their connection.
         self._connections: dict[tuple[str, int, bool], Connection] = {}
@@ -103,7 +103,7 @@ class Cluster:
             host,
             port,
             self.settings,
-            self._client_version,
+            self.client_version,
             int(limit_ms) or 1,
             proven=any(
                 before.proven
@@ -176,6 +176,17 @@ class Cluster:
             if unready and deadline.passed:
                 raise error("BROKER_ERROR", f"partitions have no leader: {', '.join(unready)}")
             (missing_deadline if missing else deadline).pause()
+
+    def brokers(self, timeout_ms: float) -> dict[int, Broker]:
+        """The brokers that are there, whether or not records can be read from them.
+
+        Raises BROKER_UNREACHABLE that names every address that was tried, DeniedError.
+        """
+        by = self.deadline(timeout_ms)
+        answer = self.call_any_broker(protocol.METADATA, protocol.metadata(()), by)
+        view, _, _ = read_metadata(answer)
+        self._brokers = dict(view.brokers)
+        return self._brokers
 
     def list_offsets(
         self,

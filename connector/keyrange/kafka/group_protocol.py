@@ -3,9 +3,6 @@
 On the wire a member's metadata are the user data of a consumer's subscription to no topic, and its
 part of an assignment those of a consumer's assignment: so the broker and all of Kafka's tools take
 the group for one of consumers, and show its members.
-
-Beside `protocol` and `produce_protocol` the only module that touches kafka-python, under the same
-rules.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka.protocol.consumer.group import (
     HeartbeatRequest,
@@ -28,13 +24,11 @@ from kafka.protocol.consumer.group import (
 )
 
 __all__ = [
-    "DESCRIBE_CONFIGS",
     "DESCRIBE_GROUPS",
     "HEARTBEAT",
     "JOIN_GROUP",
     "LEAVE_GROUP",
     "SYNC_GROUP",
-    "describe_broker_configs",
     "describe_group",
     "heartbeat",
     "join_group",
@@ -44,7 +38,6 @@ __all__ = [
 ]
 
 PROTOCOL_TYPE: Final = "consumer"
-_BROKER: Final = 4
 # A subscription and an assignment of version 0 begin alike: version, number of topics, and the
 # length of the user data.
 _WRAPPING: Final = struct.Struct(">hii")
@@ -56,7 +49,6 @@ SYNC_GROUP: Final = (SyncGroupRequest, SyncGroupResponse, 3, 5)
 HEARTBEAT: Final = (HeartbeatRequest, HeartbeatResponse, 3, 4)
 LEAVE_GROUP: Final = (LeaveGroupRequest, LeaveGroupResponse, 3, 5)
 DESCRIBE_GROUPS: Final = (DescribeGroupsRequest, DescribeGroupsResponse, 4, 5)
-DESCRIBE_CONFIGS: Final = (DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
 
 
 def _wrapped(data: bytes) -> bytes:
@@ -145,18 +137,3 @@ def leave_group(group_id: str, members: Sequence[tuple[str, str | None]]) -> Any
 
 def describe_group(group_id: str) -> Any:
     return DescribeGroupsRequest(groups=[group_id], include_authorized_operations=False)
-
-
-def describe_broker_configs(node_id: int, names: Sequence[str]) -> Any:
-    """What one broker's properties are, for a principal that may describe the cluster's configs."""
-    return DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=_BROKER,
-                resource_name=str(node_id),
-                configuration_keys=list(names),
-            )
-        ],
-        include_synonyms=False,
-        include_documentation=False,
-    )

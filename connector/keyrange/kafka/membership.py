@@ -32,6 +32,7 @@ from keyrange.core.members.messages import (
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import group_protocol, protocol
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.config_protocol import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import GroupQuestion, ask_coordinator, passing
 from keyrange.kafka.protocol import Code
@@ -42,9 +43,12 @@ _log = logging.getLogger(__name__)
 _SEARCH_MS: Final = 4_000
 # What is said in a group's usual course.
 _USUAL: Final = frozenset(("NONE", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"))
+# After how long a leader asks its assignor again.
+_AGAIN_MS: Final = 500
 # Where nothing else is due, how long a member may be left alone.
 _REST_MS: Final = 60_000
 
+_REBALANCING: Final = frozenset(("PreparingRebalance", "CompletingRebalance"))
 SESSION_LEAST: Final = "group.min.session.timeout.ms"
 SESSION_MOST: Final = "group.max.session.timeout.ms"
 
@@ -77,7 +81,15 @@ def run_member(member: GroupMember, cluster: Cluster, around: Surroundings) -> N
         around.look(member)
         if member.state in ENDS:
             break
-        request = member.next_request(around.now_ms())
+        try:
+            request = member.next_request(around.now_ms())
+        except KeyrangeError as failure:
+            # A leader could not say who gets what: the others wait for it as long as it may take.
+            if not failure.retriable:
+                raise
+            around.told(member, str(failure))
+            around.wait(_AGAIN_MS)
+            continue
         if request is None:
             around.told(member, "")
             wake_at_ms = member.wake_at_ms
@@ -208,6 +220,11 @@ class GroupView:
     state: str
     members: tuple[GroupMemberView, ...] = ()
 
+    @property
+    def is_rebalancing(self) -> bool:
+        """Then nobody's metadata are told, and some members may not have joined yet."""
+        return self.state in _REBALANCING
+
 
 def describe_members(cluster: Cluster, group: str, timeout_ms: float | None = None) -> GroupView:
     """Who is in a group.
@@ -280,9 +297,8 @@ def check_session_timeout(cluster: Cluster, group: str, session_timeout_ms: int)
         found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by)
         if found.error_code:
             return
-        request = group_protocol.describe_broker_configs(found.node_id, names)
-        kind = group_protocol.DESCRIBE_CONFIGS
-        answer = cluster.call(found.host, found.port, kind, request, by)
+        request = describe_configs(Resource.BROKER, [str(found.node_id)], names)
+        answer = cluster.call(found.host, found.port, DESCRIBE_CONFIGS, request, by)
     except (KeyrangeError, ConnectionLost) as failure:
         _log.info("the broker's session timeouts cannot be read: %s", failure)
         return

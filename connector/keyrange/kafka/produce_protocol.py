@@ -1,7 +1,4 @@
-"""The messages of a producer, by kafka-python: the record batch and the request that carries it.
-
-Beside `protocol` the only module that touches kafka-python, under the same rules.
-"""
+"""The messages of a producer, by kafka-python: the record batch and the request that carries it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Beside `produce_protocol` the only module that touches kafka-python: messages, SASL, error names.
+"""What every client of a cluster needs of kafka-python: messages, SASL, error names.
 
-kafka-python is pinned, because `kafka.protocol` and `kafka.net.sasl` are not a public interface.
-What is used of it: encoding and decoding of messages (generated from Kafka's own schemas), the
-client side of SASL, and the table of error codes. Its event loop and its consumer are not used: the
-loop reads 4,096 bytes at a time (ARCHITECTURE.md has the figures).
+Only the modules `*protocol.py` of this package touch kafka-python. It is pinned, because
+`kafka.protocol` and `kafka.net.sasl` are not a public interface. What is used of it: encoding and
+decoding of messages (generated from Kafka's own schemas), the client side of SASL, and the table of
+error codes. Its event loop and its consumer are not used: the loop reads 4,096 bytes at a time
+(ARCHITECTURE.md has the figures).
 
 Its loggers print whole frames, passwords included, at DEBUG: they are held at INFO here.
 """

@@ -200,6 +200,25 @@ def test_what_the_leader_is_told_and_says_is_unwrapped_and_wrapped() -> None:
     }
 
 
+def test_an_assignor_that_fails_with_what_passes_is_asked_again() -> None:
+    coordinator: Any = Coordinator(joined(), synced(), said())
+    failures = [error("BROKER_UNREACHABLE", "nobody answers")]
+
+    def assign(peers: Any) -> dict[str, bytes]:
+        if failures:
+            raise failures.pop()
+        return {each.member_id: b"" for each in peers}
+
+    run_member(GroupMember(SETTINGS, assign), coordinator, coordinator)
+    assert coordinator.requests == ["JoinGroup", "SyncGroup", "Heartbeat"]
+    [trouble] = coordinator.troubles
+    assert "nobody answers" in trouble
+    failures.append(error("ASSIGNMENT_DAMAGED", "a row is cut"))
+    other: Any = Coordinator(joined(), synced())
+    with pytest.raises(KeyrangeError, match="ASSIGNMENT_DAMAGED"):
+        run_member(GroupMember(SETTINGS, assign), other, other)
+
+
 def join_of(metadata: bytes) -> Any:
     return group_protocol.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
 

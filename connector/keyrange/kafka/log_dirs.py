@@ -1,0 +1,279 @@
+"""How full the volumes of all brokers are, as the brokers say it (KIP-827).
+
+Every broker is asked at once, over a connection of its own, and one deadline holds for all. What a
+broker does not say is never taken for room: a refusal, an empty answer, a size that is not told and
+a directory that is offline are the answer's failure.
+
+Who has to be connected to has a thread for that, and one begins after the other. All others are
+asked by one thread, and their answers taken one by one, with a pause behind each: a hundred threads
+that wake up together, or one that is not done for long, would keep the interpreter from the thread
+that plans a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from keyrange.client_options import ClientSettings
+from keyrange.core.volumes.view import LogDirs, Reading, Volume
+from keyrange.errors import KeyrangeError
+from keyrange.kafka import protocol
+from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster, Deadline
+from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.view import Broker
+from keyrange.kafka.volume_protocol import DESCRIBE_LOG_DIRS, describe_log_dirs
+
+_log = logging.getLogger(__name__)
+
+# What is left of the time is for brokers that came, or moved, while the others were asked.
+_FIRST_ROUND_SHARE: Final = 0.7
+TIMED_OUT: Final = "timed out"
+# Behind each request, and each answer that is read.
+_BREATH_S: Final = 0.0005
+# Between two brokers that are connected to: what a connection takes of the interpreter.
+_CONNECT_PACE_S: Final = 0.002
+# How long the rest of an answer may take that has begun to come.
+_REST_MS: Final = 500
+
+
+def breathe() -> None:
+    """Let other threads of this process go on, in the midst of much that is to be done."""
+    time.sleep(_BREATH_S)
+
+
+class LogDirReader:
+    """Asks all brokers of a cluster, and keeps the connections. Not for use by several threads."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._cluster = Cluster(settings)
+        self._connections: dict[Broker, Connection] = {}
+
+    def close(self) -> None:
+        self._cluster.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def read(self, timeout_ms: float) -> Reading:
+        """One check, within `timeout_ms`.
+
+        Where a broker did not answer, the cluster is described once more: one that has left is not
+        waited for, and one that has come is asked too. Raises BROKER_UNREACHABLE, DeniedError where
+        the cluster itself cannot be described.
+        """
+        by = self._cluster.deadline(timeout_ms)
+        brokers = self._describe(by)
+        first = self._cluster.deadline(by.left_ms * _FIRST_ROUND_SHARE)
+        answers = self._ask(brokers.values(), first)
+        if any(answer.failure for answer in answers.values()):
+            now = self._described_again(brokers, by)
+            if now != brokers:
+                asked = [b for b in now.values() if not _answered(b, brokers, answers)]
+                answers |= self._ask(asked, by)
+                brokers = now
+        heard = {node for node, answer in answers.items() if not answer.failure}
+        ids = frozenset(brokers.keys() | heard)
+        return Reading(ids, tuple(answers[node] for node in sorted(ids & answers.keys())))
+
+    def _describe(self, by: Deadline) -> dict[int, Broker]:
+        limit_ms = min(max(by.left_ms, 1), FIRST_CONTACT_MS)
+        return dict(self._cluster.brokers(limit_ms))
+
+    def _described_again(self, before: dict[int, Broker], by: Deadline) -> dict[int, Broker]:
+        if by.passed:
+            return before
+        try:
+            return self._describe(by)
+        except KeyrangeError as failure:
+            _log.info("the cluster could not be described again: %s", failure)
+            return before
+
+    def _ask(self, brokers: Iterable[Broker], by: Deadline) -> dict[int, LogDirs]:
+        """The answer of each broker; TIMED_OUT is that of a broker which gave none in time."""
+        wanted = {broker.node_id: broker for broker in brokers}
+        current = _Round(len(wanted))
+
+        def connect(broker: Broker, is_proven: bool) -> None:
+            asker = _Asker(broker, is_proven, self._settings, self._cluster.client_version, by)
+            # A thread each, since a broker that is gone without a word holds up who connects to it.
+            threading.Thread(
+                target=asker.run, args=(current,), name=f"log-dirs-{broker.node_id}", daemon=True
+            ).start()
+            time.sleep(_CONNECT_PACE_S)
+
+        open_ones = _Open(current, by, connect)
+        for broker in wanted.values():
+            kept = self._connections.pop(broker, None)
+            if kept is not None and kept.usable:
+                open_ones.ask(broker, kept)
+            else:
+                connect(broker, kept is not None and kept.proven)
+                if kept is not None:
+                    kept.close()
+        open_ones.take()
+        found = current.collect(by)
+        for node, (_, connection) in found.items():
+            if connection is not None and connection.usable:
+                self._connections[wanted[node]] = connection
+        silent = {node: LogDirs(node, (), TIMED_OUT) for node in wanted}
+        return silent | {node: answer for node, (answer, _) in found.items()}
+
+
+_Answer = tuple[LogDirs, Connection | None]
+
+
+class _Round:
+    """The answers of one round, as far as they come in time."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._answers: dict[int, _Answer] = {}
+        self._over = False
+        self._changed = threading.Condition()
+
+    def deliver(self, answer: LogDirs, connection: Connection | None) -> bool:
+        """False where nobody waits for it any longer: then the connection stays the caller's."""
+        with self._changed:
+            if not self._over:
+                self._answers[answer.broker] = (answer, connection)
+                self._changed.notify()
+            return not self._over
+
+    def collect(self, by: Deadline) -> dict[int, _Answer]:
+        with self._changed:
+            while len(self._answers) < self._count and not by.passed:
+                self._changed.wait(by.left_ms / 1000)
+            self._over = True
+            return self._answers
+
+
+class _Open:
+    """Brokers with a connection from before, asked together by one thread.
+
+    A connection that breaks is one that the broker closed, as it does with what was idle for long:
+    then `connect` asks that broker anew.
+    """
+
+    def __init__(
+        self, current: _Round, by: Deadline, connect: Callable[[Broker, bool], None]
+    ) -> None:
+        self._current = current
+        self._by = by
+        self._connect = connect
+        self._waiting: dict[int, tuple[Broker, Connection, int]] = {}
+
+    def ask(self, broker: Broker, connection: Connection) -> None:
+        connection.set_timeout(self._by.left_ms)
+        try:
+            version = connection.ask(DESCRIBE_LOG_DIRS, describe_log_dirs())
+        except (ConnectionLost, KeyrangeError):
+            self._connect(broker, connection.proven)
+            return
+        self._waiting[connection.fileno()] = broker, connection, version
+        breathe()
+
+    def take(self) -> None:
+        """The answers, as they come until the deadline; what says nothing is closed then."""
+        with selectors.DefaultSelector() as selector:
+            for number in self._waiting:
+                selector.register(number, selectors.EVENT_READ)
+            while self._waiting and not self._by.passed:
+                for key, _ in selector.select(max(self._by.left_ms, 0) / 1000):
+                    selector.unregister(key.fd)
+                    self._take_one(*self._waiting.pop(key.fd))
+                    breathe()
+        for _, connection, _ in self._waiting.values():
+            connection.close()
+
+    def _take_one(self, broker: Broker, connection: Connection, version: int) -> None:
+        connection.set_timeout(min(max(self._by.left_ms, 1), _REST_MS))
+        try:
+            answer = _said(broker.node_id, lambda: connection.answer(DESCRIBE_LOG_DIRS, version))
+        except ConnectionLost:
+            self._connect(broker, connection.proven)
+        else:
+            self._current.deliver(answer, connection)
+
+
+class _Asker:
+    """Connects to one broker and asks it, in a thread of its own."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        is_proven: bool,
+        settings: ClientSettings,
+        client_version: str,
+        by: Deadline,
+    ) -> None:
+        self._broker = broker
+        self._is_proven = is_proven
+        self._connection: Connection | None = None
+        self._settings = settings
+        self._client_version = client_version
+        self._by = by
+
+    def run(self, current: _Round) -> None:
+        node = self._broker.node_id
+        try:
+            answer = _said(node, self._call)
+        except ConnectionLost as lost:
+            answer = LogDirs(node, (), TIMED_OUT if self._by.passed else f"connection lost: {lost}")
+        if not current.deliver(answer, self._connection) and self._connection is not None:
+            self._connection.close()
+
+    def _call(self) -> Any:
+        self._connection = Connection.connect(
+            self._broker.host,
+            self._broker.port,
+            self._settings,
+            self._client_version,
+            max(int(self._by.left_ms), 1),
+            self._is_proven,
+        )
+        self._connection.set_timeout(self._by.left_ms)
+        return self._connection.call(DESCRIBE_LOG_DIRS, describe_log_dirs())
+
+
+def _said(node: int, ask: Callable[[], Any]) -> LogDirs:
+    """What a broker answers, or why it does not; raises ConnectionLost."""
+    try:
+        return read_log_dirs(node, ask())
+    except KeyrangeError as failure:
+        return LogDirs(node, (), f"{failure.condition.name}: {failure.message}")
+    except ConnectionLost:
+        raise
+    except Exception as failure:
+        # The round would wait for this broker until its end, and nobody learn why.
+        _log.exception("broker %s could not be asked", node)
+        return LogDirs(node, (), f"{type(failure).__name__}: {failure}")
+
+
+def read_log_dirs(broker: int, answer: Any) -> LogDirs:
+    """What an answer says; `failure` names each thing that it does not say."""
+    if answer.error_code:
+        return LogDirs(broker, (), protocol.error_name(answer.error_code))
+    volumes: list[Volume] = []
+    failures: list[str] = []
+    for each in answer.results:
+        if each.error_code:
+            failures.append(f"{protocol.error_name(each.error_code)} {each.log_dir}")
+        elif each.total_bytes <= 0 or each.usable_bytes < 0:
+            failures.append(f"size not told {each.log_dir}")
+        else:
+            volumes.append(Volume(broker, each.log_dir, each.total_bytes, each.usable_bytes))
+    if not answer.results:
+        failures.append("no log dirs")
+    return LogDirs(broker, tuple(volumes), ", ".join(failures))
+
+
+def _answered(broker: Broker, before: Mapping[int, Broker], answers: Mapping[int, LogDirs]) -> bool:
+    """Whether a broker has said all, and is still where it was asked."""
+    answer = answers.get(broker.node_id)
+    return answer is not None and not answer.failure and before.get(broker.node_id) == broker

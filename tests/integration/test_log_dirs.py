@@ -1,0 +1,59 @@
+"""The volumes of a real broker, and of one that tells a principal nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+
+from brokers import PASSWORD, USER
+from keyrange.client_options import Secret
+from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.embedded.settings import BrokerSettings
+from keyrange.kafka.log_dirs import LogDirReader
+from sources import client
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def test_a_broker_tells_the_size_of_its_volume(broker: EmbeddedBroker) -> None:
+    reader = LogDirReader(client(broker))
+    reading = reader.read(20_000)
+    reader.close()
+    usage = shutil.disk_usage(broker.log_dir)
+    [answer] = reading.answers
+    [volume] = answer.volumes
+    assert (reading.brokers, reading.is_whole) == (frozenset((1,)), True)
+    assert (volume.broker, os.path.realpath(volume.log_dir)) == (
+        1,
+        os.path.realpath(broker.log_dir),
+    )
+    assert volume.total_bytes == usage.total
+    # Others write to the same filesystem.
+    assert abs(volume.usable_bytes - usage.free) < usage.total / 10
+
+
+def test_a_principal_without_rights_sees_nothing_and_not_room() -> None:
+    """The broker answers with an empty list; its error is beside it."""
+    settings = BrokerSettings(
+        listeners=("SASL_PLAINTEXT",),
+        users={USER: PASSWORD},
+        properties={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"},
+    )
+    with EmbeddedBroker(settings) as broker:
+        plain = client(broker)
+        [server] = plain.bootstrap_servers
+        denied = replace(
+            plain,
+            bootstrap_servers=((server[0], broker.nodes[0].port("SASL_PLAINTEXT")),),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username=Secret(USER),
+            sasl_password=Secret(PASSWORD),
+        )
+        reader, other = LogDirReader(denied), LogDirReader(plain)
+        [refused] = reader.read(20_000).answers
+        assert (refused.volumes, refused.failure) == ((), "CLUSTER_AUTHORIZATION_FAILED")
+        assert other.read(20_000).is_whole
+        reader.close()
+        other.close()
