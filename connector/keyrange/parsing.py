@@ -22,16 +22,19 @@ class Violations:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.unparsed: set[str] = set()
 
     def add(self, name: str, message: str) -> None:
         self.messages.append(f"option '{name}' {message}")
 
     @contextmanager
     def collecting(self, name: str) -> Iterator[None]:
-        """Take a parser's ValueError as a violation of the option and go on."""
+        """Take a parser's ValueError as a violation of the option and go on; the option is among
+        `unparsed` then, which were given and have no value."""
         try:
             yield
         except ValueError as failure:
+            self.unparsed.add(name)
             self.add(name, str(failure))
 
 
@@ -134,6 +137,54 @@ def duration_ms(value: str) -> int:
     if time is None or (time[2] or "ms") not in _TIMES_MS:
         raise ValueError(f"must be a time such as 500ms, 10s, 15m or 2h, not '{value[:40]}'")
     return int(int(time[1]) * _TIMES_MS[time[2] or "ms"])
+
+
+_NAMES = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_IMPORTABLE = re.compile(rf"({_NAMES}):({_NAMES})", re.ASCII)
+
+
+def importable(kind: str) -> Callable[[str], tuple[str, str]]:
+    """A name that Python imports, package.module:kind, as module and name."""
+
+    def parse(value: str) -> tuple[str, str]:
+        names = _IMPORTABLE.fullmatch(value.strip())
+        if names is None:
+            raise ValueError(
+                f"must be package.module:{kind}, a name that Python imports, not '{value[:40]}'"
+            )
+        return names[1], names[2]
+
+    return parse
+
+
+_ISO_TIME = re.compile(
+    r"^P(?=[0-9T])(?:([0-9]{1,6})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,12})(?:\.([0-9]{1,3}))?S)?)?$",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def iso_duration_ms(value: str) -> int:
+    """Milliseconds of an ISO 8601 duration in days and smaller, as Java reads it: PT1M, P1DT2H."""
+    time = _ISO_TIME.match(value.strip())
+    if time is None:
+        raise ValueError(
+            "must be an ISO 8601 duration of days, hours, minutes and seconds such as PT5M or "
+            f"PT1H30M, not '{value[:40]}'"
+        )
+    days, hours, minutes, seconds = (int(each or 0) for each in time.groups()[:4])
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return whole * 1_000 + int((time[5] or "0").ljust(3, "0"))
+
+
+_DECIMAL = re.compile(r"^[0-9]{1,18}(\.[0-9]{1,18})?$|^\.[0-9]{1,18}$", re.ASCII)
+
+
+def part_of_one(value: str) -> float:
+    """A number from 0 to 1, both included."""
+    if not _DECIMAL.match(value.strip()) or not 0 <= float(value) <= 1:
+        raise ValueError(f"must be a number from 0.0 to 1.0, not '{value[:40]}'")
+    return float(value)
 
 
 def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:

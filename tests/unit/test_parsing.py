@@ -14,7 +14,9 @@ from keyrange.parsing import (
     boolean,
     duration_ms,
     int_between,
+    iso_duration_ms,
     one_of,
+    part_of_one,
     size_between,
     text,
 )
@@ -40,6 +42,14 @@ TAKEN = [
     (duration_ms, "2min", 120_000),
     (duration_ms, "1h", 3_600_000),
     (duration_ms, "1d", 86_400_000),
+    (iso_duration_ms, "PT0S", 0),
+    (iso_duration_ms, " PT5M ", 300_000),
+    (iso_duration_ms, "p1dt2h3m4.05s", 93_784_050),
+    (iso_duration_ms, "P2D", 172_800_000),
+    (iso_duration_ms, "PT90M", 5_400_000),
+    (part_of_one, "0", 0.0),
+    (part_of_one, " 1.0 ", 1.0),
+    (part_of_one, ".25", 0.25),
     (one_of("a", "b"), " a ", "a"),
     (one_of("A", upper=True), "a", "A"),
     (text, " as it is ", " as it is "),
@@ -57,6 +67,31 @@ REFUSED = [
     (duration_ms, "-5s"),
     (duration_ms, "1.5s"),
     (duration_ms, "5 weeks"),
+    *[
+        (iso_duration_ms, each)
+        for each in ("", "P", "PT", "5m", "P1DT", "P1W", "P1M", "P1Y", "PT-5M", "-PT5M", "PT5M5H")
+    ],
+    *[
+        (iso_duration_ms, each)
+        for each in ("PT1.S", "PT.5S", "PT1.5M", "PT5", "PT\u0665M", "PT5M x")
+    ],
+    *[
+        (part_of_one, each)
+        for each in (
+            "",
+            "x",
+            "-0.1",
+            "1.1",
+            "1e-1",
+            "nan",
+            "inf",
+            "0,5",
+            "1_0",
+            ".",
+            "1.",
+            "\u0661",
+        )
+    ],
     (boolean, "yes"),
     (boolean, ""),
     (boolean, "1"),

@@ -1,0 +1,256 @@
+"""The rows of the options about the volume guard, and their parsers."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, Option
+from keyrange.parsing import (
+    boolean,
+    int_between,
+    iso_duration_ms,
+    part_of_one,
+    size_between,
+    text,
+)
+
+_ENTRY_POINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_PRINCIPAL: Final = "User:"
+CLUSTER_VOLUMES: Final = "cluster-volumes"
+STATIC: Final = "static"
+FILE: Final = "file"
+
+
+def _source(value: str) -> str:
+    if not _ENTRY_POINT.fullmatch(value.strip()):
+        raise ValueError("must be the name of an entry point")
+    return value.strip()
+
+
+def _principals(value: str) -> frozenset[str]:
+    """The names behind `User:`; a distinguished name has commas, so semicolons part them."""
+    names = [each.strip() for each in value.split(";") if each.strip()]
+    if not names or not all(each.removeprefix(_PRINCIPAL) != each != _PRINCIPAL for each in names):
+        raise ValueError("must hold principals as User:NAME, with ';' between them")
+    return frozenset(each.removeprefix(_PRINCIPAL) for each in names)
+
+
+def _said(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value.strip()
+
+
+_PART: Final = "0.0 to 1.0"
+_BYTES: Final = "bytes, such as 64m"
+_DURATION: Final = "an ISO 8601 duration"
+
+_LIMITS: Final = (
+    Option(
+        "min.available.bytes",
+        "min_available_bytes",
+        None,
+        STREAM,
+        size_between(0, INT64_MAX),
+        "bytes, such as 10g",
+        "The throttle factor is 0.0 while any volume of the cluster has no more than this "
+        "available. The guard needs this or min.available.ratio, and not both.",
+    ),
+    Option(
+        "min.available.ratio",
+        "min_available_ratio",
+        None,
+        STREAM,
+        part_of_one,
+        _PART,
+        "The same as a part of each volume. 0.01 is one hundredth.",
+    ),
+    Option(
+        "throttle.factor.fallback",
+        "factor_fallback",
+        "1.0",
+        STREAM,
+        part_of_one,
+        _PART,
+        "The throttle factor where nothing was read for throttle.factor.validity.duration, or "
+        "nothing at all yet.",
+    ),
+    Option(
+        "throttle.factor.validity.duration",
+        "factor_validity_ms",
+        "PT5M",
+        STREAM,
+        iso_duration_ms,
+        _DURATION,
+        "How long what was read last holds while checks fail, and how long the volumes of a broker "
+        "that is gone are remembered. At least storage.check.interval.",
+    ),
+    Option(
+        "storage.check.interval",
+        "check_interval_ms",
+        "PT1M",
+        STREAM,
+        iso_duration_ms,
+        _DURATION,
+        "How often the volumes are looked at. PT0S: not at all, and nothing is held back.",
+    ),
+)
+
+_SOURCES: Final = (
+    Option(
+        "throttle.factor.source",
+        "factor_source",
+        CLUSTER_VOLUMES,
+        STREAM,
+        _source,
+        "cluster-volumes, static, file, or a name",
+        "Where the throttle factor is from. cluster-volumes: the log dirs of all brokers. static: "
+        "throttle.factor. file: throttle.factor.file. Others are entry points of the group "
+        "keyrange.throttle_factor_sources.",
+    ),
+    Option(
+        "throttle.factor",
+        "static_factor",
+        None,
+        STREAM,
+        part_of_one,
+        _PART,
+        "The factor of throttle.factor.source=static.",
+    ),
+    Option(
+        "throttle.factor.file",
+        "factor_file",
+        None,
+        STREAM,
+        text,
+        "a path",
+        "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
+    ),
+    Option(
+        "quota.source",
+        "quota_source",
+        STATIC,
+        STREAM,
+        _source,
+        "static, file, or a name",
+        "Where it is from what clients without a producer_byte_rate of their own send at the most. "
+        "Quotas that the cluster has are always taken from there. static: "
+        "quota.producer.byte.rate. file: quota.file. Others are entry points of the group "
+        "keyrange.quota_sources.",
+    ),
+    Option(
+        "quota.producer.byte.rate",
+        "base_rate",
+        None,
+        STREAM,
+        size_between(1, 2**53),
+        _BYTES,
+        "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
+        "there. Too low, and the first step is a long one. Default: 1g, from which it takes three "
+        "minutes to the floor.",
+    ),
+    Option(
+        "quota.file",
+        "quota_file",
+        None,
+        STREAM,
+        text,
+        "a path",
+        "A file that holds this rate, for quota.source=file.",
+    ),
+)
+
+_ACTS: Final = (
+    Option(
+        "guard.admission",
+        "guard_admission",
+        "false",
+        STREAM,
+        boolean,
+        "true, false",
+        "Whether the query takes in nothing new while the throttle factor is 0.0. For jobs that "
+        "write to the cluster that they read: a reader that stops frees no disk.",
+    ),
+    Option(
+        "guard.enforce",
+        "guard_enforce",
+        "false",
+        STREAM,
+        boolean,
+        "true, false",
+        "Whether `keyrange volumes guard` slows the cluster's producers by client quotas. Needs "
+        "guard.reaper; see guard.dry.run.",
+    ),
+    Option(
+        "guard.dry.run",
+        "guard_dry_run",
+        "true",
+        STREAM,
+        boolean,
+        "true, false",
+        "With guard.enforce: changes no quota, and reports what it would change.",
+    ),
+    Option(
+        "guard.reaper",
+        "guard_reaper",
+        None,
+        STREAM,
+        _said,
+        "words",
+        "Who runs `keyrange volumes reap` when the guard is dead, such as cronjob/reap: Kafka's "
+        "quotas do not end by themselves.",
+    ),
+    Option(
+        "guard.exclude",
+        "guard_exclude",
+        None,
+        STREAM,
+        _principals,
+        "User:NAME;User:NAME",
+        "Principals whose quotas are not touched. Each needs a producer_byte_rate of its own in "
+        "the cluster, as high as may be, or the quota for clients without one would be its too: "
+        "nothing is enforced until it has.",
+    ),
+    Option(
+        "guard.max.mute.ms",
+        "guard_mute_ms",
+        "60000",
+        STREAM,
+        int_between(22_000, INT32_MAX),
+        "ms",
+        "The longest time for which a throttled client may be muted. It sets the floor, together "
+        "with guard.connections and guard.request.max.bytes.",
+    ),
+    Option(
+        "guard.connections",
+        "guard_connections",
+        "8",
+        STREAM,
+        int_between(1, 100_000),
+        "a number",
+        "Connections of producers that share one quota on one broker, at the most: the producers "
+        "with one client id, or one user.",
+    ),
+    Option(
+        "guard.request.max.bytes",
+        "guard_request_bytes",
+        "1m",
+        STREAM,
+        size_between(1, INT32_MAX),
+        _BYTES,
+        "The producers' max.request.size.",
+    ),
+    Option(
+        "guard.lease.ms",
+        "guard_lease_ms",
+        "60000",
+        STREAM,
+        int_between(22_000, 3_600_000),
+        "ms",
+        "A guard that has said nothing for so long is taken for dead, and what it has throttled is "
+        "released. The same for guards and reapers.",
+    ),
+)
+
+VOLUME_ROWS: Final = (*_LIMITS, *_SOURCES, *_ACTS)
