@@ -21,13 +21,19 @@ class TriggerLimits:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._fired_ms: int | None = None
+        # The part of both limits that is in force.
+        self.part = 1.0
 
-    def waits(self, start: Positions, latest: Positions, now_ms: int) -> bool:
-        """Whether there is less than a batch has to have, and its delay is not over."""
+    def waits(
+        self, start: Positions, latest: Positions, now_ms: int, at_once: bool = False
+    ) -> bool:
+        """Whether there is less than a batch has to have, and its delay is not over. `at_once`: it
+        does not wait, and the delay of the next one counts from it."""
         least, delay_ms = self._options.min_offsets_per_trigger, self._options.max_trigger_delay_ms
         if least is None:
             return False
-        if holds_back(start, latest, least, delay_ms, self._fired_ms, now_ms):
+        held = holds_back(start, latest, least, delay_ms, self._fired_ms, now_ms)
+        if held and not at_once:
             return True
         self._fired_ms = now_ms
         return False
@@ -46,9 +52,11 @@ class TriggerLimits:
             found = sizes_of(pending(start, end))
             sizes = {p: found.get(p, 0.0) for p in end}
             late_bytes = sum(late[p] * sizes[p] for p in late)
-            left = left_for_new(options.max_bytes_per_trigger, late_bytes)
+            left = left_for_new(int(options.max_bytes_per_trigger * self.part), late_bytes)
             end = admit_bytes(start, end, left, sizes)
         if options.max_offsets_per_trigger is not None:
-            left = left_for_new(options.max_offsets_per_trigger, sum(late.values()))
+            left = left_for_new(
+                int(options.max_offsets_per_trigger * self.part), sum(late.values())
+            )
             end = admit_offsets(start, end, left)
         return end

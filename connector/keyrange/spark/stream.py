@@ -30,6 +30,10 @@ from keyrange.spark.read import read_task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from keyrange.core.commits.table import CommitTable
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.options.commits import CommitOptions
+    from keyrange.spark.admission import Admission
     from keyrange.spark.session import PlanningSession
 
 
@@ -89,20 +93,40 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> PlanningSession:
         if self._session is None:
-            from keyrange.delta.commit_table import open_commit_table
             from keyrange.kafka.cluster import Cluster
             from keyrange.kafka.record_sizes import RecordSizes
+            from keyrange.observing.logs import follow_environment
             from keyrange.spark.session import PlanningSession
 
+            follow_environment()
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
+            admission = self._admission(cluster)
             pinning = None
             if self._options.members.pinned:
                 from keyrange.spark.pinning import Pinning
 
                 pinning = Pinning(self._options, cluster)
             self._session = PlanningSession(
-                self._options, cluster, sizes, open_commit_table, pinning
+                self._options, cluster, sizes, _open_commit_table, pinning, admission
             )
         return self._session
+
+    def _admission(self, cluster: Cluster) -> Admission | None:
+        """The volume guard, after its first look."""
+        volumes = self._options.volumes
+        if not (volumes.admission and volumes.is_on):
+            return None
+        from keyrange.spark.admission import Admission
+
+        admission = Admission(self._options, cluster)
+        admission.begin()
+        return admission
+
+
+def _open_commit_table(options: CommitOptions, source_id: str) -> CommitTable:
+    # PyArrow's datasets and pandas come with it: a third of a second, for those that have a table.
+    from keyrange.delta.commit_table import open_commit_table
+
+    return open_commit_table(options, source_id)
