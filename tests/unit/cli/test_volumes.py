@@ -1,0 +1,107 @@
+"""`keyrange volumes show`, with scripted brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from documents import read_document
+from keyrange.cli.main import app
+from keyrange.cli.volumes_picture import bar
+from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
+
+
+@pytest.fixture
+def brokers() -> Iterator[ScriptedBrokers]:
+    with scripted_brokers(2) as started:
+        started.told[1] = Told((("/a", 100 * GB, 5 * GB, 0), ("/b", 1024 * GB, 1023 * GB, 0)))
+        yield started
+
+
+def show(brokers: ScriptedBrokers, *arguments: str) -> Any:
+    servers = ",".join(f"{HOST}:{port}" for port in brokers.ports.values())
+    usual = ["volumes", "show", "--every", "10ms", "--bootstrap-servers", servers]
+    result = CliRunner().invoke(app, [*usual, *arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def test_each_volume_has_a_line(brokers: ScriptedBrokers) -> None:
+    result = show(brokers, "--option", "min.available.ratio=0.1")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("throttle factor 0, since 2")
+    assert lines[1].startswith("because broker 1 /a has 5.00 GiB of 100 GiB available; min.")
+    assert [" ".join(line.split()) for line in lines[2:]] == [
+        "broker log dir used available of free full in",
+        "1 /a [###########################|#..] 5.00 GiB 100 GiB 5.0% at the limit",
+        "1 /b [#..........................|...] 1023 GiB 1.00 TiB 99.9%",
+        "2 /data [###############............|...] 50.0 GiB 100 GiB 50.0%",
+    ]
+    assert result.stderr == ""
+
+
+def test_without_a_limit_there_is_no_factor(brokers: ScriptedBrokers) -> None:
+    found = read_document(show(brokers, "--output", "json").stdout)
+    assert (found["factor"], found["limit"], found["brokers"]) == (None, "", [1, 2])
+    assert [each["violated"] for each in found["volumes"]] == [None, None, None]
+
+
+def test_json_has_everything(brokers: ScriptedBrokers) -> None:
+    limit = f"min.available.bytes={5 * GB}"
+    found = read_document(show(brokers, "--output", "json", "--option", limit).stdout)
+    first = found["volumes"][0]
+    assert (found["factor"]["value"], found["factor"]["fallback"]) == (0.0, False)
+    assert found["factor"]["since"] <= found["at"]
+    assert (first["broker"], first["log_dir"], first["violated"]) == (1, "/a", True)
+    assert (first["used_bytes"], first["available_bytes"]) == (95 * GB, 5 * GB)
+    assert (first["available_ratio"], first["limit_ratio"]) == (0.05, 0.05)
+
+
+def test_what_grows_is_full_some_time(brokers: ScriptedBrokers) -> None:
+    """Of 50 GB a check takes one: between two checks, 10 ms at the least lie."""
+    left = [50 * GB]
+
+    def describe() -> None:
+        left[0] -= GB
+        brokers.told[2] = Told((("/data", 100 * GB, left[0], 0),))
+
+    brokers.on_metadata = describe
+    found = read_document(show(brokers, "--output", "json").stdout)
+    by_place = {(each["broker"], each["log_dir"]): each for each in found["volumes"]}
+    assert by_place[1, "/a"]["time_to_full_ms"] is None
+    assert by_place[2, "/data"]["time_to_full_ms"] >= 10 * 48
+
+
+def test_what_was_not_observed_is_said(brokers: ScriptedBrokers) -> None:
+    brokers.told[2] = Told((), error_code=31)
+    result = show(brokers, "--option", "min.available.ratio=0.1")
+    assert result.stderr == "not observed: broker 2: CLUSTER_AUTHORIZATION_FAILED\n"
+    brokers.told[1] = Told((), error_code=31)
+    assert show(brokers).stdout == "no volume was observed\n"
+
+
+def test_what_is_wrong_with_the_options_is_said() -> None:
+    result = CliRunner().invoke(app, ["volumes", "show", "--option", "min.available.ratio=2"])
+    assert result.exit_code == 1
+    assert "kafka.admin.bootstrap.servers" in str(result.exception)
+    assert "min.available.ratio" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"),
+    [
+        (0.0, None, ".........."),
+        (0.001, None, "#........."),
+        (0.5, None, "#####....."),
+        (0.999, None, "#########."),
+        (1.0, None, "##########"),
+        (0.5, 0.9, "#####....|."),
+        (1.0, 1.0, "##########|"),
+        (0.0, 0.0, "|.........."),
+    ],
+)
+def test_bars(used: float, limit: float | None, expected: str) -> None:
+    assert bar(used, limit, 10) == expected
