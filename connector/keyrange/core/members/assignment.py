@@ -171,6 +171,14 @@ def _even_out(balance: Balance, names: Sequence[str]) -> None:
         balance.deal(balance.draw(names, balance.room(short)), short, _NO_SLACK)
 
 
+def tempered(measured: Mapping[TopicPartition, float]) -> dict[TopicPartition, float]:
+    """Weights for `assign` by what was measured of partitions: none is so small that this says
+    nothing of what is to come, and one that had nothing is like the others."""
+    found = [weight for weight in measured.values() if weight]
+    mean = sum(found) / max(len(found), 1)
+    return {each: max(weight or mean, mean / 10, 1.0) for each, weight in measured.items()}
+
+
 def assign_in_turn(
     partitions: Sequence[TopicPartition], members: Sequence[str], epoch: int
 ) -> Assignment:
@@ -216,10 +224,10 @@ def changes(before: Assignment | None, after: Assignment, slot: str) -> Change:
     """What a slot has after that it had not before, and the other way round."""
     had = before.of(slot) if before is not None else {}
     has = after.of(slot)
-    return Change(_without(has, had), _without(had, has))
+    return Change(without(has, had), without(had, has))
 
 
-def _without(ranges: Ranges, others: Ranges) -> Ranges:
+def without(ranges: Ranges, others: Ranges) -> Ranges:
     left = {
         partition: complement([*complement(spans), *others.get(partition, [])])
         for partition, spans in ranges.items()

@@ -154,6 +154,9 @@ class Binding:
         others = [each for each in self._tasks if each is not task and not each.ended]
         waited = now_ms - task.idle_since_ms >= self._rule.wait_ms
         if self._rule.strict:
+            if task.slot == NO_SLOT and not waited:
+                # Its executor has begun this moment, and is about to get its slot.
+                return Wait(self._rule.pause_ms)
             if others:
                 task.ended = True
                 return End()
@@ -165,7 +168,9 @@ class Binding:
         return self._give(task, max(self._left, key=lambda slot: (len(self._left[slot]), slot)))
 
 
-def count_tasks(portions: Sequence[str], capacities: Mapping[str, float], least: int) -> int:
-    """How many tasks a plan gets: one for every core of the slots, and not more than portions."""
+def count_tasks(portions: Sequence[str], capacities: Mapping[str, float]) -> int:
+    """How many tasks a plan gets: one for every core of the slots, and not more than portions; but
+    one for every slot, since Spark deals them out to executors in turn, and of fewer tasks none may
+    come to where a portion is to be read."""
     cores = sum(max(round(each), 1) for each in capacities.values())
-    return min(max(cores, least), max(len(portions), 1)) if portions else 0
+    return max(min(cores, len(portions)), len(capacities), 1) if portions else 0

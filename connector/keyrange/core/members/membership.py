@@ -176,7 +176,9 @@ class Membership:
         return self._now_ms + max(min(times) - self._passed_ms, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads: times as how long ago."""
+        """What `from_json` reads: times as how long ago. For people `dueInMs` is beside it: when
+        `due` will answer something."""
+        due_ms = self.next_due_ms()
         members = {
             name: {
                 "standing": str(state.standing),
@@ -187,7 +189,12 @@ class Membership:
             }
             for name, state in sorted(self._states.items())
         }
-        return {"version": _VERSION, "forced": self._forced, "members": members}
+        return {
+            "version": _VERSION,
+            "forced": self._forced,
+            "members": members,
+            "dueInMs": None if due_ms is None else due_ms - (self._now_ms or 0),
+        }
 
     @classmethod
     def from_json(cls, document: Any, timeouts: Timeouts, now_ms: int) -> Membership:

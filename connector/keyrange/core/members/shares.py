@@ -35,12 +35,13 @@ class Interest:
 @dataclass(frozen=True, slots=True)
 class Share:
     """What a member is told: its ranges in an epoch, the slots of all members, and those of them
-    that get something of what it had before."""
+    that get something of what it had before. `leader` is the slot of who says so."""
 
     epoch: int
     ranges: Mapping[TopicPartition, list[KeyRange]]
     members: frozenset[str]
     receivers: frozenset[str]
+    leader: str = ""
 
 
 def write_interest(interest: Interest) -> bytes:
@@ -83,6 +84,7 @@ def write_share(share: Share) -> bytes:
         "ranges": ranges,
         "members": sorted(share.members),
         "receivers": sorted(share.receivers),
+        "leader": share.leader,
     }
     return _written(document, SHARE_BYTES_MAX, "a member's share")
 
@@ -101,9 +103,12 @@ def read_share(data: bytes) -> Share:
                     raise ValueError("a partition has no number")
                 ranges[TopicPartition(topic, int(number))] = read_ranges(spans)
         members, receivers = (_names(document[name]) for name in ("members", "receivers"))
+        leader = document.get("leader", "")
+        if not isinstance(leader, str):
+            raise ValueError("its leader has no name")
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise error("INVALID_ASSIGNMENT", f"what the group's leader says: {fault}") from None
-    return Share(epoch, ranges, members, receivers)
+    return Share(epoch, ranges, members, receivers, leader)
 
 
 def _names(document: Any) -> frozenset[str]:

@@ -362,3 +362,11 @@ def test_the_table_has_an_answer_to_every_sign() -> None:
             for sign in (Sign.SEEN_RESIZED, Sign.MISSING, Sign.REMOVE, Sign.LEFT_OUT)
         ),
     }
+
+
+def test_what_is_stored_says_for_people_when_something_is_due() -> None:
+    driver = Driver("A", "B")
+    assert driver.membership.to_json()["dueInMs"] is None
+    driver.look(static("A"), 1 * MINUTE)
+    driver.look(static("A"), 5 * MINUTE)
+    assert driver.membership.to_json()["dueInMs"] == 11 * MINUTE
