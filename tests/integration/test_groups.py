@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
@@ -165,6 +166,9 @@ def test_a_silent_broker_holds_the_query_up_for_a_moment_only() -> None:
         commit_group_offsets(cluster, "silent", {place: 0}, {}, PATIENCE_MS)
         waker = threading.Timer(10, os.kill, (broker.pid, signal.SIGCONT))
         os.kill(broker.pid, signal.SIGSTOP)
+        # On a busy machine its threads go on for a while.
+        stopped = psutil.Process(broker.pid)
+        wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED)
         waker.start()
         try:
             mirror.mirror({place: 1}, {}, 0)

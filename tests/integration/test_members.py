@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def test_a_static_member_back_within_its_session_finds_its_generation(
         before = one.status(setup)
         one.kill()
         wait_until(lambda status=before: not is_alive(status.pid, status.started))
+        # Spark's number of the executor is another one, and what the member says of itself with it.
+        setup = replace(setup, executor=f"{setup.executor}1")
         one = executor()
         one.start(setup)
         after = one.until(setup, "STABLE")
@@ -307,6 +310,29 @@ def test_a_process_that_cannot_start_says_why(executor: Start) -> None:
     (directory / "lock").mkdir()
     with pytest.raises(UnavailableError, match=r"MEMBER_NOT_STARTED.*IsADirectoryError"):
         one.start(setup)
+
+
+def test_a_name_is_free_at_once_where_no_broker_answers(tmp_path: Path, executor: Start) -> None:
+    """The next executor of a host has the slot of the one that died while its member searched."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        setup = MemberSetup(
+            NameSettings("orders", policy="static", slot_directory=str(tmp_path / "slots")),
+            "orders.members",
+            {"bootstrap.servers": servers},
+        )
+        first, second = executor(), executor()
+        first.start(setup)
+        wait_until(lambda: first.status(setup).name != "")
+        name = first.status(setup).name
+        asking, _ = silent.accept()
+        first.kill()
+        second.start(setup)
+        wait_until(lambda: second.status(setup).name != "")
+
+        asking.close()
+
+    assert second.status(setup).name == name
 
 
 def test_it_is_small(broker: EmbeddedBroker, executor: Start) -> None:

@@ -36,12 +36,15 @@ def test_nothing_is_pinned_unless_it_is_asked_for() -> None:
 
 
 def test_what_a_pinned_query_has() -> None:
-    members = parsed(pin="strict", pin_wait_ms="70", kafka_group_id="sales").members
+    given = {"keyRangeListener": "shop.state:Warm.Up"}
+    members = parsed(pin="strict", pin_wait_ms="70", kafka_group_id="sales", **given).members
 
     assert members.rule == PinRule(strict=True, wait_ms=70)
     assert (members.table, members.group) == ("/tables/members", "sales")
     assert members.kafka_group == "sales.members"
+    assert members.listener == "shop.state:Warm.Up"
     assert members.kafka["bootstrap.servers"] == "h:1"
+    assert (members.host, members.bind_address) == ("", "")
     assert (members.registration_timeout_ms, members.expansion_timeout_ms) == (900_000, 45_000)
 
 
@@ -88,6 +91,8 @@ def test_secrets_do_not_show() -> None:
         ({"session_timeout_ms": "0"}, "session.timeout.ms"),
         ({"memberGroup": "x" * 32_768}, "memberGroup"),
         ({"splitsPerCore": "0"}, "splitsPerCore"),
+        ({"keyRangeListener": "a.b:C"}, "keyRangeListener' needs pin"),
+        ({"pin": "prefer", "keyRangeListener": "a.C"}, "must be package.module:Class"),
         (
             {"pin": "prefer", "keyRanges": '{"t": []}'},
             "not valid with keyRanges",

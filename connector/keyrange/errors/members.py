@@ -84,6 +84,22 @@ MEMBER_CONDITIONS: Final = (
         False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
     ),
+    # Option keyRangeListener: spark/listening.py
+    Condition(
+        "KEY_RANGE_LISTENER_NOT_FOUND",
+        Kind.INVALID,
+        False,
+        "install the module where the executors' Python finds it, or correct option "
+        "'keyRangeListener': it names a subclass of keyrange.KeyRangeListener that is made without "
+        "arguments",
+    ),
+    Condition(
+        "KEY_RANGE_LISTENER_FAILED",
+        Kind.INVALID,
+        False,
+        "read the listener's own error, which stands below, and correct the listener: it is told "
+        "the same again",
+    ),
     # What is stored of the members, and where: delta/assignments.py
     Condition(
         "ASSIGNMENT_CHANGED",

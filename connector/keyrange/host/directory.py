@@ -115,7 +115,7 @@ class ExecutorDirectory:
             budget = settings.spill_bytes
             if (self.path / path.parent.name).is_dir():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
-        with _locked(self.path / "budget"):
+        with locked(self.path / "budget"):
             was_free = self._reuses(path) and not path.exists() and _take_free(path)
             present = _size(path)
             excess = _used(owner) + max(size - present, 0) - budget
@@ -129,7 +129,7 @@ class ExecutorDirectory:
 
     def drop(self, path: Path) -> None:
         """Give up a result that nobody needs any more, though some may have it mapped still."""
-        with suppress(FileNotFoundError), _locked(self.path / "budget"):
+        with suppress(FileNotFoundError), locked(self.path / "budget"):
             if self._reuses(path):
                 for each in _free_files(path.parent)[: 1 - _FREE_MAX]:
                     each.unlink()
@@ -352,10 +352,20 @@ def _set_size(path: Path, size: int) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """While nobody else on this host has the lock of a file, which is made where there is none."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def put_in_place(path: Path, text: str) -> None:
+    """Write a file that others read: they see it whole, or what was there before."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)

@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,19 @@ class OwnerWatch:
     def gone(self) -> bool:
         return not is_alive(self._owner.pid, self._owner.started)
 
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something as soon as it is gone, whatever else this process waits for."""
+
+        def wait() -> None:
+            poll = select.poll()
+            if self.descriptor >= 0:
+                poll.register(self.descriptor, select.POLLIN)
+            while not self.gone:
+                poll.poll(_LOOK_MS)
+            action()
+
+        threading.Thread(target=wait, daemon=True).start()
+
 
 class ProcessSurroundings:
     """Signals, the owner's end and tasks' progress, for `run_member`."""
@@ -66,6 +80,8 @@ class ProcessSurroundings:
         self._terminated = False
         self._wanted = True
         self._look_at_ms = 0
+        self._writing = threading.Lock()
+        self._swept = False
         self._wake_from, self._wake_to = socket.socketpair()
         for each in (self._wake_from, self._wake_to):
             each.setblocking(False)
@@ -139,7 +155,17 @@ class ProcessSurroundings:
         if status.state != self.status.state:
             _log.info("%s is %s %s", status.name, status.state, status.failure)
         self.status = status
-        write_status(self._directory, status)
+        with self._writing:
+            if not self._swept:
+                write_status(self._directory, status)
+
+    def sweep(self) -> None:
+        """Remove the directory, from whichever thread; nothing is written there from then on."""
+        with self._writing:
+            self._swept = True
+            shutil.rmtree(self._directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._directory.parent.rmdir()
 
 
 def run(setup: MemberSetup, owner: Owner, directory: Path, is_there: Callable[[], None]) -> None:
@@ -159,8 +185,13 @@ def run(setup: MemberSetup, owner: Owner, directory: Path, is_there: Callable[[]
     around.listen()
     around.put(mine)
     is_there()
+
+    def leave() -> None:
+        around.sweep()
+        os._exit(0)
+
     try:
-        _take_part(setup, owner, around)
+        _take_part(setup, owner, around, lambda: watch.then(leave))
     except KeyrangeError as failure:
         around.put(replace(around.status, state="FAILED", failure=str(failure), since_ms=now_ms()))
     except Exception as failure:
@@ -169,13 +200,17 @@ def run(setup: MemberSetup, owner: Owner, directory: Path, is_there: Callable[[]
         around.put(replace(around.status, state="FAILED", failure=text, since_ms=now_ms()))
     finally:
         if watch.gone:
-            shutil.rmtree(directory, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                directory.parent.rmdir()
+            around.sweep()
 
 
-def _take_part(setup: MemberSetup, owner: Owner, around: ProcessSurroundings) -> None:
-    """Find the name, and be a member under it."""
+def _take_part(
+    setup: MemberSetup, owner: Owner, around: ProcessSurroundings, end_at_once: Callable[[], None]
+) -> None:
+    """Find the name, and be a member under it.
+
+    A static member has nobody to tell that it ends. `end_at_once` has the process end with its
+    executor while it waits for a broker, too: who comes next on this host is to find the name free.
+    """
     # After the fork, and after the first status is written: these take most of the start's time.
     from keyrange.client_options import parse_client_options
     from keyrange.core.members.group_member import GroupMember, MemberSettings
@@ -186,6 +221,8 @@ def _take_part(setup: MemberSetup, owner: Owner, around: ProcessSurroundings) ->
 
     name = find_name(setup.names, NameSurroundings())
     around.put(replace(around.status, name=name.name, is_static=name.is_static, source=name.source))
+    if name.is_static:
+        end_at_once()
     violations = Violations()
     client = parse_client_options(setup.kafka, violations)
     if violations.messages:

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from keyrange.host.directory import put_in_place
+
 STATUS_FILE: Final = "member.json"
 _PROGRESS: Final = "progress"
 _STATUS_BYTES_MAX: Final = 16_384
@@ -78,13 +80,7 @@ _FIELDS: Final = {each.name: each.type for each in fields(MemberStatus)}
 
 def write_status(directory: Path, status: MemberStatus) -> None:
     """Put a status in place: a reader sees the old one or the new one, whole."""
-    draft = directory / f".{STATUS_FILE}.{os.getpid()}"
-    descriptor = os.open(
-        draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
-    with open(descriptor, "w") as file:
-        json.dump(asdict(status), file)
-    draft.replace(directory / STATUS_FILE)
+    put_in_place(directory / STATUS_FILE, json.dumps(asdict(status)))
 
 
 def read_status(directory: Path) -> MemberStatus | None:

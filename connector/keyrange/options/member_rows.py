@@ -10,6 +10,7 @@ from keyrange.options.option import INT32_MAX, STREAM, Option
 from keyrange.parsing import (
     NAME_BYTES_MAX,
     group_up_to,
+    importable,
     int_between,
     name_up_to,
     one_of,
@@ -62,8 +63,18 @@ MEMBER_ROWS: Final = (
         STREAM,
         text,
         "a host name or an address",
-        "Where the driver listens for tasks that ask what they read. Default: its address on the "
-        "way to the brokers.",
+        "Where tasks find the driver when they ask what they read. Default: its address on the way "
+        "to the brokers.",
+    ),
+    Option(
+        "pin.driver.bind.address",
+        "pin_bind_address",
+        None,
+        STREAM,
+        text,
+        "an address, such as 0.0.0.0",
+        "Where the driver listens for them, as spark.driver.bindAddress is to spark.driver.host. "
+        "Default: at pin.driver.host.",
     ),
     Option(
         "pin.driver.port",
@@ -73,6 +84,17 @@ MEMBER_ROWS: Final = (
         int_between(0, 65535),
         "a port, or 0 for any",
         "The port of it.",
+    ),
+    Option(
+        "keyRangeListener",
+        "key_range_listener",
+        None,
+        STREAM,
+        importable("Class"),
+        "package.module:Class",
+        "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. In "
+        "each executor it is told which key ranges its slot gets and loses, once an assignment, "
+        "before their records are read. Who may set it runs any code that executors can import.",
     ),
     Option(
         "splitsPerCore",

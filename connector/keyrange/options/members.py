@@ -22,13 +22,14 @@ class MemberOptions:
     nothing then.
 
     `group` is the name in the table, `kafka_group` the one whose members hold the names. `host` ""
-    stands for the address on the way to the brokers, `name`, `name_env`, `name_file` and
-    `slot_directory` "" for what is usual. `kafka` are the client's properties as they were given,
-    for a process that reads them anew. Durations are in ms.
+    stands for the address on the way to the brokers, `bind_address` "" for `host`, and `name`,
+    `name_env`, `name_file` and `slot_directory` "" for what is usual. `kafka` are the client's
+    properties as they were given, for a process that reads them anew. Durations are in ms.
     """
 
     rule: PinRule | None = None
     host: str = ""
+    bind_address: str = ""
     port: int = 0
     splits_per_core: int = 1
     table: str = ""
@@ -44,6 +45,8 @@ class MemberOptions:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     poll_interval_ms: int = 300_000
+    # package.module:Class, "" for none
+    listener: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -69,6 +72,8 @@ def choose_members(
             violations.add("pin", f"{pin} is not valid with keyRanges: members have the ranges")
         if not table:
             violations.add("pin", f"{pin} needs memberTable, which says who has which ranges")
+    if values["key_range_listener"] and pin == "off":
+        violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = values["session_timeout_ms"], values["heartbeat_interval_ms"]
     if heartbeat_ms * _HEARTBEATS_MIN > session_ms:
         violations.add(
@@ -79,6 +84,7 @@ def choose_members(
     values["members"] = MemberOptions(
         rule=None if pin == "off" else rule,
         host=values["pin_host"] or "",
+        bind_address=values["pin_bind_address"] or "",
         port=values["pin_port"],
         splits_per_core=values["splits_per_core"],
         table=table,
@@ -93,5 +99,6 @@ def choose_members(
         session_timeout_ms=session_ms,
         heartbeat_interval_ms=heartbeat_ms,
         poll_interval_ms=values["poll_interval_ms"],
+        listener=":".join(values["key_range_listener"] or ()),
         kafka={} if pin == "off" else dict(client),
     )
