@@ -51,8 +51,12 @@ def sharing_options(
         table,
         member__name=name,
         session__timeout__ms=str(session_ms),
-        heartbeat__interval__ms="500",
-        **given,
+        **{
+            "heartbeat__interval__ms": "500",
+            "registration__timeout__ms": "1",
+            "expansion__timeout__ms": "0",
+            **given,
+        },
     )
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from keyrange.consumer.holding import Holding, added, new_ledger
 from keyrange.consumer.leading import Leader
-from keyrange.consumer.listener import KeyRangeListener
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.records import (
     Record,
@@ -28,11 +28,12 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.sharing import Sharing
 from keyrange.core.key_ranges import SPACE, KeyRange, overlap
 from keyrange.core.members.member_settings import MemberSettings
-from keyrange.core.members.shares import Interest, write_interest
+from keyrange.core.members.shares import Interest, read_interest, write_interest
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.membership import check_session_timeout
+from keyrange.kafka.membership import check_session_timeout, describe_members
+from keyrange.members.listener import KeyRangeListener
 from keyrange.members.names import Surroundings, find_name, name_settings
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
@@ -45,9 +46,9 @@ Ranges = Sequence[KeyRange | tuple[int, int]]
 class Consumer:
     """Reads key ranges of partitions, and commits single records.
 
-    `options` are the source's, without those about Spark, and the consumer's own (README.md). One
-    thread may use it. Raises INVALID_OPTIONS with everything that is wrong; nothing is connected
-    before `assign` or `subscribe`.
+    `options` are the source's, without those about Spark, and the consumer's own
+    (guides/consumer.md). One thread may use it. Raises INVALID_OPTIONS with everything that is
+    wrong; nothing is connected before `assign` or `subscribe`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -59,7 +60,7 @@ class Consumer:
         self._assigned = False
         self._member: MemberThread | None = None
         self._sharing: Sharing | None = None
-        self._closed = False
+        self._closed = self._settled = False
         self._thread = threading.get_ident()
 
     def assign(
@@ -80,6 +81,7 @@ class Consumer:
                 "CONSUMER_STATE", "this consumer has subscribed: it is assigned by its group"
             )
         wanted = _read_ranges(ranges)
+        self._settle()
         view = self._holding.describe({partition.topic for partition in wanted})
         missing = sorted(wanted.keys() - set(view.partitions()))
         if missing:
@@ -101,15 +103,16 @@ class Consumer:
     def subscribe(self, topics: Sequence[str], listener: KeyRangeListener | None = None) -> None:
         """Share the partitions of topics with all consumers of the group, key range by key range.
 
-        Ranges come with `poll`, and move when consumers come and go. With a static name (README.md)
-        a restart within session.timeout.ms moves nothing. Raises UNKNOWN_TOPIC_OR_PARTITION,
-        NO_STATIC_MEMBER_INFO_SET, SESSION_TIMEOUT_REFUSED.
+        Ranges come with `poll`, and move when consumers come and go. With a static name
+        (guides/consumer.md) a restart within session.timeout.ms moves nothing. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, NO_STATIC_MEMBER_INFO_SET, SESSION_TIMEOUT_REFUSED.
         """
         self._check()
         if self._assigned or self._sharing is not None or isinstance(topics, str) or not topics:
             message = "subscribe takes a list of topics, once, and not after assign"
             raise error("CONSUMER_STATE", message)
         self._listener = listener or self._listener
+        self._settle()
         settings, name = self._settings, self._name
         self._holding.describe(topics)
         check_session_timeout(
@@ -119,6 +122,7 @@ class Consumer:
             name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
         )
         own = Cluster(settings.source.client)
+        leader = Leader(settings, own, new_ledger(settings, name.name), name.name)
         self._member = MemberThread(
             MemberSettings(
                 group=settings.members.kafka_group,
@@ -129,7 +133,7 @@ class Consumer:
                 metadata=write_interest(interest),
             ),
             own,
-            Leader(settings, own, new_ledger(settings, name.name)),
+            leader,
         )
         self._sharing = Sharing(
             self._holding,
@@ -138,6 +142,7 @@ class Consumer:
             topics,
             settings.warmup_timeout_ms,
             settings.source.client.metadata_max_age_ms,
+            leader,
         )
         self._assigned = True
 
@@ -247,6 +252,8 @@ class Consumer:
             if self._assigned:
                 self.commit()
                 self._holding.mirror(at_once=True)
+                if not self._name.is_static:
+                    self._holding.close()
         finally:
             self._closed = True
             if self._member is not None:
@@ -271,6 +278,24 @@ class Consumer:
             raise error("CONSUMER_STATE", "the consumer is closed")
         if threading.get_ident() != self._thread:
             raise error("CONSUMER_STATE", "another thread uses this consumer: give each its own")
+
+    def _settle(self) -> None:
+        """Without a name of its own a consumer goes on under that of one that has ended: each name
+        stands in the commit table for good."""
+        if self._settled or self._name.is_static:
+            return
+        prefix, _, _ = self._name.name.rpartition("-")
+        now_ms = time.time_ns() // 1_000_000
+        found = self._holding.ledger.adopt(f"{prefix}-", now_ms, self._alive)
+        self._settled = True
+        if found is not None:
+            self._name = replace(self._name, name=found)
+
+    def _alive(self) -> set[str]:
+        """The slots of those who are in the group."""
+        group = describe_members(self._cluster, self._settings.members.kafka_group)
+        found = (read_interest(each.metadata) for each in group.members)
+        return {each.slot for each in found if each is not None}
 
     def _check_accepted(self, wanted: Mapping[TopicPartition, Sequence[KeyRange]]) -> None:
         accepts = self._settings.source.key_ranges.accepts_splits

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from keyrange.consumer.ledger import Begin, Ledger
-from keyrange.consumer.listener import KeyRangeListener
 from keyrange.consumer.reading import Batch, Reading
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
@@ -24,6 +23,7 @@ from keyrange.kafka.fetch import read_settings
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.positions import bind, place
 from keyrange.kafka.view import ClusterView
+from keyrange.members.listener import KeyRangeListener
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +165,10 @@ class Holding:
         self._mirror.mirror(
             {p: self._told[p] for p in mine if p in self._told}, epochs, now_s * 1e3
         )
+
+    def close(self) -> None:
+        """Let another consumer go on under this one's name."""
+        self._ledger.close()
 
     def _is_full(self) -> bool:
         most = self._settings.unacknowledged_max

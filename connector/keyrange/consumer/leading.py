@@ -1,53 +1,100 @@
-"""What the leader of a group of consumers does: it deals the key ranges out to all members."""
+"""What the leader of a group of consumers does: it says who takes part, and deals key ranges out.
+
+When they are dealt out anew is decided by `core/members/membership.py`: a static consumer that is
+away keeps its ranges for registration.timeout.ms, and those that join are gathered for
+expansion.timeout.ms. Kafka calls for an assignment whenever its group changes, and at no other
+time: what falls due in between the leader calls for itself, by joining once more.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
+from keyrange.consumer.dealing import Dealing, overlap
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.members.assignment import Assignment, Owned, assign, changes
+from keyrange.core.members.assignment import Assignment, changes
+from keyrange.core.members.membership import Membership, Present, Timeouts
 from keyrange.core.members.messages import Peer
-from keyrange.core.members.shares import (
-    Interest,
-    Share,
-    interests_of,
-    subscribers,
-    write_share,
-)
+from keyrange.core.members.shares import Interest, Share, interests_of, write_share
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta.assignment_rows import Stored, StoredMember
-from keyrange.delta.assignments import open_assignments
+from keyrange.delta.assignments import AssignmentTable, open_assignments
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+
+_log = logging.getLogger(__name__)
 
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.2
 
 
-@dataclass(slots=True)
 class Leader:
-    """An assignor. `ledger` is its own view of the commit table: it runs in the member's thread."""
+    """An assignor. It runs in the member's thread, and `look` in the user's; `cluster` and `ledger`
+    are its own. `slot` is the consumer's.
 
-    settings: ConsumerSettings
-    cluster: Cluster
-    ledger: Ledger
+    To be read: `due_at_ms`, when there is something to assign anew if nothing else happens, on the
+    system's monotonic clock; `partitions`, all that somebody has.
+    """
+
+    def __init__(
+        self, settings: ConsumerSettings, cluster: Cluster, ledger: Ledger, slot: str
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._slot = slot
+        self._dealing = Dealing(cluster, settings.source.key_ranges.accepts_splits)
+        self._lock = threading.Lock()
+        self._table = self._open()
+        # The state as of the row that run `_run_id` has written, or as it was found there.
+        self._membership = Membership(self._timeouts)
+        self._run_id = ""
+        self.due_at_ms: int | None = None
+        self.partitions: frozenset[TopicPartition] = frozenset()
 
     def __call__(self, members: Sequence[Peer]) -> Mapping[str, bytes]:
         """Each member's share, by its id. The assignment is written before anybody is told of it,
         so an epoch is one assignment, whoever leads."""
-        peers = {peer.member_id: peer for peer in members}
-        interests = interests_of({each.member_id: each.metadata for each in members})
+        with self._lock:
+            return self._shares({peer.member_id: peer for peer in members})
+
+    def look(self) -> None:
+        """Between two generations: whether people have asked for something; and where another
+        process has led the group before this one, what it waits for. Raises as the table does."""
+        with self._lock:
+            last = self._table.last()
+            if last is None:
+                return
+            self._go_on(last)
+            self.due_at_ms = self._membership.next_due_ms()
+            if self._table.commands(last.commands_until):
+                self.due_at_ms = _passed_ms()
+
+    @property
+    def _timeouts(self) -> Timeouts:
+        members = self._settings.members
+        return Timeouts(members.registration_timeout_ms, members.expansion_timeout_ms)
+
+    def _open(self) -> AssignmentTable:
+        commits = self._settings.source.commits
+        storage = commits.revealed_storage()
+        return open_assignments(self._settings.members.table, commits.group, storage)
+
+    def _shares(self, peers: Mapping[str, Peer]) -> dict[str, bytes]:
+        interests = interests_of({each.member_id: each.metadata for each in peers.values()})
         for left in range(_TRIES, 0, -1):
             try:
                 before, after = self._assigned(interests, peers)
                 break
             except KeyrangeError as failure:
+                # What was decided is not written: it is decided anew, from what is.
+                self._membership, self._run_id = Membership(self._timeouts), ""
                 # Another leader may have been quicker.
                 passes = failure.retriable or failure.condition.name == "ASSIGNMENT_CHANGED"
                 if left == 1 or not passes:
@@ -61,11 +108,10 @@ class Leader:
                 each.slot
                 for partition, spans in revoked.items()
                 for each in after.owners.get(partition, ())
-                if each.slot != interest.slot
-                and any(_overlap(each, span.from_hash, span.until_hash) for span in spans)
+                if each.slot != interest.slot and any(overlap(each, span) for span in spans)
             }
             ranges = after.of(interest.slot)
-            share = Share(after.epoch, ranges, slots, frozenset(receivers))
+            share = Share(after.epoch, ranges, slots, frozenset(receivers), self._slot)
             shares[member] = write_share(share)
         return shares
 
@@ -73,78 +119,132 @@ class Leader:
         self, interests: Mapping[str, Interest], peers: Mapping[str, Peer]
     ) -> tuple[Assignment | None, Assignment]:
         """The assignment before, and the one that holds from now on."""
-        commits = self.settings.source.commits
-        table = open_assignments(
-            self.settings.members.table, commits.group, commits.revealed_storage()
-        )
+        table = self._open()
         last = table.last()
-        before = last.assignment if last is not None else None
-        epochs = [claim.epoch for claim in self.ledger.claims().values()]
+        if last is not None:
+            self._go_on(last)
+        membership, now_ms = self._membership, _passed_ms()
+        before, known = last.assignment if last is not None else None, _standings(membership)
+        present = [
+            Present(interest.slot, peers[member].instance_id is not None)
+            for member, interest in interests.items()
+        ]
+        membership.observe(present, now_ms)
+        if all(each.assigned_capacity is None for each in membership.members.values()):
+            # Nobody has anything that could move.
+            membership.force(now_ms)
+        taken = self._take_commands(table, last, now_ms) if last is not None else None
+        due = membership.due(now_ms)
+        epochs = [claim.epoch for claim in self._ledger.claims().values()]
         epoch = 1 + max([before.epoch if before else 0, *epochs])
-        after = self._dealt(list(interests.values()), before, epoch)
+        members = (
+            dict(due.members)
+            if due is not None
+            else {
+                name: state.assigned_capacity
+                for name, state in membership.members.items()
+                if state.assigned_capacity is not None
+            }
+        )
+        after = self._dealing.deal(
+            list(interests.values()), members, before, epoch, anew=due is not None
+        )
+        if due is not None:
+            membership.applied(due, now_ms)
+            # Somebody who was put out may live.
+            membership.observe(present, now_ms)
         if before is not None and before.owners == after.owners and before.epoch == epoch - 1:
             # The same members with the same ranges are no new assignment.
-            return before, before
-        now_ms = time.time_ns() // 1_000_000
-        table.append(
-            Stored(
-                seq=1 + (last.seq if last is not None else 0),
-                group=commits.group,
-                run_id=uuid.uuid4().hex,
-                at_ms=now_ms,
-                reason=f"{len(interests)} consumers",
-                assignment=after,
-                members=tuple(
-                    _stored(interest, peers[member], now_ms)
-                    for member, interest in sorted(interests.items(), key=lambda i: i[1].slot)
-                ),
-                member_group=self.settings.members.kafka_group,
-            )
-        )
+            after = before
+        if after is not before or taken is not None or _standings(membership) != known:
+            reason = due.reason if due is not None else f"{len(interests)} consumers"
+            self._write(table, last, reason, after, self._stored(last, interests, peers), taken)
+        self.due_at_ms = membership.next_due_ms()
+        self.partitions = frozenset(after.owners)
         return before, after
 
-    def _dealt(
-        self, interests: Sequence[Interest], before: Assignment | None, epoch: int
-    ) -> Assignment:
-        owners: dict[TopicPartition, tuple[Owned, ...]] = {}
-        old = before.owners if before is not None else {}
-        for slots, topics in subscribers(interests).items():
-            view = self.cluster.describe(topics, may_miss=topics)
-            weights = dict.fromkeys(view.partitions(), 1.0)
-            if not weights:
-                continue
-            kept = {partition: old[partition] for partition in weights if partition in old}
-            previous = Assignment(before.epoch, kept) if before is not None and kept else None
-            dealt = assign(weights, dict.fromkeys(sorted(slots), 1.0), previous, epoch)
-            owners |= dealt.owners
-        accepts = self.settings.source.key_ranges.accepts_splits
-        return Assignment(
-            epoch,
-            {
-                partition: owned if accepts(partition.topic) else _whole(owned)
-                for partition, owned in owners.items()
-            },
+    def _go_on(self, last: Stored) -> None:
+        """Take over what another leader wrote last; time begins to pass for it here."""
+        if last.run_id == self._run_id:
+            return
+        self._membership = Membership(self._timeouts)
+        if last.membership:
+            self._membership = Membership.from_json(last.membership, self._timeouts, _passed_ms())
+        self._run_id = last.run_id
+        self.partitions = frozenset(last.assignment.owners if last.assignment else ())
+
+    def _take_commands(self, table: AssignmentTable, last: Stored, now_ms: int) -> int | None:
+        """Do what people asked for; the number of the last command, None without one."""
+        taken: int | None = None
+        for command in table.commands(last.commands_until):
+            if command.action == "remove":
+                self._membership.remove(command.name, now_ms)
+            else:
+                self._membership.force(now_ms)
+            taken = command.number
+            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
+        return taken
+
+    def _write(
+        self,
+        table: AssignmentTable,
+        last: Stored | None,
+        reason: str,
+        after: Assignment,
+        members: tuple[StoredMember, ...],
+        taken: int | None,
+    ) -> None:
+        known = last.commands_until if last is not None else 0
+        stored = Stored(
+            seq=1 + (last.seq if last is not None else 0),
+            group=self._settings.source.commits.group,
+            run_id=uuid.uuid4().hex,
+            at_ms=time.time_ns() // 1_000_000,
+            reason=reason,
+            assignment=after,
+            membership=self._membership.to_json(),
+            members=members,
+            member_group=self._settings.members.kafka_group,
+            commands_until=taken if taken is not None else known,
         )
+        table.append(stored)
+        table.maintain()
+        self._run_id = stored.run_id
+
+    def _stored(
+        self, last: Stored | None, interests: Mapping[str, Interest], peers: Mapping[str, Peer]
+    ) -> tuple[StoredMember, ...]:
+        now_ms, passed_ms = time.time_ns() // 1_000_000, _passed_ms()
+        before = {each.slot: each for each in last.members} if last is not None else {}
+        there = {interest.slot: (member, interest) for member, interest in interests.items()}
+        rows: list[StoredMember] = []
+        for slot, state in sorted(self._membership.members.items()):
+            row = before.get(slot) or StoredMember(
+                name=slot, slot=slot, is_static=False, state="", since_ms=0, seen_ms=0
+            )
+            if slot in there:
+                member, interest = there[slot]
+                row = replace(
+                    row,
+                    name=peers[member].instance_id or slot,
+                    seen_ms=now_ms,
+                    host=interest.host,
+                    source=interest.source,
+                )
+            row = replace(
+                row,
+                is_static=state.is_static,
+                state=str(state.standing),
+                since_ms=max(now_ms - passed_ms + state.since_ms, 0),
+            )
+            rows.append(row)
+        return tuple(rows)
 
 
-def _whole(owned: Sequence[Owned]) -> tuple[Owned, ...]:
-    """A partition that may not be split, with who has the most of it."""
-    most = max(owned, key=lambda each: (each.span.size, each.slot))
-    return (Owned(SPACE, most.slot),)
+def _standings(membership: Membership) -> dict[str, str]:
+    return {name: str(state.standing) for name, state in membership.members.items()}
 
 
-def _overlap(owned: Owned, from_hash: int, until_hash: int) -> bool:
-    return owned.span.from_hash < until_hash and from_hash < owned.span.until_hash
-
-
-def _stored(interest: Interest, peer: Peer, now_ms: int) -> StoredMember:
-    return StoredMember(
-        name=peer.instance_id or interest.slot,
-        slot=interest.slot,
-        is_static=peer.instance_id is not None,
-        state="ASSIGNED",
-        since_ms=now_ms,
-        seen_ms=now_ms,
-        host=interest.host,
-        source=interest.source,
-    )
+def _passed_ms() -> int:
+    """A clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.core.commits.agreement import check_terms
@@ -35,6 +35,8 @@ from keyrange.errors import KeyrangeError, error
 
 _PREFIX: Final = "consumer/"
 _TRIES: Final = 10
+# A consumer that was ended by others is given so long to be looked at.
+_LEFT_AFTER_MS: Final = 3_600_000
 
 # Where a group begins with partitions that nobody of it has read, and whether it has read others of
 # their topics before.
@@ -76,15 +78,58 @@ class Ledger:
         Raises COMMITS_OF_ANOTHER_QUERY where a query of Spark's has commits under the group's name,
         COMMITS_DAMAGED where a claim cannot be read.
         """
+        return {source: self._read(source, *last[:2]) for source, last in self._fences().items()}
+
+    def adopt(self, prefix: str, now_ms: int, alive: Callable[[], Collection[str]]) -> str | None:
+        """Go on in the place of a consumer that has ended, among those whose slots' names begin
+        alike; returns its slot, which is this one's from then on, None where there is none.
+
+        One that was closed; or one that others have taken everything from, some time ago, and that
+        is not `alive`. Of several who want it one gets it. Raises as `claims` does.
+        """
+        self._run_id = uuid.uuid4().hex
+        for source, (seq, text, at_ms) in self._fences().items():
+            claim = self._read(source, seq, text)
+            if not claim.slot.startswith(prefix):
+                continue
+            left = claim.holds_nothing and now_ms - at_ms >= _LEFT_AFTER_MS
+            if not claim.closed and (not left or claim.slot in alive()):
+                continue
+            if self._mark(source, seq, replace(claim, closed=False)):
+                self._slot, self._source = claim.slot, source
+                return claim.slot
+        return None
+
+    def close(self) -> None:
+        """Say that this consumer has ended, and another may go on in its place."""
+        known = self._table(self._source).known()
+        claim = self.claims().get(self._source)
+        if claim is not None and known.run_id == self._run_id:
+            self._mark(self._source, known.seq, replace(claim, closed=True))
+
+    def _mark(self, source: str, after: int, claim: Claim) -> bool:
+        """Write a claim behind a source's commit `after`; whether nobody else has written there."""
+        table, text = self._table(source), write_claim(claim)
+        try:
+            self._append(table, Kind.FENCE, after + 1, claim=text, source=source)
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            return False
+        return True
+
+    def _fences(self) -> dict[str, tuple[int, str, int]]:
+        """The last claim of each source: its number, its text, and when it was written."""
         if not self._store.refresh():
             return {}
         bounds = {"group": (self._group, self._group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
-        rows = self._store.read(bounds, ["source_id", "commit_seq", "why"]).to_pylist()
-        last: dict[str, tuple[int, str]] = {}
-        for row in rows:
-            source, written = row["source_id"], (row["commit_seq"], row["why"])
+        columns = ["source_id", "commit_seq", "why", "committed_at"]
+        last: dict[str, tuple[int, str, int]] = {}
+        for row in self._store.read(bounds, columns).to_pylist():
+            at_ms = int(row["committed_at"].timestamp() * 1000)
+            source, written = row["source_id"], (row["commit_seq"], row["why"], at_ms)
             last[source] = max(last.get(source, written), written)
-        return {source: self._read(source, *last[source]) for source in sorted(last)}
+        return dict(sorted(last.items()))
 
     def others(self) -> dict[str, Claim]:
         """The last claims of all other sources of the group."""

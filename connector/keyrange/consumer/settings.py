@@ -46,7 +46,7 @@ _SHARED: Final = frozenset(
         *("max.bytes.ranges.to.commit", "kafkaConsumer.pollTimeoutMs", "splitBy"),
         *("memberTable", "memberGroup", "memberNames", "member.name", "member.name.env"),
         *("member.name.file", "slot.directory", "session.timeout.ms", "heartbeat.interval.ms"),
-        "max.poll.interval.ms",
+        *("max.poll.interval.ms", "registration.timeout.ms", "expansion.timeout.ms"),
     }
 )
 _BY_NAME: Final = {row.name.lower(): row for row in CONSUMER_OPTIONS}

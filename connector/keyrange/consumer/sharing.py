@@ -11,23 +11,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from keyrange.consumer.holding import Holding, added
-from keyrange.consumer.listener import KeyRangeListener
+from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.core.commits.claims import Claim, Spans
 from keyrange.core.key_ranges import KeyRange, complement, merge
 from keyrange.core.members.shares import Share, read_share
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
+from keyrange.members.listener import KeyRangeListener
 
 _log = logging.getLogger(__name__)
 
 # How often the table is asked while ranges are on their way, and while nothing can be done.
 _LOOK_EVERY_S: Final = 0.2
 _AGAIN_AFTER_S: Final = 1.0
+# How often the leader looks for what people ask of the group.
+_LOOK_AT_TABLE_EVERY_S: Final = 10.0
 # What another consumer's claim ends.
 _OVER: Final = frozenset({"RANGES_LOST", "COMMITS_FENCED"})
 
@@ -45,14 +49,17 @@ class Sharing:
         topics: Collection[str],
         warmup_ms: int,
         metadata_max_age_ms: int,
+        leader: Leader,
     ) -> None:
         self._holding = holding
         self._member = member
         self._slot = slot
+        self._leader = leader
         self._topics = sorted(topics)
         self._warmup_s = warmup_ms / 1000
         self._look_at_topics_every_s = metadata_max_age_ms / 1000
         self._topics_seen_s = time.monotonic()
+        self._table_seen_s = self._lead_at_s = 0.0
         self._view = holding.describe(self._topics)
         self._document = b""
         self._share: Share | None = None
@@ -79,8 +86,9 @@ class Sharing:
             self._follow(share, listener)
         elif self._share is not None and self._is_due():
             self._go_on(self._share, listener)
-        if seen.is_leader:
-            self._look_at_topics()
+        if self._share is not None and (seen.is_leader or self._share.leader == self._slot):
+            # The group still has a process as its leader that this one stands for now.
+            self._lead()
 
     def lose(self, listener: KeyRangeListener) -> None:
         """Another consumer has what this one had; what the group says is taken anew."""
@@ -102,6 +110,10 @@ class Sharing:
     def _follow(self, share: Share, listener: KeyRangeListener) -> None:
         """A new assignment: announce what comes, and take what nobody has."""
         if self._share is not None and share.epoch < self._share.epoch:
+            return
+        if self._share is not None and share.epoch == self._share.epoch:
+            # Members have come or gone, and what is on its way stays so.
+            self._share = replace(share, receivers=self._share.receivers)
             return
         _log.info("epoch %d: %d partitions for %s", share.epoch, len(share.ranges), self._slot)
         self._share = share
@@ -169,13 +181,31 @@ class Sharing:
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 
-    def _look_at_topics(self) -> None:
-        """Whether there are partitions that nobody has been given: the leader asks for all."""
+    def _lead(self) -> None:
+        """What the leader of a group does between two generations: it calls for another one where
+        something is due, or where there are partitions that nobody has been given."""
         now_s = time.monotonic()
-        if self._share is None or now_s - self._topics_seen_s < self._look_at_topics_every_s:
+        if now_s < self._lead_at_s:
             return
-        self._topics_seen_s = now_s
-        view = self._holding.describe(self._topics)
-        if view.partitions() != self._view.partitions():
-            self._view = view
+        self._lead_at_s = now_s + _AGAIN_AFTER_S
+        if now_s >= self._table_seen_s + _LOOK_AT_TABLE_EVERY_S:
+            self._table_seen_s = now_s
+            self._attempt(self._leader.look)
+        if now_s >= self._topics_seen_s + self._look_at_topics_every_s:
+            self._topics_seen_s = now_s
+            self._attempt(self._look_at_topics)
+        due_at_ms = self._leader.due_at_ms
+        if due_at_ms is not None and self._member.now_ms() >= due_at_ms:
             self._member.rejoin()
+
+    def _look_at_topics(self) -> None:
+        there = set(self._holding.describe(self._topics).partitions())
+        if not there <= self._leader.partitions:
+            self._member.rejoin()
+
+    def _attempt(self, look: Callable[[], None]) -> None:
+        """What fails is looked at again after a while: nobody reads less for it."""
+        try:
+            look()
+        except KeyrangeError as failure:
+            _log.warning("the group's leader cannot see what is due: %s", failure)

@@ -1,4 +1,4 @@
-"""The example of the README on the plain consumer does what it says."""
+"""The example of the guide on the plain consumer does what it says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from brokers import Record, Topics
 from keyrange import Consumer, TopicPartition
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "consumer.md"
 
 
 def example() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     [found] = [block for block in blocks if "keyrange.Consumer(" in block]
     return str(found)
 

@@ -1,0 +1,154 @@
+"""A consumer that follows its group: what it lets go of, and what it calls for as the leader."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from keyrange.consumer import sharing as module
+from keyrange.consumer.member import Membership
+from keyrange.consumer.sharing import Sharing
+from keyrange.core.commits.claims import Claim
+from keyrange.core.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.core.members.group_states import State
+from keyrange.core.members.shares import Share, write_share
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import error
+from keyrange.kafka.view import ClusterView, Topic
+from keyrange.members.listener import KeyRangeListener
+
+FIRST = TopicPartition("t", 0)
+LOW, HIGH = split_evenly(SPACE, 2)
+
+
+class Stage:
+    """One consumer, `a`, whose group, table, cluster and clock a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        # What it holds.
+        self.spans: dict[TopicPartition, list[KeyRange]] = {}
+        self.epoch, self.ready, self.claims = 0, True, dict[str, Claim]()
+        self.ledger = SimpleNamespace(others=lambda: self.claims)
+        # Its membership.
+        self.seen, self.rejoins, self.looks = Membership(), 0, 0
+        # As the leader.
+        self.due_at_ms: int | None = None
+        self.partitions, self.there = frozenset({FIRST}), 1
+        self.failure: Exception | None = None
+        stands_for: Any = self
+        self.sharing = Sharing(stands_for, stands_for, "a", ["t"], 30_000, 5_000, stands_for)
+
+    def describe(self, _: Any) -> ClusterView:
+        if self.failure is not None:
+            raise self.failure
+        leaders: Any = dict.fromkeys(range(self.there))
+        return ClusterView("", {}, {"t": Topic("", leaders)})
+
+    def commit(self) -> None: ...
+
+    def take(self, _: Any, wanted: Any, epoch: int, ready: bool) -> None:
+        self.spans, self.epoch, self.ready = dict(wanted), epoch, ready
+
+    def polled(self) -> None: ...
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def rejoin(self) -> None:
+        self.rejoins += 1
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def told(self, share: Share, leads: bool = False) -> None:
+        self.seen = Membership(State.STABLE, 1, leads, write_share(share))
+        self.step()
+
+    def step(self, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.sharing.step(KeyRangeListener())
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
+
+
+def share(epoch: int, span: KeyRange, members: str, receivers: str = "", leader: str = "") -> Share:
+    return Share(epoch, {FIRST: [span]}, frozenset(members), frozenset(receivers), leader)
+
+
+def test_what_moves_waits_for_its_heir_whoever_else_comes(stage: Stage) -> None:
+    stage.told(share(1, SPACE, "a"))
+    assert stage.spans == {FIRST: [SPACE]}
+    stage.told(share(2, LOW, "ab", receivers="b"))
+    assert stage.spans == {FIRST: [SPACE]}
+    # Another one joins and is gathered: the same assignment once more.
+    stage.told(share(2, LOW, "abc"))
+    stage.step(after_s=10)
+    assert stage.spans == {FIRST: [SPACE]}
+
+    stage.claims = {"consumer/g/b": Claim("b", 2)}
+    stage.step(after_s=1)
+    assert stage.spans == {FIRST: [LOW]}
+
+
+def test_what_moves_does_so_at_the_latest_after_the_warm_up(stage: Stage) -> None:
+    stage.told(share(1, SPACE, "a"))
+    stage.told(share(2, LOW, "ab", receivers="b"))
+    stage.step(after_s=15)
+    stage.told(share(2, LOW, "abc"))
+    stage.step(after_s=14)
+    assert stage.spans == {FIRST: [SPACE]}
+    stage.step(after_s=2)
+    assert stage.spans == {FIRST: [LOW]}
+
+
+@pytest.mark.parametrize(("leads", "leader"), [(True, "a"), (False, "a"), (True, "b")])
+def test_a_leader_calls_for_what_is_due(stage: Stage, leads: bool, leader: str) -> None:
+    stage.told(share(1, SPACE, "a", leader=leader), leads)
+    stage.due_at_ms = stage.now_ms() + 2_000
+    stage.step(after_s=1.5)
+    assert stage.rejoins == 0
+    # And again, until it is done: a rebalance under way takes no other.
+    for rejoins in (1, 2):
+        stage.step(after_s=1.5)
+        assert stage.rejoins == rejoins
+    stage.step(after_s=0.2)
+    assert stage.rejoins == 2
+    stage.due_at_ms = None
+    stage.step(after_s=1.5)
+    assert stage.rejoins == 2
+
+
+def test_nobody_else_does(stage: Stage) -> None:
+    stage.told(share(1, SPACE, "ab", leader="b"))
+    stage.due_at_ms, stage.there = 0, 2
+    stage.step(after_s=60)
+
+    assert (stage.rejoins, stage.looks) == (0, 0)
+
+
+def test_a_leader_looks_for_partitions_that_nobody_has(stage: Stage) -> None:
+    stage.told(share(1, SPACE, "a"), leads=True)
+    stage.there = 2
+    stage.step(after_s=4)
+    assert stage.rejoins == 0
+    stage.failure = error("BROKER_UNREACHABLE", "nobody answers")
+    stage.step(after_s=2)
+    assert stage.rejoins == 0
+    stage.failure = None
+    stage.step(after_s=6)
+    assert stage.rejoins == 1
+
+
+def test_a_leader_looks_at_the_table_now_and_then(stage: Stage) -> None:
+    stage.told(share(1, SPACE, "a"), leads=True)
+    for _ in range(10):
+        stage.step(after_s=2.5)
+
+    assert stage.looks == 3
