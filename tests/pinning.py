@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from brokers import Record, Topics, wait_until
+from keyrange.core.members.assignment import Assignment
+from keyrange.delta.assignments import open_assignments
+from keyrange.host.directory import is_alive, name_of, usual_settings
+from keyrange.members.status import MemberStatus, read_status
+from keyrange.options.member_rows import MEMBERS_SUFFIX
 from sources import options, stream
 
 Each = Callable[[DataFrame, int], None]
@@ -26,12 +33,30 @@ QUICK = {
 }
 
 
+class Numbers:
+    """The numbers in each batch, as it ran last: a batch whose end was not noted runs again, with
+    the same."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[int]] = {}
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        rows = sorted(int(bytes(row[0])) for row in frame.select("value").collect())
+        assert self.batches.setdefault(batch_id, rows) == rows
+
+    @property
+    def all(self) -> list[int]:
+        return sorted(number for rows in self.batches.values() for number in rows)
+
+
 class PinnedQuery:
     """A query over one topic with its own members' group."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, home: Path, **given: str) -> None:
+    def __init__(
+        self, spark: SparkSession, topics: Topics, home: Path, replicas: int = 1, **given: str
+    ) -> None:
         self.spark, self.topics = spark, topics
-        self.topic = topics.create_topic("pinned", 2)
+        self.topic = topics.create_topic("pinned", 2, replicas=replicas)
         self.checkpoint, self.table = home / "checkpoint", home / "members"
         self.given = {
             **QUICK,
@@ -41,6 +66,7 @@ class PinnedQuery:
             "pin": "prefer",
             **given,
         }
+        self.partitions = 2
         self.sent = 0
 
     def produce(self, count: int) -> None:
@@ -48,7 +74,7 @@ class PinnedQuery:
         numbers = range(self.sent, self.sent + count)
         self.topics.produce(
             self.topic,
-            [Record(b"%d" % n, b"key-%d" % (n % 40), n % 40 % 2) for n in numbers],
+            [Record(b"%d" % n, b"key-%d" % (n % 40), n % 40 % self.partitions) for n in numbers],
         )
         self.sent += count
 
@@ -60,6 +86,14 @@ class PinnedQuery:
 
     @contextmanager
     def running(self, each: Each, frame: DataFrame | None = None) -> Iterator[StreamingQuery]:
+        """The query, which has not failed by the end."""
+        with self.started(each, frame) as query:
+            yield query
+            failure = query.exception()
+            assert failure is None, str(failure)
+
+    @contextmanager
+    def started(self, each: Each, frame: DataFrame | None = None) -> Iterator[StreamingQuery]:
         frame = self.frame() if frame is None else frame
         query = (
             frame.writeStream.foreachBatch(each)
@@ -68,10 +102,29 @@ class PinnedQuery:
         )
         try:
             yield query
-            failure = query.exception()
-            assert failure is None, str(failure)
         finally:
             query.stop()
+
+    def member(self) -> MemberStatus:
+        """The status of the one member that the session's executor has for this query."""
+        memory = usual_settings(0, 0).memory_directory
+        assert memory is not None
+        group = name_of(f"{self.topic}{MEMBERS_SUFFIX}")
+        found = [*memory.glob(f"keyrange-{os.getuid()}/*/member-{group}")]
+        statuses = [status for each in found if (status := read_status(each)) is not None]
+        [status] = statuses or [MemberStatus()]
+        return status
+
+    def end_member(self) -> None:
+        """End it, where its broker is about to go."""
+        status = self.member()
+        if is_alive(status.pid, status.started):
+            os.kill(status.pid, signal.SIGTERM)
+            wait_until(lambda: not is_alive(status.pid, status.started))
+
+    def assignment(self) -> Assignment | None:
+        stored = open_assignments(str(self.table), self.topic, {}).last()
+        return stored.assignment if stored is not None else None
 
 
 def members_metrics(query: StreamingQuery) -> dict[str, Any]:
@@ -85,7 +138,9 @@ def members_metrics(query: StreamingQuery) -> dict[str, Any]:
     return dict(found.get("members", {}))
 
 
-def produce_until(query: PinnedQuery, condition: Callable[[], bool], timeout_s: float = 60) -> None:
+def produce_until(
+    query: PinnedQuery, condition: Callable[[], bool], timeout_s: float = 150
+) -> None:
     """Keep batches coming until something holds."""
 
     def attempt() -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import keyrange
 from brokers import Topics, wait_until
 from keyrange.delta.assignments import open_assignments
-from pinning import PinnedQuery, members_metrics, produce_until
+from pinning import Numbers, PinnedQuery, members_metrics, produce_until
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ def test_tasks_read_their_own_ranges_and_every_record_comes_once(query: PinnedQu
 
     with query.running(lambda frame, _: seen.extend(values(frame))) as running:
         produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
-        wait_until(lambda: len(seen) >= query.sent)
+        wait_until(lambda: len(seen) >= query.sent, 150)
         metrics = members_metrics(running)
 
     assert sorted(seen) == list(range(query.sent))
@@ -68,7 +68,7 @@ def test_whatever_is_done_with_a_bound_batch_sees_it_whole(query: PinnedQuery) -
 
     with query.running(each) as running:
         produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
-        wait_until(lambda: sum(map(len, bound)) >= query.sent)
+        wait_until(lambda: sum(map(len, bound)) >= query.sent, 150)
 
     assert sorted(row for rows in bound for row in rows) == list(range(query.sent))
 
@@ -125,18 +125,16 @@ def test_a_task_knows_its_slot_also_behind_the_source(query: PinnedQuery) -> Non
 
 def test_a_restart_keeps_assignment_and_slot(query: PinnedQuery) -> None:
     """The next run of the query goes on with the assignment in the table, and with no new epoch."""
-    seen: Counter[int] = Counter()
-
-    def each(frame: DataFrame, _: int) -> None:
-        seen.update(values(frame))
+    seen = Numbers()
 
     for _ in range(2):
-        with query.running(each) as running:
+        with query.running(seen) as running:
             produce_until(query, lambda q=running: members_metrics(q).get("ownPortions", 0) > 0)
-            wait_until(lambda: seen.total() >= query.sent)
+            wait_until(lambda: len(seen.all) >= query.sent, 150)
             assert members_metrics(running)["epoch"] == 1
 
-    assert seen == Counter(range(query.sent))
+    # The first run may have ended before Spark noted its last batch: then the second one reads it.
+    assert seen.all == list(range(query.sent))
     rows = list(open_assignments(str(query.table), query.topic, {}).history())
     assert {row.epoch for row in rows} <= {0, 1}
     assert len({row.run_id for row in rows if row.epoch == 1}) >= 1
@@ -170,7 +168,7 @@ def test_individual_commits_with_pinned_ranges(
     judged = keyrange.each_batch(each, query.options(), str(query.checkpoint))
     with query.running(judged) as running:
         produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
-        wait_until(lambda: done.total() >= query.sent, 90)
+        wait_until(lambda: done.total() >= query.sent, 150)
 
     assert done == Counter(range(query.sent))
     assert failed

@@ -158,6 +158,24 @@ def test_what_ended_stays_ended() -> None:
     assert binding.ask(1, 0, "b", 9_000) == End()
 
 
+def test_strict_waits_for_an_executor_that_is_about_to_get_its_slot() -> None:
+    """Else it would be let go, and what is its own be refused by the one task that is left."""
+    binding = Binding(["a", "b"], {"a", "b"}, 2, PinRule(strict=True, wait_ms=100, pause_ms=7))
+
+    assert binding.ask(0, 0, NO_SLOT, 0) == Wait(7)
+    assert binding.ask(0, 0, NO_SLOT, 99) == Wait(7)
+    assert binding.ask(0, 0, "a", 99) == Give(0)
+    assert binding.ask(0, 1, "a", 100) == End()
+    assert binding.ask(1, 0, "b", 100) == Give(1)
+
+
+def test_strict_does_not_wait_for_a_slot_for_ever() -> None:
+    binding = Binding(["b"], {"b"}, 2, PinRule(strict=True, wait_ms=100, pause_ms=7))
+
+    assert binding.ask(0, 0, NO_SLOT, 0) == Wait(7)
+    assert binding.ask(0, 0, NO_SLOT, 100) == End()
+
+
 @pytest.mark.parametrize(("number", "position"), [(2, 0), (-1, 0), (0, 1), (0, 5)])
 def test_questions_that_no_task_asks(number: int, position: int) -> None:
     binding = Binding(["a"], {"a"}, 2, PinRule())
@@ -167,7 +185,9 @@ def test_questions_that_no_task_asks(number: int, position: int) -> None:
 
 
 def test_as_many_tasks_as_cores() -> None:
-    assert count_tasks(["a"] * 9, {"a": 2, "b": 1.0}, 1) == 3
-    assert count_tasks(["a"], {"a": 2}, 1) == 1
-    assert count_tasks([], {"a": 2}, 1) == 0
-    assert count_tasks(["a"] * 9, {}, 1) == 1
+    assert count_tasks(["a"] * 9, {"a": 2, "b": 1.0}) == 3
+    assert count_tasks(["a"], {"a": 2}) == 1
+    assert count_tasks([], {"a": 2}) == 0
+    assert count_tasks(["a"] * 9, {}) == 1
+    # A single task might run where it is not to be read.
+    assert count_tasks(["a"], {"a": 2, "b": 1.0, "c": 4}) == 3

@@ -51,3 +51,14 @@ def read_executor(
         cores = local[1]
     count = int(cores) if cores.isdigit() else os.cpu_count() or 1
     return Executor(host, given.get("--executor-id", DRIVER), max(count, 1))
+
+
+def task_property(name: str) -> str | None:
+    """A property of this process's task: a setting of the session, or what Spark says of the query.
+
+    None where it is not set, and outside of a task.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context is not None else None

@@ -15,13 +15,14 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
 from keyrange.members.names import name_settings
 from keyrange.members.setup import MemberSetup, executor_process
-from keyrange.members.status import TaskProgress
+from keyrange.members.status import MemberStatus, TaskProgress, now_ms, read_status
 from keyrange.options import SourceOptions
 from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.binding.messages import BadLine, Greeting
-from keyrange.spark.executor import Executor, this_executor
+from keyrange.spark.executor import Executor, task_property, this_executor
+from keyrange.spark.listening import Held, Listening
 from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
-from keyrange.spark.slots import note_slot, noted_epoch, query_of_task, slots_directory
+from keyrange.spark.slots import Place, note_slot, noted_epoch, query_of_task, slots_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,20 +33,23 @@ Rows = Iterator["pa.RecordBatch"]
 # How long a greeting waits for the executor to have a slot.
 _GREETING_S: Final = 60.0
 _GREETING_PAUSE_S: Final = 0.5
-_FENCED: Final = "FENCED"
+_FENCED, _FAILED = "FENCED", "FAILED"
 
 
 def greeted(options: SourceOptions, greeting: Greeting, rows: Rows) -> Rows:
     """The rows of a task that is not bound. Meanwhile its executor gets its member, and the
-    planning process hears from it; neither is a condition for the rows.
+    planning process hears from it; neither is waited for.
 
-    Raises DYNAMIC_ALLOCATION where static names were asked for, and Spark takes executors away.
+    Raises DYNAMIC_ALLOCATION where static names were asked for, and Spark takes executors away, and
+    what `_Member.check` does.
     """
     member = _Member(options, greeting)
     if greeting not in _greeting:
         _greeting.add(greeting)
         Thread(target=member.greet, name="keyrange-greeting", daemon=True).start()
+    member.check()
     yield from _with_progress(member, rows)
+    member.check()
 
 
 # What this process has greeted, or is about to.
@@ -55,15 +59,19 @@ _greeting: Final[set[Greeting]] = set()
 def read_bound(options: SourceOptions, task: BoundTask, read: Callable[[ReadTask], Rows]) -> Rows:
     """The rows of a bound task: of its slot's portions first.
 
-    Raises what `Caller.portions` does, and DUPLICATE_STATIC_MEMBER where this executor has lost its
-    name to another.
+    Raises what `Caller.portions`, `Listening.tell` and `_Member.check` do.
     """
     member = _Member(options, task.greeting)
-    slot = member.slot()
     caller = Caller(task.greeting.address, task.plan, task.number)
-    if slot != NO_SLOT:
-        member.note(slot, task.epoch, caller)
-    portions = (row for each in caller.portions(slot) for row in read(read_bound_task(each)))
+
+    def slot_now() -> str:
+        slot = member.slot()
+        if slot != NO_SLOT:
+            member.note(slot, task.epoch, caller)
+            member.tell(slot, task.epoch, caller)
+        return slot
+
+    portions = (row for each in caller.portions(slot_now) for row in read(read_bound_task(each)))
     yield from _with_progress(member, portions)
 
 
@@ -82,25 +90,45 @@ class _Member:
         self._greeting = greeting
         self._options = options.members
         self._owner = executor_process()
-        self._executor = this_executor(self._owner.pid, _property("spark.master"))
+        self._executor = this_executor(self._owner.pid, task_property("spark.master"))
         self._setup = _setup(options, greeting, self._executor)
         self._executor_directory = executor_directory()
+        self._member_id = ""
 
     @property
     def directory(self) -> Path:
         return member_directory(self._setup, self._executor_directory)
 
     def slot(self) -> str:
-        """The slot that this executor has, NO_SLOT while it has none."""
+        """The slot that this executor has, NO_SLOT while it has none.
+
+        What the coordinator has confirmed counts, and for no longer than it holds: a process that
+        was paused says what it said before, and another executor may have the name by then.
+        """
         status = ensure_member(self._setup, self._executor_directory, self._owner)
         if status is None:
             return NO_SLOT
+        self._member_id = status.member_id
+        self._check(status)
+        return status.name if status.holds_name(now_ms()) else NO_SLOT
+
+    def check(self) -> None:
+        """Raises DUPLICATE_STATIC_MEMBER where this executor has lost its name to another, and
+        MEMBER_NOT_STARTED where it has to have a static name and its member says why it cannot."""
+        status = read_status(self.directory)
+        if status is not None and status.run == self._setup.run:
+            self._check(status)
+
+    def _check(self, status: MemberStatus) -> None:
         if status.state == _FENCED:
+            if (listening := self._listening()) is not None:
+                listening.lose()
             raise error(
                 "DUPLICATE_STATIC_MEMBER",
                 f"this executor is not {status.name} any more: {status.failure}",
             )
-        return status.name if status.joined else NO_SLOT
+        if status.state == _FAILED and self._setup.names.policy == "static":
+            raise error("MEMBER_NOT_STARTED", f"this executor has no name: {status.failure}")
 
     def greet(self) -> None:
         """Tell the planning process of this executor, as soon as it has a slot."""
@@ -110,7 +138,9 @@ class _Member:
             while slot == NO_SLOT and time.monotonic() < until:
                 time.sleep(_GREETING_PAUSE_S)
                 slot = self.slot()
-            greet(self._greeting.address, slot, self._executor.host, self._executor.id)
+            if slot == NO_SLOT:
+                _log.warning("this executor has no slot, see %s", self.directory)
+            greet(self._greeting.address, slot)
         except (KeyrangeError, BadLine, OSError) as failure:
             _log.warning("this executor's key ranges do not stay with it: %s", failure)
             _greeting.discard(self._greeting)
@@ -118,21 +148,34 @@ class _Member:
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
         rows not."""
-        query, group = query_of_task(), self._options.group
-        if noted_epoch(query, group, self._executor_directory, slot) >= epoch:
+        base = slots_directory(self._options.slot_directory)
+        place = Place(query_of_task(), self._options.group, slot, base, self._executor_directory)
+        run = self._greeting.run
+        if noted_epoch(place, run) >= epoch:
             return
         try:
-            ranges = caller.ranges(slot, epoch)
-            base = slots_directory(self._options.slot_directory)
-            note_slot(query, slot, group, epoch, ranges, base, self._executor_directory)
+            note_slot(place, run, epoch, caller.ranges(slot))
         except OSError as failure:
             _log.warning("slot %s has no directory: %s", slot, failure)
+
+    def tell(self, slot: str, epoch: int, caller: Caller) -> None:
+        """Tell the user's listener which ranges the slot has, where that was not done; rows wait.
+        Raises as `Listening.tell` does."""
+        if (listening := self._listening()) is not None:
+            held = Held(slot, self._member_id, self._greeting.run)
+            listening.tell(held, epoch, lambda: caller.ranges(slot))
+
+    def _listening(self) -> Listening | None:
+        named, group = self._options.listener, self._options.group
+        if not named:
+            return None
+        return Listening(named, query_of_task(), group, self._executor_directory)
 
 
 def _setup(options: SourceOptions, greeting: Greeting, executor: Executor) -> MemberSetup:
     members = options.members
     policy = members.names
-    if _property("spark.dynamicAllocation.enabled") == "true":
+    if task_property("spark.dynamicAllocation.enabled") == "true":
         if policy == "static":
             raise error(
                 "DYNAMIC_ALLOCATION",
@@ -151,11 +194,3 @@ def _setup(options: SourceOptions, greeting: Greeting, executor: Executor) -> Me
         executor=executor.id,
         run=greeting.run,
     )
-
-
-def _property(name: str) -> str | None:
-    """A setting of the session, as Spark hands it to its tasks."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context.getLocalProperty(name) if context is not None else None

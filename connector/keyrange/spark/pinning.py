@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from keyrange.client_options import ClientSettings
 from keyrange.core.key_ranges import write_ranges
-from keyrange.core.members.assignment import Assignment, assign
+from keyrange.core.members.assignment import Assignment, assign, tempered
 from keyrange.core.members.binding import count_tasks
 from keyrange.core.members.membership import Membership, Present, Reassign, Timeouts
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, Shape
 from keyrange.delta.assignment_rows import Stored, StoredMember
-from keyrange.delta.assignments import AssignmentTable, open_assignments
+from keyrange.delta.assignments import open_assignments
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.membership import GroupView, describe_members, remove_member
 from keyrange.options import SourceOptions
@@ -39,9 +39,6 @@ _log = logging.getLogger(__name__)
 
 # A member whose tasks have not come here after so many batches does not reach this process.
 _BATCHES_TO_GREET: Final = 3
-
-OpenAssignments = Callable[[], AssignmentTable]
-Describe = Callable[[], GroupView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,8 @@ class Pinning:
         self._service: BindingService | None = None
         self._planned = 0
         self._last_plan = ""
+        # The assignment whose ranges the service knows.
+        self._told_epoch = 0
         self._has_said = False
 
     @property
@@ -94,7 +93,7 @@ class Pinning:
 
     def look(self) -> None:
         """Between two batches: see who is there and what was asked for, and assign anew where it is
-        time. At most once a heartbeat.
+        time. At most once a heartbeat, and not while the group rebalances.
 
         Raises ASSIGNMENT_CHANGED where another driver has taken over, and what the table and the
         group's coordinator fail with.
@@ -104,7 +103,10 @@ class Pinning:
             return
         self._load()
         self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
-        self._members = read_members(describe_members(self._cluster, self._options.kafka_group))
+        group = describe_members(self._cluster, self._options.kafka_group)
+        if group.is_rebalancing:
+            return
+        self._members = read_members(group)
         now_ms, seen_ms = _passed_ms(), _now_ms()
         self._seen_ms |= {each.slot: seen_ms for each in self._members}
         before = self._standings()
@@ -169,17 +171,17 @@ class Pinning:
         assert self.assignment is not None
         cores = self._cores()
         owners = [portion.slot for portion in portions]
-        tasks = count_tasks(owners, cores, 1)
+        tasks = count_tasks(owners, cores)
         documents = [{"slot": each.slot, **write_task(make(each))} for each in portions]
         if not tasks:
             return []
         name = self._service.add(owners, documents, self._reached(), tasks, self._rule)
-        self._service.tell_ranges(self.assignment.epoch, ranges_by_slot(self.assignment))
+        epoch, greeting = self.assignment.epoch, self.greeting()
+        if self._told_epoch != epoch:
+            self._service.tell_ranges(ranges_by_slot(self.assignment))
+            self._told_epoch = epoch
         self._last_plan = name
-        return [
-            BoundTask(self.greeting(), name, number, self.assignment.epoch)
-            for number in range(tasks)
-        ]
+        return [BoundTask(greeting, name, number, epoch) for number in range(tasks)]
 
     def metrics(self) -> dict[str, Any]:
         """How the last bound batch was read, and who is there."""
@@ -214,13 +216,10 @@ class Pinning:
         _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
 
     def _shares(self) -> dict[TopicPartition, float]:
-        """The weights of all partitions that are known. None is so small that what it has had until
-        now would say nothing of it, and one that had nothing yet in this run is like the others."""
-        measured = [weight for weight in self._weights.values() if weight]
-        mean = sum(measured) / max(len(measured), 1)
+        """The weights of all partitions that are known."""
         assignment = self.assignment
         known = {*self._weights, *(assignment.owners if assignment is not None else ())}
-        return {p: max(self._weights.get(p) or mean, mean / 10, 1.0) for p in known}
+        return tempered({p: self._weights.get(p, 0.0) for p in known})
 
     def _take_commands(self, now_ms: int) -> int | None:
         """Do what people asked for; returns the number of the last command, None without one."""
@@ -284,17 +283,18 @@ class Pinning:
         return {name: str(each.standing) for name, each in self._membership.members.items()}
 
     def _cores(self) -> dict[str, int]:
+        reached = self._reached()
         return {
             each.slot: max(round(each.told.cores), 1)
             for each in self._members
-            if each.slot in self._reached()
+            if each.slot in reached
         }
 
     def _reached(self) -> frozenset[str]:
         """The slots whose holders are in the group and have come to this process."""
         if self._service is None:
             return frozenset()
-        here = {hello.slot for hello in self._service.hellos()}
+        here = self._service.slots()
         return frozenset(each.slot for each in self._members if each.slot in here)
 
     def _say_unreached(self) -> None:
@@ -312,7 +312,8 @@ class Pinning:
     def _address(self) -> Address:
         if self._service is None:
             host = self._options.host or route_to(self._client)
-            self._service = BindingService(host, self._options.port)
+            bind_address = self._options.bind_address
+            self._service = BindingService(host, self._options.port, bind_address)
         return self._service.address
 
 

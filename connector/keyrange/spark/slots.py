@@ -7,12 +7,10 @@ and the one before is there to take over from until the next change.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +18,14 @@ from typing import Any, Final
 from keyrange.core.key_ranges import KeyRange, read_ranges
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
-from keyrange.host.directory import make_private, name_of
+from keyrange.host.directory import locked, make_private, name_of, put_in_place
 from keyrange.members.launch import executor_directory
 from keyrange.members.names import user_state
+from keyrange.spark.executor import task_property
 
 _NOTE: Final = "slot.json"
 _STATE: Final = "state-"
+_RUN_CHARACTERS: Final = 12
 
 Ranges = Mapping[str, Mapping[str, list[list[int]]]]
 
@@ -69,31 +69,37 @@ def slot(group: str | None = None) -> Slot:
 
 def query_of_task() -> str:
     """The id of the query that this task belongs to, "" where there is none."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    found = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-    return found or ""
+    return task_property("sql.streaming.queryId") or ""
 
 
-def note_slot(
-    query: str, name: str, group: str, epoch: int, ranges: Ranges, base: Path, executor: Path
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a slot is noted: `name` is its own, `executor` the directory of the executor that has
+    it, `base` where slots have theirs."""
+
+    query: str
+    group: str
+    name: str
+    base: Path
+    executor: Path
+
+
+def note_slot(place: Place, run: str, epoch: int, ranges: Ranges) -> None:
     """Say in an executor's directory which slot it has in a query's group, with which ranges, as of
-    an epoch; what is known of a later one stays. `base` is where slots have their directories.
-
-    Raises OSError.
+    an epoch of a run. What is known of a later epoch stays; another run's epochs say nothing, as
+    the table that they were counted in may have been lost. Raises OSError.
     """
+    base = place.base
     base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private(base)
-    home = base / name_of(group, name)
+    home = base / name_of(place.group, place.name)
     make_private(home)
-    with _locked(home):
+    with locked(home / "lock"):
         before = _stored(home)
-        if before is not None and before["epoch"] > epoch:
+        if before is not None and before["run"] == run and before["epoch"] > epoch:
             return
         if before is None or before["ranges"] != ranges:
-            state = home / f"{_STATE}{epoch}"
+            state = home / f"{_STATE}{run[:_RUN_CHARACTERS]}-{epoch}"
             state.mkdir(mode=0o700, exist_ok=True)
             previous = before["directory"] if before is not None else None
             _sweep(home, {str(state), previous})
@@ -102,14 +108,15 @@ def note_slot(
             # Somebody may have cleared it.
             state.mkdir(mode=0o700, exist_ok=True)
         document = {
-            "name": name,
+            "name": place.name,
+            "run": run,
             "epoch": epoch,
             "ranges": ranges,
             "directory": str(state),
             "previous": previous,
         }
-        _write(home / _NOTE, document)
-        _write(executor / _note_name(query, group), document)
+        put_in_place(home / _NOTE, json.dumps(document))
+        put_in_place(place.executor / _note_name(place.query, place.group), json.dumps(document))
 
 
 def slots_directory(chosen: str) -> Path:
@@ -117,13 +124,15 @@ def slots_directory(chosen: str) -> Path:
     return Path(chosen) if chosen else user_state(os.environ) / "slots"
 
 
-def noted_epoch(query: str, group: str, executor: Path, name: str) -> int:
-    """The epoch that a slot was noted with, 0 where it was not."""
+def noted_epoch(place: Place, run: str) -> int:
+    """The epoch that a run has noted a slot with, 0 where it has not."""
+    path = place.executor / _note_name(place.query, place.group)
     try:
-        document = json.loads((executor / _note_name(query, group)).read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return 0
-    return int(document["epoch"]) if document["name"] == name else 0
+    is_known = (document["name"], document["run"]) == (place.name, run)
+    return int(document["epoch"]) if is_known else 0
 
 
 def _note_prefix(query: str) -> str:
@@ -154,23 +163,10 @@ def _stored(home: Path) -> dict[str, Any] | None:
         document = json.loads((home / _NOTE).read_bytes())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) and "run" in document else None
 
 
 def _sweep(home: Path, kept: set[str | None]) -> None:
     for path in home.glob(f"{_STATE}*"):
         if str(path) not in kept:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(document))
-    draft.replace(path)
-
-
-@contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    with open(home / "lock", "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

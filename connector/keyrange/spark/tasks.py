@@ -12,6 +12,7 @@ from keyrange.core.delivery_plan import Intakes
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, plan_pinned, plan_pinned_deliveries
+from keyrange.core.plan_figures import PlanFigures, plan_figures
 from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
@@ -30,6 +31,18 @@ class TaskPlans:
     def __init__(self, options: SourceOptions, pinning: Pinning | None) -> None:
         self._options = options
         self._pinning = pinning
+        self._figures: PlanFigures | None = None
+        self._planned = 0
+
+    def metrics(self) -> dict[str, int]:
+        """What the last plan costs; empty before there was one."""
+        return {} if self._figures is None else self._figures.metrics(self._planned)
+
+    def _note(
+        self, tasks: Sequence[object], of: Sequence[Sequence[Split]], sizes: planning.Sizes
+    ) -> None:
+        self._figures = plan_figures(len(tasks), (each for some in of for each in some), sizes)
+        self._planned += 1
 
     def read(
         self,
@@ -40,20 +53,22 @@ class TaskPlans:
         topic_ids: TopicIds,
     ) -> Sequence[InputPartition]:
         """The tasks that read `ranges`."""
-        pinning = self._pinning
-        if pinning is None:
-            return plan_read(ranges, sizes, places, view, topic_ids, self._options)
-        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()}, view.partitions())
-        greeting = pinning.greeting()
-        assignment = pinning.owners(list(ranges))
-        if assignment is None:
-            planned = planning.plan_read(ranges, sizes, places, self._options)
-            return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
-        planning.check_accepted(ranges, self._options)
-        portions = plan_pinned(
-            ranges, assignment.owners, sizes, places, pinning.shape, self._naming
-        )
-        return pinning.bind(portions, _making(view, topic_ids))
+        pinning, greeting = self._pinning, None
+        if pinning is not None:
+            pinning.take_in(
+                {p: span.size * sizes[p] for p, span in ranges.items()}, view.partitions()
+            )
+            greeting = pinning.greeting()
+            assignment = pinning.owners(list(ranges))
+            if assignment is not None:
+                planning.check_accepted(ranges, self._options)
+                portions = plan_pinned(
+                    ranges, assignment.owners, sizes, places, pinning.shape, self._naming
+                )
+                return self._bind(pinning, portions, sizes, _making(view, topic_ids))
+        tasks = plan_read(ranges, sizes, places, view, topic_ids, self._options, greeting)
+        self._note(tasks, [task.splits for task in tasks], sizes)
+        return tasks
 
     def deliver(
         self,
@@ -78,9 +93,21 @@ class TaskPlans:
                 portions = plan_pinned_deliveries(
                     intakes, assignment.owners, sizes, places, pinning.shape, self._naming
                 )
-                return pinning.bind(portions, _making(view, topic_ids))
+                return self._bind(pinning, portions, sizes, _making(view, topic_ids))
         planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
+        self._note(planned, planned, sizes)
         return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
+
+    def _bind(
+        self,
+        pinning: Pinning,
+        portions: Sequence[Portion],
+        sizes: planning.Sizes,
+        make: Callable[[Portion], ReadTask],
+    ) -> Sequence[InputPartition]:
+        tasks = pinning.bind(portions, make)
+        self._note(tasks, [portion.splits for portion in portions], sizes)
+        return tasks
 
     def _naming(self) -> Callable[[TopicPartition], str]:
         return planning.naming(self._options)
@@ -93,10 +120,11 @@ def plan_read(
     view: ClusterView,
     topic_ids: TopicIds,
     options: SourceOptions,
+    greeting: Greeting | None = None,
 ) -> list[ReadTask]:
     """The tasks that read `ranges`, anywhere."""
     planned = planning.plan_read(ranges, bytes_per_offset, places, options)
-    return [_make_task(splits, view, topic_ids) for splits in planned]
+    return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
 
 
 def make_tasks(

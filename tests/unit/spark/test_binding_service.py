@@ -24,7 +24,7 @@ from keyrange.spark.binding.messages import (
     read_split,
     write_split,
 )
-from keyrange.spark.binding.service import BindingService, Hello
+from keyrange.spark.binding.service import BindingService
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 
@@ -42,7 +42,7 @@ def planned(service: BindingService, owners: list[str], rule: PinRule = QUICK) -
 
 
 def numbers(service: BindingService, plan: str, task: int, slot: str) -> list[int]:
-    return [each["number"] for each in Caller(service.address, plan, task).portions(slot)]
+    return [each["number"] for each in Caller(service.address, plan, task).portions(lambda: slot)]
 
 
 def test_a_task_reads_its_slots_portions_and_the_same_ones_again(service: BindingService) -> None:
@@ -77,20 +77,35 @@ def test_plans_are_forgotten_when_many_came_after(
 
 
 def test_the_ranges_of_a_slot(service: BindingService) -> None:
-    service.tell_ranges(3, {"a": {"t": {"0": [[0, HASH_MAX]]}}})
+    service.tell_ranges({"a": {"t": {"0": [[0, HASH_MAX]]}}})
     caller = Caller(service.address, planned(service, ["a"]), 0)
 
-    assert caller.ranges("a", 3) == {"t": {"0": [[0, HASH_MAX]]}}
-    assert caller.ranges("b", 3) == {}
+    assert caller.ranges("a") == {"t": {"0": [[0, HASH_MAX]]}}
+    assert caller.ranges("b") == {}
 
 
-def test_greetings_are_kept(service: BindingService) -> None:
-    greet(service.address, "a", "host-1", "0")
-    greet(service.address, "a", "host-1", "0")
-    greet(service.address, "b", "host-1", "1")
+def test_it_knows_from_which_slots_it_was_reached(service: BindingService) -> None:
+    """By greetings, and by what tasks ask: an executor that comes later never greets."""
+    greet(service.address, "a")
+    greet(service.address, "a")
+    greet(service.address, "")
+    assert service.slots() == {"a"}
 
-    assert set(service.hellos()) == {Hello("a", "host-1", "0"), Hello("b", "host-1", "1")}
-    assert len(service.hellos()) == 2
+    numbers(service, planned(service, ["a"]), 0, "b")
+    numbers(service, planned(service, ["a"]), 0, "")
+
+    assert service.slots() == {"a", "b"}
+
+
+def test_a_task_whose_executor_gets_its_slot_meanwhile_reads_what_is_its_own(
+    service: BindingService,
+) -> None:
+    plan = planned(service, ["a", "b"], replace(QUICK, strict=True, wait_ms=20_000))
+    known = iter(["", "", "a"])
+
+    portions = Caller(service.address, plan, 0).portions(lambda: next(known, "a"))
+
+    assert [each["number"] for each in portions] == [0]
 
 
 def test_who_does_not_know_the_secret_is_told_nothing(service: BindingService) -> None:
@@ -98,11 +113,11 @@ def test_who_does_not_know_the_secret_is_told_nothing(service: BindingService) -
     wrong = replace(service.address, secret=b"x" * 32)
 
     with pytest.raises(BadLine):
-        greet(wrong, "a", "host", "0")
+        greet(wrong, "a")
     with pytest.raises(KeyrangeError, match="BINDING_UNREACHABLE"):
-        list(Caller(wrong, plan, 0).portions("a"))
+        list(Caller(wrong, plan, 0).portions(lambda: "a"))
 
-    assert service.hellos() == ()
+    assert service.slots() == frozenset()
     assert service.counts(plan) == Counts(0, 0, 0)
 
 
@@ -113,7 +128,7 @@ def test_a_line_that_was_heard_cannot_be_said_again(service: BindingService) -> 
         heard = Recorder(sock)
         channel = Channel(heard, service.address.secret, is_service=False)  # type: ignore[arg-type]
         channel.take_challenge()
-        channel.send({"hello": {"slot": "a", "host": "h", "executor": "0"}})
+        channel.send({"hello": {"slot": "a"}})
         channel.receive(ASK_BYTES_MAX)
         sock.sendall(heard.sent)
         assert sock.recv(1) == b""
@@ -156,7 +171,8 @@ def test_hostile_lines_end_the_connection_and_nothing_else(
         {"ask": {"plan": "x", "task": 0, "position": 0, "slot": "a"}},
         {"ask": {"plan": [], "task": 0, "position": 0, "slot": "a"}},
         {"hello": "who"},
-        {"hello": {"slot": "a"}},
+        {"hello": {"slot": []}},
+        {"ask": {"plan": "x", "task": 0, "position": 0, "slot": {}}},
     ],
 )
 def test_questions_that_say_nothing(service: BindingService, question: dict[str, object]) -> None:
@@ -185,7 +201,7 @@ def test_nobody_listens() -> None:
     service.close()
 
     with pytest.raises(KeyrangeError, match=r"BINDING_UNREACHABLE.*pin\.driver\.host"):
-        list(Caller(service.address, "plan", 0).portions("a"))
+        list(Caller(service.address, "plan", 0).portions(lambda: "a"))
 
 
 def test_the_secret_does_not_show(service: BindingService) -> None:
@@ -215,3 +231,16 @@ class Recorder:
 
     def recv(self, size: int) -> bytes:
         return self._sock.recv(size)
+
+
+def test_what_it_listens_on_and_what_tasks_are_told_may_differ() -> None:
+    service = BindingService("localhost", 0, bind_address="127.0.0.1")
+    try:
+        assert service.address.host == "localhost"
+        assert service._server.server_address[0] == "127.0.0.1"
+        greet(service.address, "a")
+        assert service.slots() == {"a"}
+    finally:
+        service.close()
+    with pytest.raises(OSError, match="assign requested address"):
+        BindingService("127.0.0.1", 0, bind_address="192.0.2.1")

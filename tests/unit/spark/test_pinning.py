@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Stage:
 
     def __init__(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.there: list[str] = []
+        self.state = "Stable"
         self.now_ms = 1_000_000
         self.removed: list[str] = []
         self.table = table
@@ -43,15 +45,14 @@ class Stage:
         self.made: list[Pinning] = []
 
     def group(self) -> GroupView:
-        return GroupView(
-            "Stable",
-            tuple(
-                GroupMemberView(
-                    f"id-{name}", name, "/10.0.0.1", MemberMetadata(name, "h", "0", 2.0).to_bytes()
-                )
-                for name in self.there
-            ),
-        )
+        """In a rebalance the coordinator tells nobody's metadata."""
+        is_stable = self.state == "Stable"
+        told = {name: MemberMetadata(name, "h", "0", 2.0).to_bytes() for name in self.there}
+        members = [
+            GroupMemberView(f"id-{name}", name, "/10.0.0.1", data if is_stable else b"")
+            for name, data in told.items()
+        ]
+        return GroupView(self.state, tuple(members))
 
     def pinning(self, **given: str) -> Pinning:
         options = parse_options(
@@ -137,6 +138,24 @@ def test_a_member_that_comes_back_finds_its_ranges(stage: Stage) -> None:
     stage.look(pinning, "a", "b", after_ms=50_000)
 
     assert pinning.assignment == before
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_a_rebalance_of_the_group_is_waited_for(stage: Stage, state: str) -> None:
+    """Who joins is not missed meanwhile, and keeps the time since which it is gathered."""
+    pinning = stage.pinning()
+    pinning.take_in(SIZES, PARTITIONS)
+    stage.look(pinning, "a")
+    written = stage.rows().last()
+
+    stage.state = state
+    stage.look(pinning, "a", "b", after_ms=900)
+    assert stage.rows().last() == written
+    stage.state = "Stable"
+    stage.look(pinning, "a", "b", after_ms=100)
+
+    assert pinning.assignment is not None
+    assert pinning.assignment.slots == ["a", "b"]
 
 
 def test_one_that_stays_away_loses_them_once(stage: Stage) -> None:
@@ -228,7 +247,7 @@ def test_nothing_is_bound_before_executors_have_come(
     assert caplog.text.count("no executor has reached this process") == 1
     assert "pin.driver.host" in caplog.text
 
-    greet(greeting.address, "a", "h", "0")
+    greet(greeting.address, "a")
     assert pinning.owners(PARTITIONS) == pinning.assignment
 
 
@@ -236,7 +255,7 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
     pinning = assigned(stage, "a", "b", pin="strict")
     address = pinning.greeting().address
     for slot in ("a", "b"):
-        greet(address, slot, "h", slot)
+        greet(address, slot)
     assignment = pinning.owners(PARTITIONS)
     assert assignment is not None
     ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
@@ -252,7 +271,7 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
     read: list[Split] = []
     for task, slot in zip(tasks, "abab", strict=True):
         caller = Caller(task.greeting.address, task.plan, task.number)
-        for document in caller.portions(slot):
+        for document in caller.portions(lambda slot=slot: slot):
             assert document["slot"] == slot
             read += read_bound_task(document).splits
     assert sorted(map(str, read)) == sorted(str(s) for each in portions for s in each.splits)
@@ -264,9 +283,18 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
         "foreignPortions": 0,
         "unownedPortions": 0,
     }
-    found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a", 1)
+    found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a")
     assert found.keys() == {"t"}
 
 
 def test_the_address_is_the_one_towards_the_brokers() -> None:
     assert route_to(ClientSettings(bootstrap_servers=(("127.0.0.1", 9),))) == "127.0.0.1"
+
+
+def test_the_service_listens_where_it_is_told_to(stage: Stage) -> None:
+    given = {"pin.driver.host": "driver.example", "pin.driver.bind.address": "127.0.0.1"}
+    pinning = stage.pinning(**given)
+
+    address = pinning.greeting().address
+    assert address.host == "driver.example"
+    greet(replace(address, host="127.0.0.1"), "a")

@@ -11,7 +11,7 @@ from keyrange.core.key_ranges import HASH_MAX, KeyRange
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.spark import slots
-from keyrange.spark.slots import Slot, note_slot, noted_epoch, slot, slots_directory
+from keyrange.spark.slots import Place, Slot, note_slot, noted_epoch, slot, slots_directory
 
 HALF = HASH_MAX // 2
 LOWER: dict[str, Any] = {"t": {"0": [[0, HALF]]}}
@@ -26,8 +26,15 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def noted(tmp_path: Path, executor: Path, epoch: int, ranges: dict[str, Any]) -> Slot:
-    note_slot("", "g-0", "g", epoch, ranges, tmp_path / "slots", executor)
+def placed(tmp_path: Path, executor: Path, **given: str) -> Place:
+    values = {"query": "", "group": "g", "name": "g-0", **given}
+    return Place(**values, base=tmp_path / "slots", executor=executor)
+
+
+def noted(
+    tmp_path: Path, executor: Path, epoch: int, ranges: dict[str, Any], run: str = "run"
+) -> Slot:
+    note_slot(placed(tmp_path, executor), run, epoch, ranges)
     return slot("g")
 
 
@@ -77,15 +84,28 @@ def test_a_late_task_of_an_earlier_epoch_changes_nothing(tmp_path: Path, executo
     now = noted(tmp_path, executor, 5, UPPER)
 
     assert noted(tmp_path, executor, 4, LOWER) == now
-    assert noted_epoch("", "g", executor, "g-0") == 5
-    assert noted_epoch("", "g", executor, "g-1") == 0
-    assert noted_epoch("another query", "g", executor, "g-0") == 0
+    assert noted_epoch(placed(tmp_path, executor), "run") == 5
+    assert noted_epoch(placed(tmp_path, executor, name="g-1"), "run") == 0
+    assert noted_epoch(placed(tmp_path, executor, query="another"), "run") == 0
+
+
+def test_an_epoch_is_one_of_its_run(tmp_path: Path, executor: Path) -> None:
+    """A table that was lost begins anew, and so do its epochs: with the same numbers for others."""
+    first = noted(tmp_path, executor, 1, LOWER)
+    before = noted(tmp_path, executor, 2, UPPER)
+    assert noted_epoch(placed(tmp_path, executor), "another") == 0
+
+    again = noted(tmp_path, executor, 1, LOWER, run="another")
+
+    assert (again.epoch, again.previous) == (1, before.directory)
+    assert again.directory not in (first.directory, before.directory)
+    assert again.key_ranges == first.key_ranges
 
 
 def test_slots_of_two_groups_are_two(tmp_path: Path, executor: Path) -> None:
     one = noted(tmp_path, executor, 1, LOWER)
     assert slot() == one
-    note_slot("", "g-0", "other", 1, UPPER, tmp_path / "slots", executor)
+    note_slot(placed(tmp_path, executor, group="other"), "run", 1, UPPER)
 
     assert slot("g") == one
     assert slot("other").directory != one.directory
@@ -101,7 +121,7 @@ def test_a_query_has_its_own_slots(
 
     with pytest.raises(KeyrangeError, match="NO_SLOT"):
         slot()
-    note_slot("another query", "g-1", "g", 1, UPPER, tmp_path / "slots", executor)
+    note_slot(placed(tmp_path, executor, query="another query", name="g-1"), "run", 1, UPPER)
     assert slot().name == "g-1"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,10 +17,10 @@ _TRIES: Final = 3
 _PAUSE_S: Final = 0.2
 
 
-def greet(address: Address, slot: str, host: str, executor: str) -> None:
-    """Show the planning process that it can be reached from here. Raises BadLine, OSError."""
+def greet(address: Address, slot: str) -> None:
+    """Show the planning process that it can be reached from a slot. Raises BadLine, OSError."""
     with _connected(address) as channel:
-        channel.send({"hello": {"slot": slot, "host": host, "executor": executor}})
+        channel.send({"hello": {"slot": slot}})
         channel.receive(ANSWER_BYTES_MAX)
 
 
@@ -31,20 +31,23 @@ class Caller:
     def __init__(self, address: Address, plan: str, task: int) -> None:
         self._address, self._plan, self._task = address, plan, task
 
-    def ranges(self, slot: str, epoch: int) -> dict[str, Any]:
-        """The key ranges that an assignment gives a slot: by topic, by partition, both ends of each
-        included. Raises BINDING_UNREACHABLE."""
-        answer: dict[str, Any] = self._ask({"ranges": {"slot": slot, "epoch": epoch}})["ranges"]
+    def ranges(self, slot: str) -> dict[str, Any]:
+        """The key ranges that the present assignment gives a slot: by topic, by partition, both
+        ends of each included. Raises BINDING_UNREACHABLE."""
+        answer: dict[str, Any] = self._ask({"ranges": {"slot": slot}})["ranges"]
         return answer
 
-    def portions(self, slot: str) -> Iterator[dict[str, Any]]:
-        """What this task reads, one portion after the other.
+    def portions(self, slot_now: Callable[[], str]) -> Iterator[dict[str, Any]]:
+        """What this task reads, one portion after the other. `slot_now` says which slot the task
+        runs in, whenever it asks: an executor that has just begun gets its slot meanwhile, and one
+        that was paused may have lost it.
 
-        Raises BINDING_UNREACHABLE where the planning process does not answer, PIN_REFUSED where
-        what is left belongs to slots that do not come for it, PLAN_FORGOTTEN.
+        Raises what `slot_now` does, BINDING_UNREACHABLE where the planning process does not answer,
+        PIN_REFUSED where what is left belongs to slots that do not come for it, PLAN_FORGOTTEN.
         """
         position = 0
         while True:
+            slot = slot_now()
             answer = self._ask(
                 {
                     "ask": {

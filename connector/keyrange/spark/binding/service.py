@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.core.members.binding import (
+    NO_SLOT,
     Binding,
     Counts,
     End,
@@ -34,15 +35,6 @@ _CONNECTIONS_MAX: Final = 1024
 _SILENCE_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """A task's greeting: the slot that it runs in, "" for none, and where that is."""
-
-    slot: str
-    host: str
-    executor: str
-
-
 @dataclass(slots=True)
 class _Plan:
     binding: Binding
@@ -50,16 +42,16 @@ class _Plan:
 
 
 class BindingService:
-    """Answers on one port for as long as a run lasts. `host` is what it listens on, and what tasks
-    are told."""
+    """Answers on one port for as long as a run lasts. `host` is what tasks are told, and what it
+    listens on unless `bind_address` says another."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, bind_address: str = "") -> None:
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
-        self._hellos: dict[tuple[str, str], Hello] = {}
-        self._ranges: tuple[int, Mapping[str, Any]] = (0, {})
+        self._slots: set[str] = set()
+        self._ranges: Mapping[str, Any] = {}
         self._secret = secrets.token_bytes(32)
-        self._server = _Server((host, port), self)
+        self._server = _Server((bind_address or host, port), self)
         self._address = Address(host, self._server.server_address[1], self._secret)
         threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="keyrange-binding", daemon=True
@@ -91,10 +83,10 @@ class BindingService:
                 self._plans.popitem(last=False)
         return name
 
-    def tell_ranges(self, epoch: int, ranges: Mapping[str, Any]) -> None:
-        """What each slot has as of an epoch, the last one."""
+    def tell_ranges(self, ranges: Mapping[str, Any]) -> None:
+        """What each slot has by the present assignment."""
         with self._lock:
-            self._ranges = (epoch, ranges)
+            self._ranges = ranges
 
     def counts(self, plan: str) -> Counts | None:
         """Who read a plan's portions so far; None for a plan that is forgotten."""
@@ -102,24 +94,23 @@ class BindingService:
             found = self._plans.get(plan)
             return found.binding.counts() if found is not None else None
 
-    def hellos(self) -> tuple[Hello, ...]:
-        """Who has reached this service so far."""
+    def slots(self) -> frozenset[str]:
+        """The slots that this service was reached from so far."""
         with self._lock:
-            return tuple(self._hellos.values())
+            return frozenset(self._slots)
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one line. Raises KeyError, TypeError, ValueError for one that says
         nothing."""
         if "hello" in question:
-            said = question["hello"]
-            hello = Hello(*(str(said[name])[:255] for name in ("slot", "host", "executor")))
-            with self._lock:
-                self._hellos[hello.host, hello.executor] = hello
+            self._hear_from(question["hello"]["slot"])
             return {"welcome": True}
         if "ranges" in question:
             with self._lock:
-                return {"ranges": self._ranges[1].get(question["ranges"]["slot"], {})}
+                return {"ranges": self._ranges.get(question["ranges"]["slot"], {})}
         asked = question["ask"]
+        # Executors that come while batches are bound say nothing else.
+        self._hear_from(asked["slot"])
         now_ms = time.monotonic_ns() // 1_000_000
         with self._lock:
             plan = self._plans.get(asked["plan"])
@@ -135,6 +126,11 @@ class BindingService:
                 return {"refuse": slots}
             case End():
                 return {"end": True}
+
+    def _hear_from(self, slot: str) -> None:
+        if slot != NO_SLOT:
+            with self._lock:
+                self._slots.add(slot)
 
 
 class _Server(socketserver.ThreadingTCPServer):

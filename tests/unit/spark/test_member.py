@@ -1,0 +1,129 @@
+"""The slot that a task believes to run in: as long as its name is held, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from keyrange.core.members.binding import Counts, PinRule
+from keyrange.errors import KeyrangeError
+from keyrange.members.launch import member_directory
+from keyrange.members.names import NameSettings
+from keyrange.members.setup import MemberSetup
+from keyrange.members.status import MemberStatus, now_ms, write_status
+from keyrange.options import SourceOptions, parse_options
+from keyrange.spark import member as module
+from keyrange.spark.binding.messages import Greeting
+from keyrange.spark.binding.service import BindingService
+from keyrange.spark.member import greeted, read_bound
+from keyrange.spark.read import BoundTask
+
+HELD = MemberStatus(name="g-0", is_static=True, state="STABLE", joined=1)
+TASK: dict[str, Any] = {"splits": [], "brokers": [], "leaders": [], "topicIds": {}}
+
+
+class Stage:
+    """An executor with a member whose status a test says."""
+
+    def __init__(self, home: Path, service: BindingService) -> None:
+        self.home, self.service = home, service
+        self.status: MemberStatus | None = None
+
+    def hold(self, for_ms: int) -> None:
+        self.status = replace(HELD, held_until_ms=now_ms() + for_ms)
+
+    def options(self, **more: str) -> SourceOptions:
+        given = {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "subscribe": "t",
+            "splitBy": "keyRange",
+            "pin": "prefer",
+            "memberTable": str(self.home / "members"),
+            "memberGroup": "g",
+            "slot.directory": str(self.home / "slots"),
+            **more,
+        }
+        return parse_options(given, "stream")
+
+    def read(self) -> Counts:
+        """Who is counted as the reader of a portion of g-0."""
+        rule = PinRule(wait_ms=0, pause_ms=1)
+        plan = self.service.add(["g-0"], [TASK], {"g-0"}, 1, rule)
+        task = BoundTask(Greeting(self.service.address, "run"), plan, 0, 1)
+        assert list(read_bound(self.options(), task, lambda _: iter(()))) == []
+        counts = self.service.counts(plan)
+        assert counts is not None
+        return counts
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    service = BindingService("127.0.0.1", 0)
+    stage = Stage(tmp_path, service)
+    (tmp_path / "executor").mkdir()
+    monkeypatch.setattr(module, "executor_directory", lambda: tmp_path / "executor")
+    monkeypatch.setattr(module, "ensure_member", lambda *_: stage.status)
+    # Greetings go on for longer than a test.
+    monkeypatch.setattr(module, "Thread", Mock())
+    yield stage
+    service.close()
+
+
+def test_a_task_reads_what_its_slot_has(stage: Stage) -> None:
+    stage.hold(60_000)
+
+    assert stage.read() == Counts(own=1, foreign=0, unowned=0)
+    assert stage.service.slots() == {"g-0"}
+
+
+def test_a_name_that_nobody_confirmed_in_time_is_no_slot(stage: Stage) -> None:
+    """The status is what a process wrote before it was paused."""
+    stage.hold(-1)
+
+    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    assert stage.service.slots() == frozenset()
+
+
+def greeted_rows(stage: Stage, names: str) -> list[str]:
+    """What a task that is not bound yields, while the member's file says what it says."""
+    options = stage.options(memberNames=names)
+    assert stage.status is not None
+    setup = MemberSetup(NameSettings("g"), options.members.kafka_group, {})
+    directory = member_directory(setup, stage.home / "executor")
+    directory.mkdir(exist_ok=True)
+    write_status(directory, stage.status)
+    greeting = Greeting(stage.service.address, "run")
+    return list(greeted(options, greeting, iter(["row"])))  # type: ignore[arg-type]
+
+
+def test_who_has_to_have_a_name_and_has_none_is_told_why(stage: Stage) -> None:
+    stage.status = MemberStatus(state="FAILED", run="run", failure="NO_STATIC_MEMBER_INFO_SET: no")
+
+    with pytest.raises(KeyrangeError, match=r"MEMBER_NOT_STARTED.*NO_STATIC_MEMBER_INFO_SET"):
+        greeted_rows(stage, "static")
+    assert greeted_rows(stage, "auto") == ["row"]
+
+
+def test_a_name_that_was_taken_fails_tasks_that_are_not_bound_too(stage: Stage) -> None:
+    stage.status = replace(HELD, state="FENCED", run="run", failure="FENCED_INSTANCE_ID: taken")
+
+    with pytest.raises(KeyrangeError, match="DUPLICATE_STATIC_MEMBER"):
+        greeted_rows(stage, "auto")
+
+
+def test_what_became_of_another_run_says_nothing(stage: Stage) -> None:
+    stage.status = replace(HELD, state="FENCED", run="before", failure="FENCED_INSTANCE_ID: taken")
+
+    assert greeted_rows(stage, "static") == ["row"]
+
+
+def test_an_executor_whose_name_was_taken_reads_nothing(stage: Stage) -> None:
+    stage.status = replace(HELD, state="FENCED", failure="FENCED_INSTANCE_ID: another has it")
+
+    with pytest.raises(KeyrangeError, match=r"DUPLICATE_STATIC_MEMBER.*g-0.*FENCED_INSTANCE_ID"):
+        stage.read()
