@@ -220,6 +220,21 @@ class CommitTableContract:
         assert first.last_source("flights", with_states=True) is None
         assert first.last_source("flights") is None
 
+    def test_of_two_drivers_that_begin_at_once_one_is_refused(self, open_table: OpenTable) -> None:
+        first, second, third = (open_table(source) for source in (SOURCE, "6b2d", "7c3e"))
+        found = {table.begun("orders") for table in (first, second)}
+        assert found == {0}
+        first.append(fence(1), 0)
+        first.append(fence(1), 0)
+        with pytest.raises(KeyrangeError) as raised:
+            second.append(fence(1, "run-2", "6b2d"), 0)
+        assert condition(raised) == "COMMITS_FENCED"
+        append_all(first, [batch(2), batch(3)])
+        third.append(replace(fence(1, "run-3", "7c3e"), group="flights"), third.begun("flights"))
+        fourth = open_table("8d4f")
+        fourth.append(fence(1, "run-4", "8d4f"), fourth.begun("orders"))
+        assert fourth.known().seq == 1
+
     def test_what_another_handle_wrote_is_seen(self, open_table: OpenTable) -> None:
         writer, reader = open_table(SOURCE), open_table(SOURCE)
         assert reader.known().seq == 0

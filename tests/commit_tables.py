@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keyrange.core.commits.log import Commit, Known, is_written, known_at
+from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
 from keyrange.core.commits.table import CommitTable
 from keyrange.errors import error
 
@@ -26,11 +26,17 @@ class MemoryCommitTable(CommitTable):
             raise error("COMMITS_BEHIND", f"the commit table is at commit {last}", wanted=seq)
         return known_at(mine, last if seq is None else seq)
 
-    def append(self, commit: Commit) -> None:
+    def begun(self, group: str) -> int:
+        return len(self._runs(group))
+
+    def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
-        if not is_written(self.known(), commit):
-            self.store.append(commit)
+        if is_written(self.known(), commit):
+            return
+        if begun is not None and len(self._runs(commit.group) - {commit.run_id}) != begun:
+            raise outrun(commit)
+        self.store.append(commit)
 
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
         for commit in self._mine():
@@ -43,6 +49,9 @@ class MemoryCommitTable(CommitTable):
 
     def maintain(self, keep_from_seq: int) -> None:
         """Nothing grows here that would have to be kept small."""
+
+    def _runs(self, group: str) -> set[str]:
+        return {c.run_id for c in self.store if (c.group, c.kind) == (group, Kind.FENCE)}
 
     def _mine(self) -> list[Commit]:
         return [commit for commit in self.store if commit.source_id == self._source_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,10 +18,15 @@ from commit_contract import (
     fence,
 )
 from keyrange.core.commits.log import known_at
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.delta.commit_table import LAYOUT, open_commit_table
 from keyrange.errors import KeyrangeError
 from keyrange.options.commits import CommitOptions
-from keyrange.spark.commit_table import open_writable_commit_table, open_writable_dead_letters
+from keyrange.spark.commit_table import (
+    SparkStore,
+    open_writable_commit_table,
+    open_writable_dead_letters,
+)
+from racing_writers import in_threads
 
 
 class TestBySpark(CommitTableContract):
@@ -56,6 +62,34 @@ def test_a_driver_of_the_other_writer_is_fenced(tmp_path: Path, spark: SparkSess
         table.append(batch(3))
     assert condition(raised) == "COMMITS_FENCED"
     assert list(other.history()) == [fence(1), batch(2), fence(3, "run-2")]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])
+def test_of_drivers_that_begin_a_group_at_once_one_goes_on_at_the_most(
+    tmp_path: Path, spark: SparkSession, there: bool
+) -> None:
+    """Each with a checkpoint of its own, so that their commits know nothing of each other."""
+    table = str(tmp_path / "commits")
+    sides = [CommitOptions(table=table), CommitOptions(table=table, writer="delta-spark")]
+    if there:
+        append_all(open_writable_commit_table(sides[0], SOURCE, spark), [fence(1), batch(2)])
+    began: list[int] = []
+
+    def begin(side: int) -> None:
+        drivers = open_writable_commit_table(sides[side], f"source-{side}", spark)
+        before = drivers.begun("orders")
+        looked.wait()
+        drivers.append(fence(1, f"driver-{side}", f"source-{side}"), before)
+        began.append(side)
+
+    looked = Barrier(2)
+    failures = in_threads(2, begin)
+    # Where each sees the other, neither does.
+    assert len(began) <= 1
+    assert len(failures) == 2 - len(began)
+    assert {each.condition.name for each in failures if isinstance(each, KeyrangeError)} == {
+        "COMMITS_FENCED"
+    }
 
 
 def test_a_table_of_the_catalogue_is_written_by_its_name(spark: SparkSession) -> None:
@@ -111,3 +145,29 @@ def test_dead_letters_are_written_through_spark_too(tmp_path: Path, spark: Spark
         open_writable_dead_letters(options, spark).append(SOURCE, 3, [letter], 5)
     assert open_writable_dead_letters(options, spark).read() == [letter]
     assert open_dead_letters(CommitOptions(dead_letter_table=path)).read() == [letter]
+
+
+def test_it_is_compacted_by_hand(tmp_path: Path, spark: SparkSession) -> None:
+    """What `jobs/compact_commits.py` does with tables that only Spark can write."""
+    by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
+    by_rs = open_commit_table(CommitOptions(table=by_spark.table), SOURCE)
+    append_all(by_rs, [fence(1), *(batch(seq) for seq in range(2, 6))])
+    store = SparkStore(spark, by_spark.table, LAYOUT)
+    assert store.refresh()
+    assert store.extent()[0] == 5
+    spark.sparkContext.setJobGroup("tidying", "")
+    store.tidy_up()
+    spark.sparkContext.setJobGroup("", "")
+    files, size_bytes = store.extent()
+    assert files == 1
+    assert size_bytes > 1_000
+    assert [commit.seq for commit in by_rs.history()] == [1, 2, 3, 4, 5]
+    assert 0 < most_tasks(spark, "tidying") < 100
+
+
+def most_tasks(spark: SparkSession, group: str) -> int:
+    """How many tasks the largest stage of a group of jobs had."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return max(stage.numTasks for stage in stages if stage)

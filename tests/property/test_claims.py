@@ -159,3 +159,12 @@ def test_damage_never_becomes_another_exception(seed: int) -> None:
         read_claim("".join(text))
     except ValueError:
         pass
+
+
+def test_a_claim_says_that_its_writer_has_ended() -> None:
+    claim = Claim("s", 3, {PARTITION: (Claimed(SPACE, 3),)}, {PARTITION: 0}, closed=True)
+    assert read_claim(write_claim(claim)) == claim
+    assert claim.fenced(4).closed
+    assert claim.fenced(4).holds_nothing
+    assert not claim.holds_nothing
+    assert not claim.claiming(4, {}, {}).closed

@@ -101,7 +101,7 @@ class AssignmentTable:
             note = {"keyrange.runId": stored.run_id, "keyrange.epoch": str(stored.epoch)}
             try:
                 with _named():
-                    self._store.write(rows, transaction, note)
+                    self._store.write(rows, [transaction], note)
             except Conflict:
                 self.last()
                 continue
@@ -139,7 +139,7 @@ class AssignmentTable:
             try:
                 with _named():
                     self._store.write(
-                        rows_of(numbered), transaction, {"keyrange.command": command.action}
+                        rows_of(numbered), [transaction], {"keyrange.command": command.action}
                     )
             except Conflict:
                 continue

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.core.commits.log import Commit, Known, is_written, known_at
+from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
 from keyrange.core.commits.table import CommitTable
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.delta.rows import SCHEMA, commits_of, rows_of
@@ -44,6 +44,8 @@ class DeltaCommitTable(CommitTable):
         self._source_id = source_id
         self._app_id = f"keyrange/{source_id}/commits"
         self._known = Known()
+        # How many drivers of a group this store's transactions had counted at the last look.
+        self._counted: dict[str, int] = {}
 
     def known(self, seq: int | None = None) -> Known:
         last = self._last() if self._store.refresh() else 0
@@ -59,7 +61,13 @@ class DeltaCommitTable(CommitTable):
             self._known = known
         return known
 
-    def append(self, commit: Commit) -> None:
+    def begun(self, group: str) -> int:
+        if not self._store.refresh():
+            return 0
+        self._counted[group] = self._store.version_of(_drivers_of(group)) or 0
+        return self._begun(group)
+
+    def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
         # Where the last commit that was seen is the one before, the transaction finds by itself
@@ -69,18 +77,20 @@ class DeltaCommitTable(CommitTable):
             return
         rows = rows_of(commit)
         for _ in range(_TRIES):
+            written = True
             try:
-                self._write(commit, rows)
+                self._write(commit, rows, begun)
             except Conflict:
-                pass
+                written = is_written(self.known(), commit)
             except KeyrangeError as failure:
                 if not self._landed(commit, failure):
                     raise
-                return
             else:
                 self._keep(commit)
-                return
-            if is_written(self.known(), commit):
+            # A driver whose store keeps no count may have come between look and write: of two, the
+            # one that landed later finds the other.
+            self._check_begun(commit, begun)
+            if written:
                 return
         message = "other writers were faster every time"
         raise error("COMMITS_UNWRITABLE", message, table=self._store.uri, commit_seq=commit.seq)
@@ -124,15 +134,29 @@ class DeltaCommitTable(CommitTable):
         elif not is_written(self.known(), commit):
             raise self._missing(commit.seq)
 
-    def _write(self, commit: Commit, rows: pa.Table) -> None:
+    def _begun(self, group: str, run_id: str = "") -> int:
+        """How many drivers have begun in a group, others than that of a run, whoever wrote them."""
+        fences: Bounds = {"group": (group, group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        runs = self._store.read(fences, ["run_id"]).column("run_id").to_pylist()
+        return len({*runs} - {run_id})
+
+    def _check_begun(self, commit: Commit, begun: int | None) -> None:
+        if begun is not None and self._begun(commit.group, commit.run_id) != begun:
+            raise outrun(commit)
+
+    def _write(self, commit: Commit, rows: pa.Table, begun: int | None) -> None:
         note = {
             "keyrange.kind": commit.kind.value,
             "keyrange.queryId": commit.query_id,
             "keyrange.runId": commit.run_id,
             "keyrange.batchId": str(commit.batch_id),
         }
-        transaction = Transaction(self._app_id, commit.seq, commit.seq - 1 or None)
-        self._store.write(rows, transaction, note)
+        transactions = [Transaction(self._app_id, commit.seq, commit.seq - 1 or None)]
+        if begun is not None:
+            counted = self._counted.get(commit.group, 0)
+            drivers = _drivers_of(commit.group)
+            transactions.append(Transaction(drivers, counted + 1, counted or None))
+        self._store.write(rows, transactions, note)
 
     def _landed(self, commit: Commit, failure: KeyrangeError) -> bool:
         """Whether a commit was written although the store said that it failed."""
@@ -182,6 +206,11 @@ class DeltaCommitTable(CommitTable):
             if from_seq == 1 or any(each.is_base for each in commits):
                 return known_at(commits, seq)
             back *= 4
+
+
+def _drivers_of(group: str) -> str:
+    """The application whose versions count the drivers that have begun in a group."""
+    return f"keyrange/{group}/drivers"
 
 
 def open_commit_table(options: CommitOptions, source_id: str) -> DeltaCommitTable:

@@ -147,7 +147,7 @@ class DeadLetters:
             if written is not None and written >= batch_id:
                 return
             try:
-                self._store.write(rows, Transaction(app_id, batch_id, written), note)
+                self._store.write(rows, [Transaction(app_id, batch_id, written)], note)
                 return
             except Conflict:
                 continue
@@ -191,7 +191,7 @@ class DeadLetters:
         for _ in range(_TRIES):
             try:
                 self._store.refresh()
-                self._store.write(table, None, {"keyrange.who": who})
+                self._store.write(table, [], {"keyrange.who": who})
                 return
             except Conflict:
                 continue

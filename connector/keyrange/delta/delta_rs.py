@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from keyrange.delta.store import Bounds, Conflict, Layout, Transaction, within
 from keyrange.errors import KeyrangeError, error
 
 _LOG = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
 
 # Writers of other application ids only race for the next version of the log. Sixteen of them were
 # seen to need more than the 15 tries that are usual.
@@ -92,14 +93,17 @@ class DeltaRsStore:
         names = list(columns or self._layout.schema.names)
         if self._table is None:
             return pa.schema([self._layout.schema.field(name) for name in names]).empty_table()
-        with reading(self._uri, self._storage):
-            paths = self._files(bounds).column("path").to_pylist()
-            return self._read(paths, bounds, names)
+
+        def look() -> pa.Table:
+            return self._read(self._files(bounds).column("path").to_pylist(), bounds, names)
+
+        return self._found(look)
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         if self._table is None:
             return None
-        with reading(self._uri, self._storage):
+
+        def look() -> Any:
             files = self._files(bounds)
             # Files with the greatest values first: most often one of them is read.
             found: Any = None
@@ -112,8 +116,26 @@ class DeltaRsStore:
                 found = value if found is None or (value is not None and value > found) else found
             return found
 
+        return self._found(look)
+
+    def _found(self, look: Callable[[], _Found]) -> _Found:
+        """What is in the files of this version; in those of the next one, where they were compacted
+        and vacuumed meanwhile and nobody has committed anything."""
+        with reading(self._uri, self._storage):
+            try:
+                return look()
+            except FileNotFoundError:
+                known = {name: self.version_of(name) for name in self._transactions}
+                at = self._table.version()
+                self._table.update_incremental()
+                self._check()
+                if self._table.version() == at or known != {n: self.version_of(n) for n in known}:
+                    raise
+                self._note_entry()
+                return look()
+
     def write(
-        self, rows: pa.Table, transaction: Transaction | None, note: Mapping[str, str]
+        self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
     ) -> None:
         if self._table is None and not self.refresh():
             self._create()
@@ -121,12 +143,11 @@ class DeltaRsStore:
             # A handle would write its next version into whatever stands there.
             if self._entry() != self._log_entry:
                 raise Conflict
-        marks = []
-        if transaction is not None:
-            known = self.version_of(transaction.app_id)
-            if known is not None and known != transaction.after:
+        for each in transactions:
+            known = self.version_of(each.app_id)
+            if known is not None and known != each.after:
                 raise Conflict
-            marks = [self._delta.Transaction(transaction.app_id, transaction.version)]
+        marks = [self._delta.Transaction(each.app_id, each.version) for each in transactions]
         properties = self._delta.CommitProperties(
             custom_metadata=dict(note), max_commit_retries=_TRIES, app_transactions=marks
         )
@@ -159,6 +180,27 @@ class DeltaRsStore:
                 return
             text = text_of(failure, self._storage)
             _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, text)
+
+    def tidy_up(self) -> None:
+        """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
+
+        Raises Conflict where another writer was faster, COMMITS_UNWRITABLE.
+        """
+        try:
+            self._tidy_up()
+        except KeyrangeError:
+            raise
+        except Exception as failure:
+            self._table = None
+            if type(failure).__name__ == "CommitFailedError":
+                raise Conflict from None
+            raise writing_fault(failure, self._uri, self._storage) from None
+
+    def extent(self) -> tuple[int, int]:
+        """How many files the table has, and their bytes."""
+        with reading(self._uri, self._storage):
+            sizes = pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes")
+            return len(sizes), pc.sum(sizes).as_py() or 0
 
     def _tidy_up(self) -> None:
         files = pa.table(self._table.get_add_actions(flatten=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +18,15 @@ Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def read_record_ids(
-    path: str, columns: Sequence[str], storage: Mapping[str, str]
+    path: str,
+    columns: Sequence[str],
+    storage: Mapping[str, str],
+    told: Callable[[int], None] = lambda _: None,
 ) -> dict[TopicPartition, Offsets]:
     """The offsets of each partition, in order; an offset that is there twice is there twice.
 
-    `columns` name topic, partition and offset. Raises INVALID_OPTIONS where there is no such table,
+    `columns` name topic, partition and offset; `told` is called with how many more rows were read.
+    Raises INVALID_OPTIONS where there is no such table,
     or it has no such columns, or a row without one of them, COMMITS_UNREADABLE where the store
     fails.
     """
@@ -49,6 +53,7 @@ def read_record_ids(
         rows = QueryBuilder().register("sink", table).execute(query)
         for batch in pa.RecordBatchReader.from_stream(rows):
             _collect(path, columns, batch, found)
+            told(batch.num_rows)
     except (DeltaError, OSError, pa.ArrowException) as failure:
         raise _unreadable(path, failure, storage) from None
     return {place: np.sort(np.concatenate(pieces)) for place, pieces in found.items()}

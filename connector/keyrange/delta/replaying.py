@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from keyrange.core.commits.log import Known
@@ -105,7 +105,7 @@ def chosen_letters(
     ]
 
 
-def plan_replay(known: Known, letters: Sequence[DeadLetter], now_ms: int) -> Replay:
+def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int) -> Replay:
     """What has to change for dead letters to be handed out again in the next batch."""
     nulls_first = known.terms is not None and known.terms.null_keys == "first"
     wanted: dict[TopicPartition, dict[int, list[DeadLetter]]] = {}

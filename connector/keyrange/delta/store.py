@@ -87,7 +87,8 @@ class Store(Protocol):
     """One table. All calls but `refresh` mean the table as the last `refresh` found it, and what
     was written since."""
 
-    # Whether a transaction that was written before is left out without a word.
+    # Whether it takes one transaction with a write, leaves out without a word what was written
+    # under it before, and does not say which there are.
     skips_in_silence: ClassVar[bool]
 
     @property
@@ -113,11 +114,12 @@ class Store(Protocol):
         ...
 
     def write(
-        self, rows: pa.Table, transaction: Transaction | None, note: Mapping[str, str]
+        self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
     ) -> None:
-        """Append rows, and make the table where there is none. `note` goes into the log.
+        """Append rows, and make the table where there is none. `note` goes into the log. A store
+        that takes one transaction only takes the first.
 
-        Raises Conflict where another transaction than `transaction.after` was the last one, or the
+        Raises Conflict where another transaction than its `after` was the last of one, or the
         table is not the one that it was, COMMITS_UNWRITABLE where the store failed: the rows may
         have been written all the same.
         """

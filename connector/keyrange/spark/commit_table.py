@@ -32,10 +32,12 @@ _COMPACT_EVERY = 200
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 _NOT_DELTA = ("DELTA_TABLE_NOT_FOUND", "DELTA_TABLE_ONLY_OPERATION")
 _CONFLICTS = ("CONCURRENT_TRANSACTION", "ConcurrentTransactionException")
-# What Delta itself keeps small the commits in, instead of rewriting the history with each run.
-_FILE_BYTES = {
+_TIDYING = {
+    # What Delta itself keeps small the commits in, instead of rewriting the history with each run.
     "spark.databricks.delta.optimize.minFileSize": str(4 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(8 * 1024 * 1024),
+    # VACUUM lists even a single directory by as many tasks as this says: 10,000 by default.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
 
 
@@ -117,7 +119,7 @@ class SparkStore:
             return self._rows(bounds).agg(F.max(_quoted(column))).collect()[0][0]
 
     def write(
-        self, rows: pa.Table, transaction: Transaction | None, note: Mapping[str, str]
+        self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
     ) -> None:
         if not self._exists and not self.refresh():
             self._create()
@@ -125,9 +127,9 @@ class SparkStore:
             frame = self._spark.createDataFrame(rows).coalesce(1)
             writer = frame.write.format("delta").mode("append")
             writer = writer.option("userMetadata", str(dict(note)))
-            if transaction is not None:
-                writer = writer.option("txnAppId", transaction.app_id)
-                writer = writer.option("txnVersion", str(transaction.version))
+            for first in transactions[:1]:
+                writer = writer.option("txnAppId", first.app_id)
+                writer = writer.option("txnVersion", str(first.version))
             writer.saveAsTable(self._name) if self._is_named else writer.save(self._uri)
         except Exception as failure:
             if any(word in str(failure) for word in _CONFLICTS):
@@ -140,20 +142,33 @@ class SparkStore:
         if self._written < _COMPACT_EVERY:
             return
         self._written = 0
-        before = {name: self._spark.conf.get(name, None) for name in _FILE_BYTES}
         try:
-            for name, value in _FILE_BYTES.items():
+            self.tidy_up()
+        except Exception as failure:
+            _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, failure)
+
+    def tidy_up(self) -> None:
+        """Compact and vacuum at once. Raises COMMITS_UNWRITABLE."""
+        before = {name: self._spark.conf.get(name, None) for name in _TIDYING}
+        try:
+            for name, value in _TIDYING.items():
                 self._spark.conf.set(name, value)
             self._spark.sql(f"OPTIMIZE {self._name}").collect()
             self._spark.sql(f"VACUUM {self._name}").collect()
         except Exception as failure:
-            _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, failure)
+            raise writing_fault(failure, self._uri, {}) from None
         finally:
             for name, was in before.items():
                 if was is None:
                     self._spark.conf.unset(name)
                 else:
                     self._spark.conf.set(name, was)
+
+    def extent(self) -> tuple[int, int]:
+        """How many files the table has, and their bytes."""
+        with self._reading():
+            detail = self._detail()
+            return detail["numFiles"], detail["sizeInBytes"]
 
     @property
     def _is_named(self) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import deltalake
@@ -16,6 +14,7 @@ from keyrange.delta.assignments import LAYOUT, AssignmentTable
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import KeyrangeError
 from member_samples import GROUP, append_all, assignment, command, member, owned, stored, table_at
+from racing_writers import Writes, in_threads
 
 ROWS = [stored(1), stored(2, members=[member("orders-0", "ABSENT")]), stored(3, 2)]
 
@@ -24,41 +23,6 @@ ROWS = [stored(1), stored(2, members=[member("orders-0", "ABSENT")]), stored(3, 
 def path(tmp_path: Path) -> Path:
     append_all(table_at(tmp_path / "members"), ROWS)
     return tmp_path / "members"
-
-
-class Writes:
-    """What stands in the place of delta-rs's write, and fails once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
-        self._real, self._lands = deltalake.write_deltalake, lands
-        self.calls = 0
-        monkeypatch.setattr(deltalake, "write_deltalake", self)
-
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        self.calls += 1
-        if self._lands or self.calls > 1:
-            self._real(*arguments, **named)
-        if self.calls == 1:
-            raise OSError("timed out")
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
-    """All at once; what was raised."""
-    barrier, raised = Barrier(count), []
-
-    def run(number: int) -> None:
-        barrier.wait()
-        try:
-            work(number)
-        except BaseException as failure:
-            raised.append(failure)
-
-    threads = [Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return raised
 
 
 def test_a_table_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
@@ -282,7 +246,7 @@ def test_rows_that_were_copied_into_a_new_table_are_written_on(path: Path, tmp_p
     """A copy has no transactions, and its rows count all the same."""
     table_at(path).append_command(command())
     rows = deltalake.DeltaTable(path).to_pyarrow_table()
-    DeltaRsStore(str(tmp_path / "copy"), LAYOUT, {}).write(rows, None, {})
+    DeltaRsStore(str(tmp_path / "copy"), LAYOUT, {}).write(rows, [], {})
     table = table_at(tmp_path / "copy")
     assert table.last() == ROWS[2]
     table.append(stored(4, 3))

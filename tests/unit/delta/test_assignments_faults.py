@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow as pa
 import pytest
 
 from commit_contract import condition
+from damaged_tables import (
+    add_a_column,
+    another_table,
+    append_rows,
+    cut_a_file,
+    cut_the_log,
+    delete,
+    delete_a_file,
+    delete_the_log,
+    empty_a_file,
+    leave_a_gap_in_the_log,
+    make_read_only,
+    newer_protocol,
+    newer_version,
+    note_transaction,
+    other_files,
+)
 from keyrange.delta.assignment_rows import SCHEMA, rows_of
 from keyrange.delta.checksum import crc32c
 from keyrange.errors import CATALOGUE, KeyrangeError
@@ -30,75 +45,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "members"
 
 
-def log_entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020d}.json"
-
-
-def last_file(path: Path) -> Path:
-    return max(path.glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns)
-
-
-def delete(path: Path) -> None:
-    shutil.rmtree(path)
-
-
-def delete_the_log(path: Path) -> None:
-    shutil.rmtree(path / "_delta_log")
-
-
-def delete_a_file(path: Path) -> None:
-    last_file(path).unlink()
-
-
-def cut_a_file(path: Path) -> None:
-    last_file(path).write_bytes(last_file(path).read_bytes()[:-20])
-
-
-def empty_a_file(path: Path) -> None:
-    last_file(path).write_bytes(b"")
-
-
-def cut_the_log(path: Path) -> None:
-    log_entry(path, 2).write_bytes(log_entry(path, 2).read_bytes()[:200])
-
-
-def leave_a_gap_in_the_log(path: Path) -> None:
-    log_entry(path, 2).unlink()
-
-
-def add_a_column(path: Path) -> None:
-    deltalake.DeltaTable(path).alter.add_columns([deltalake.Field("more", "string")])
-
-
-def newer_version(path: Path) -> None:
-    properties = {"keyrange.version": "2"}
-    deltalake.DeltaTable(path).alter.set_table_properties(properties, False)
-
-
-def newer_protocol(path: Path) -> None:
-    text = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["new"],'
-    log_entry(path, 4).write_text(text + '"writerFeatures":["new"]}}\n')
-
-
-def append_rows(path: Path, rows: pa.Table) -> None:
-    deltalake.write_deltalake(path, rows, mode="append")
-
-
-def another_table(path: Path) -> None:
-    shutil.rmtree(path)
-    append_rows(path, pa.table({"id": [1]}))
-
-
-def other_files(path: Path) -> None:
-    shutil.rmtree(path)
-    path.mkdir()
-    (path / "notes.txt").write_text("mine")
-
-
 def lost_row(path: Path) -> None:
     append_rows(path, rows_of(command(number=1)))
-    log = log_entry(path, 4)
-    log.write_text(log.read_text() + f'\n{{"txn":{{"appId":"{APP}","version":4}}}}')
+    note_transaction(path, 4, APP, 4)
 
 
 def doubled_row(path: Path) -> None:
@@ -114,8 +63,7 @@ def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
         shutil.rmtree(path)
         append_all(table_at(path), ROWS[:2])
         append_rows(path, pa.Table.from_pylist([row], SCHEMA))
-        log = log_entry(path, 3)
-        log.write_text(log.read_text() + f'\n{{"txn":{{"appId":"{APP}","version":3}}}}')
+        note_transaction(path, 3, APP, 3)
 
     happens.__name__ = change.__name__
     return happens
@@ -273,8 +221,7 @@ def test_an_older_copy_of_the_table_is_not_written_on(path: Path, tmp_path: Path
 
 def test_two_assignments_of_one_epoch_are_damage(path: Path) -> None:
     append_rows(path, rows_of(stored(4, 1)))
-    log = log_entry(path, 4)
-    log.write_text(log.read_text() + f'\n{{"txn":{{"appId":"{APP}","version":4}}}}')
+    note_transaction(path, 4, APP, 4)
     with pytest.raises(KeyrangeError, match="epoch 1 cannot follow epoch 2") as raised:
         list(table_at(path).history())
     assert condition(raised) == "ASSIGNMENT_DAMAGED"
@@ -311,27 +258,11 @@ def test_every_condition_says_what_to_do_and_none_is_of_the_commit_table() -> No
         assert not name.startswith("COMMITS")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of its own, where this may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        done = False
-    if not done:
-        pytest.skip("this user may not mount a filesystem")
-    yield place
-    subprocess.run(["umount", str(place)], check=False)
-
-
 def test_a_place_that_cannot_be_written_is_said_to_be_one(small_disk: Path) -> None:
     path = small_disk / "members"
     table = table_at(path)
     append_all(table, ROWS)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    undo = make_read_only(small_disk)
     for writer in (table, table_at(path)):
         for call in (lambda w: w.append(stored(4, 3)), lambda w: w.append_command(command())):
             with pytest.raises(KeyrangeError, match=r"[Rr]ead-only") as raised:
@@ -339,6 +270,6 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(small_disk: Path) -> N
             assert condition(raised) == "ASSIGNMENT_UNWRITABLE"
         writer.maintain()
         assert writer.last() == ROWS[2]
-    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    undo()
     table.append(stored(4, 3))
     assert table_at(path).last() == stored(4, 3)

@@ -2,122 +2,51 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
-import pyarrow as pa
 import pytest
 
 from commit_contract import SOURCE, append_all, batch, condition, fence
+from damaged_tables import (
+    add_a_column,
+    another_table,
+    append_rows,
+    cut_a_file,
+    cut_the_log,
+    delete,
+    delete_a_file,
+    delete_the_log,
+    empty_a_file,
+    fill,
+    leave_a_gap_in_the_log,
+    make_read_only,
+    newer_protocol,
+    newer_version,
+    note_transaction,
+    other_files,
+    set_property,
+)
+from delta_commits import COMMITS, table_at
 from keyrange.core.commits.log import known_at
-from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
+from keyrange.delta.commit_table import LAYOUT, open_commit_table
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.delta.rows import rows_of
 from keyrange.errors import CATALOGUE, KeyrangeError
 from keyrange.options.commits import CommitOptions
 from keyrange.secret import Secret
 
-COMMITS = [fence(1), batch(2), batch(3)]
-
-
-def table_at(path: Path, source_id: str = SOURCE, **storage: str) -> DeltaCommitTable:
-    return open_commit_table(
-        CommitOptions(
-            table=str(path), storage={each: Secret(text) for each, text in storage.items()}
-        ),
-        source_id,
-    )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    append_all(table_at(tmp_path / "commits"), COMMITS)
-    return tmp_path / "commits"
-
-
-def log_entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020d}.json"
-
-
-def data_files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns)
-
-
-def delete(path: Path) -> None:
-    shutil.rmtree(path)
-
-
-def delete_the_log(path: Path) -> None:
-    shutil.rmtree(path / "_delta_log")
-
-
-def delete_a_file(path: Path) -> None:
-    data_files(path)[-1].unlink()
-
-
-def cut_a_file(path: Path) -> None:
-    file = data_files(path)[-1]
-    file.write_bytes(file.read_bytes()[:-20])
-
-
-def empty_a_file(path: Path) -> None:
-    data_files(path)[-1].write_bytes(b"")
-
-
-def cut_the_log(path: Path) -> None:
-    entry = log_entry(path, 2)
-    entry.write_bytes(entry.read_bytes()[:200])
-
-
-def leave_a_gap_in_the_log(path: Path) -> None:
-    log_entry(path, 2).unlink()
-
-
-def add_a_column(path: Path) -> None:
-    deltalake.DeltaTable(path).alter.add_columns([deltalake.Field("more", "string")])
-
-
-def set_property(path: Path, name: str, value: str) -> None:
-    deltalake.DeltaTable(path).alter.set_table_properties({name: value}, False)
-
-
-def newer_version(path: Path) -> None:
-    set_property(path, "keyrange.version", "2")
-
-
-def newer_protocol(path: Path) -> None:
-    text = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["new"],'
-    log_entry(path, 4).write_text(text + '"writerFeatures":["new"]}}\n')
-
 
 def forgets_transactions(path: Path) -> None:
     set_property(path, "delta.setTransactionRetentionDuration", "interval 1 days")
 
 
-def append_rows(path: Path, rows: pa.Table) -> None:
-    deltalake.write_deltalake(path, rows, mode="append")
-
-
-def another_table(path: Path) -> None:
-    shutil.rmtree(path)
-    append_rows(path, pa.table({"id": [1]}))
-
-
-def other_files(path: Path) -> None:
-    shutil.rmtree(path)
-    path.mkdir()
-    (path / "notes.txt").write_text("mine")
-
-
 def lost_commit(path: Path) -> None:
     append_rows(path, rows_of(batch(5)))
-    log = log_entry(path, 4)
-    log.write_text(log.read_text() + f'\n{{"txn":{{"appId":"{APP}","version":5}}}}')
+    note_transaction(path, 4, APP, 5)
 
 
 def doubled_commit(path: Path) -> None:
@@ -157,6 +86,19 @@ def test_a_driver_that_begins_is_told_by_name(path: Path, happens: Callable[[Pat
         assert condition(raised) == HAPPENED[happens]
         assert "\n" not in str(raised.value)
         assert len(str(raised.value)) < 900
+
+
+def test_files_that_were_compacted_and_vacuumed_under_a_reader_are_read_anew(path: Path) -> None:
+    """The reader's version names files that are gone; the same rows are in the next one's."""
+    store = DeltaRsStore(str(path), LAYOUT, {})
+    assert store.refresh()
+    rows = store.read({})
+    table = deltalake.DeltaTable(str(path))
+    table.optimize.compact()
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    assert store.greatest("commit_seq", {}) == 3
+    assert store.read({}).sort_by("commit_seq") == rows.sort_by("commit_seq")
 
 
 WHILE_IT_RUNS: dict[Callable[[Path], None], str] = {
@@ -229,7 +171,7 @@ def test_rows_that_were_copied_into_a_new_table_are_written_on(path: Path, tmp_p
     """A copy has no transactions, and its commits count all the same."""
     rows = deltalake.DeltaTable(path).to_pyarrow_table()
     store = DeltaRsStore(str(tmp_path / "copy"), LAYOUT, {})
-    store.write(rows, None, {})
+    store.write(rows, [], {})
     table = table_at(tmp_path / "copy")
     assert table.known() == known_at(COMMITS, 3)
     table.append(batch(4))
@@ -271,28 +213,10 @@ def test_every_condition_says_what_to_do() -> None:
         assert len(CATALOGUE[name].remedy) > 40
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of one megabyte, where this may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        done = False
-    if not done:
-        pytest.skip("this user may not mount a filesystem")
-    yield place
-    subprocess.run(["umount", str(place)], check=False)
-
-
 def test_a_full_disk_is_said_to_be_one_and_left_behind(small_disk: Path) -> None:
     table = table_at(small_disk / "commits")
     append_all(table, COMMITS)
-    filler = small_disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, os.statvfs(small_disk).f_bavail * 4096)
+    undo = fill(small_disk)
     for _ in range(3):
         with pytest.raises(KeyrangeError, match="No space left") as raised:
             table.append(batch(4))
@@ -300,7 +224,7 @@ def test_a_full_disk_is_said_to_be_one_and_left_behind(small_disk: Path) -> None
         table.maintain(0)
         assert table.known() == known_at(COMMITS, 3)
     assert table_at(small_disk / "commits").known() == known_at(COMMITS, 3)
-    filler.unlink()
+    undo()
     table.append(batch(4))
     assert list(table_at(small_disk / "commits").history()) == [*COMMITS, batch(4)]
 
@@ -308,8 +232,7 @@ def test_a_full_disk_is_said_to_be_one_and_left_behind(small_disk: Path) -> None
 def test_a_place_that_cannot_be_written_is_said_to_be_one(small_disk: Path) -> None:
     table = table_at(small_disk / "commits")
     append_all(table, COMMITS)
-    remount = ["mount", "-o", "remount,{}", str(small_disk)]
-    subprocess.run([each.format("ro") for each in remount], check=True)
+    undo = make_read_only(small_disk)
     for writer in (table, table_at(small_disk / "commits")):
         with pytest.raises(KeyrangeError, match=r"[Rr]ead-only") as raised:
             writer.append(batch(4))
@@ -319,6 +242,6 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(small_disk: Path) -> N
     with pytest.raises(KeyrangeError, match=r"[Rr]ead-only") as raised:
         table_at(small_disk / "elsewhere").append(fence(1))
     assert condition(raised) == "COMMITS_UNWRITABLE"
-    subprocess.run([each.format("rw") for each in remount], check=True)
+    undo()
     table.append(batch(4))
     assert table.known().seq == 4

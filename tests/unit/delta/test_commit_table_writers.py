@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
 
-from commit_contract import FLIGHTS, SOURCE, append_all, batch, condition, fence, state
+from commit_contract import FLIGHTS, append_all, batch, condition, fence, state
+from delta_commits import COMMITS, table_at
 from keyrange.core.commits.log import known_at
 from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
+from keyrange.delta.commit_table import LAYOUT
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import DeniedError, KeyrangeError
-from keyrange.options.commits import CommitOptions
-from keyrange.secret import Secret
-
-COMMITS = [fence(1), batch(2), batch(3)]
-
-
-def table_at(path: Path, source_id: str = SOURCE, **storage: str) -> DeltaCommitTable:
-    return open_commit_table(
-        CommitOptions(
-            table=str(path), storage={each: Secret(text) for each, text in storage.items()}
-        ),
-        source_id,
-    )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    append_all(table_at(tmp_path / "commits"), COMMITS)
-    return tmp_path / "commits"
-
-
-class Writes:
-    """What stands in the place of delta-rs's write, and fails once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, lands: bool, failure: Exception) -> None:
-        self._real, self._lands, self._failure = deltalake.write_deltalake, lands, failure
-        self.calls = 0
-        monkeypatch.setattr(deltalake, "write_deltalake", self)
-
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        self.calls += 1
-        if self.calls == 1:
-            if self._lands:
-                self._real(*arguments, **named)
-            raise self._failure
-        self._real(*arguments, **named)
+from racing_writers import Writes, before_the_next_write, in_threads
 
 
 def test_a_write_that_failed_and_landed_is_recognised(
@@ -120,37 +84,41 @@ def test_a_fence_that_comes_between_state_and_write_wins(
 ) -> None:
     table, other = table_at(path), table_at(path)
     table.known()
-    real = deltalake.write_deltalake
-
-    def after_the_other(*arguments: Any, **named: Any) -> None:
-        monkeypatch.setattr(deltalake, "write_deltalake", real)
-        other.append(fence(4, "run-2"))
-        real(*arguments, **named)
-
-    monkeypatch.setattr(deltalake, "write_deltalake", after_the_other)
+    before_the_next_write(monkeypatch, lambda: other.append(fence(4, "run-2")))
     with pytest.raises(KeyrangeError) as raised:
         table.append(batch(4))
     assert condition(raised) == "COMMITS_FENCED"
     assert list(table_at(path).history()) == [*COMMITS, fence(4, "run-2")]
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
-    """All at once; what was raised."""
-    barrier, raised = Barrier(count), []
+def test_a_driver_that_begins_between_look_and_write_wins(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it writes another source, which the first one's commits know nothing of."""
+    table, other = table_at(path, "6b2d"), table_at(path, "7c3e")
+    begun = table.begun("orders")
+    before_the_next_write(
+        monkeypatch, lambda: other.append(fence(1, "run-3", "7c3e"), other.begun("orders"))
+    )
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(fence(1, "run-2", "6b2d"), begun)
+    assert condition(raised) == "COMMITS_FENCED"
+    assert (table_at(path, "6b2d").known().seq, other.known().seq) == (0, 1)
+    table.append(fence(1, "run-2", "6b2d"), table.begun("orders"))
 
-    def run(number: int) -> None:
-        barrier.wait()
-        try:
-            work(number)
-        except BaseException as failure:
-            raised.append(failure)
 
-    threads = [Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return raised
+@pytest.mark.parametrize("lost", [False, True], ids=["", "its answer is lost"])
+def test_a_driver_that_is_not_counted_is_found_after_the_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """As one is that writes through Spark: its rows alone say that it has begun."""
+    table, other = table_at(path, "6b2d"), table_at(path, "7c3e")
+    begun = table.begun("orders")
+    before_the_next_write(monkeypatch, lambda: other.append(fence(1, "run-3", "7c3e")), lost)
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(fence(1, "run-2", "6b2d"), begun)
+    assert condition(raised) == "COMMITS_FENCED"
+    assert other.known().seq == 1
 
 
 @pytest.mark.parametrize("writers", [2, 4, 8, 16])

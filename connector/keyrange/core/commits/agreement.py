@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keyrange.core.checkpoint import Checkpoint
+from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.commits.log import Known, Terms
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 
 
 def check_agreement(known: Known, start: Checkpoint) -> None:
@@ -16,17 +16,13 @@ def check_agreement(known: Known, start: Checkpoint) -> None:
     if mark is None or start.fresh:
         return
     if known.seq < mark.seq:
-        raise error(
-            "COMMITS_BEHIND",
-            f"the checkpoint was planned from commit {mark.seq}, and the commit table is at "
-            f"commit {known.seq}",
-            source_id=mark.source_id,
-        )
+        raise lacking(known, mark)
     if known.seq == mark.seq:
+        there = f"the last commit is {known.seq}, as when it was planned"
         raise error(
             "NO_VERDICT",
-            f"a batch finished and nothing of it is committed: the last commit is {known.seq}, as "
-            "when it was planned",
+            "a batch finished and nothing of it is committed: "
+            + (there if known.seq else "the commit table has no commit of this query"),
             source_id=mark.source_id,
         )
     for partition, at in sorted(start.positions.items()):
@@ -44,6 +40,16 @@ def check_agreement(known: Known, start: Checkpoint) -> None:
                 source_id=mark.source_id,
                 seq=known.seq,
             )
+
+
+def lacking(known: Known, mark: CommitMark) -> KeyrangeError:
+    """The table lacks what a batch was planned from: it is gone, or an older copy."""
+    return error(
+        "COMMITS_BEHIND",
+        f"the checkpoint was planned from commit {mark.seq}, and the commit table is at commit "
+        f"{known.seq}",
+        source_id=mark.source_id,
+    )
 
 
 def check_terms(known: Known, terms: Terms) -> None:

@@ -35,14 +35,16 @@ class Claimed:
 class Claim:
     """What a source says of itself. It holds the ranges that it claimed in `epoch`; of others it
     tells what was done until somebody else claimed them. `begun` is where the group began with a
-    partition. `ready`: it can take what others are to hand over in this epoch. Raises ValueError
-    where ranges of a partition overlap or are of a later epoch."""
+    partition. `ready`: it can take what others are to hand over in this epoch. `closed`: its writer
+    has ended, and another may go on in its place. Raises ValueError where ranges of a partition
+    overlap or are of a later epoch."""
 
     slot: str
     epoch: int
     ranges: Mapping[TopicPartition, tuple[Claimed, ...]] = field(default_factory=dict)
     begun: Mapping[TopicPartition, int] = field(default_factory=dict)
     ready: bool = True
+    closed: bool = False
 
     def __post_init__(self) -> None:
         if self.epoch < 1:
@@ -56,6 +58,10 @@ class Claim:
     def held(self, partition: TopicPartition) -> list[KeyRange]:
         """The ranges of a partition that the source holds."""
         return [c.span for c in self.ranges.get(partition, ()) if c.epoch == self.epoch]
+
+    @property
+    def holds_nothing(self) -> bool:
+        return not any(self.held(partition) for partition in self.ranges)
 
     def holds_any(self, wanted: Spans) -> bool:
         """Whether it holds some of the keys that somebody wants."""
@@ -168,6 +174,7 @@ def write_claim(claim: Claim) -> str:
         "ready": claim.ready,
         "ranges": ranges,
         "begun": begun,
+        **({"closed": True} if claim.closed else {}),
     }
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
@@ -183,9 +190,11 @@ def read_claim(text: str) -> Claim:
     if not isinstance(document, dict) or document.get("v") != VERSION:
         raise ValueError("a claim is a document of version 1")
     slot, epoch = document.get("slot"), document.get("epoch")
-    ready = document.get("ready")
-    if not isinstance(slot, str) or not isinstance(epoch, int) or not isinstance(ready, bool):
-        raise ValueError("a claim names its slot and its epoch, and says whether it is ready")
+    ready, closed = document.get("ready"), document.get("closed", False)
+    if not isinstance(slot, str) or not isinstance(epoch, int):
+        raise ValueError("a claim names its slot and its epoch")
+    if not isinstance(ready, bool) or not isinstance(closed, bool):
+        raise ValueError("a claim says whether it is ready, and whether it is closed")
     if not _is_number(epoch, 1):
         raise ValueError("the epoch of a claim is a number")
     ranges = {
@@ -197,7 +206,7 @@ def read_claim(text: str) -> Claim:
         if not _is_number(at, 0):
             raise ValueError(f"{partition} did not begin at an offset")
         begun[partition] = at
-    return Claim(slot, epoch, ranges, begun, ready)
+    return Claim(slot, epoch, ranges, begun, ready, closed)
 
 
 def _by_partition(document: Any) -> Iterable[tuple[TopicPartition, Any]]:

@@ -143,6 +143,16 @@ def _fenced(known: Known, commit: Commit) -> KeyrangeError:
     )
 
 
+def outrun(commit: Commit) -> KeyrangeError:
+    """Another driver has begun in the group of a commit by which a driver would have."""
+    return error(
+        "COMMITS_FENCED",
+        f"another driver has begun under group '{commit.group}' of the commit table at the same "
+        f"time, and run {commit.run_id} is not to write",
+        source_id=commit.source_id,
+    )
+
+
 def known_at(commits: Iterable[Commit], seq: int) -> Known:
     """The state at commit `seq`, from commits in any order that go back to a whole one of a batch,
     or to the first.

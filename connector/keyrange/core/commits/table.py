@@ -23,8 +23,13 @@ class CommitTable(Protocol):
         """
         ...
 
-    def append(self, commit: Commit) -> None:
-        """Write one commit, in one transaction of the table.
+    def begun(self, group: str) -> int:
+        """A number that grows with every driver that begins under a group's name."""
+        ...
+
+    def append(self, commit: Commit, begun: int | None = None) -> None:
+        """Write one commit, in one transaction of the table; with `begun` only where no driver has
+        begun under the group's name since it was that number.
 
         `core.commits.log.is_written` decides: a commit of a batch is identified by its batch, and
         written once more it changes nothing. Raises COMMITS_FENCED where another driver has begun

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from keyrange.core.checkpoint import CommitMark
+from keyrange.core.commits.agreement import lacking
 from keyrange.core.commits.log import Commit, Kind
 from keyrange.core.commits.table import CommitTable
 from keyrange.errors import KeyrangeError, error
@@ -24,10 +25,15 @@ def begin(table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool)
     whether the options let a new checkpoint go on in a group that has commits.
 
     Raises COMMITS_OF_ANOTHER_QUERY, COMMITS_FENCED where another source of the group has taken
-    over, COMMITS_AHEAD where the one that is resumed from has gone on since.
+    over or begins at the same time, COMMITS_BEHIND where the table lacks what the batch was planned
+    from, COMMITS_AHEAD where the one that is resumed from has gone on since.
     """
     table = table_of(fence.source_id)
+    # What is found from here on holds only while nobody else begins.
+    begun = table.begun(fence.group)
     known = table.known()
+    if known.seq < mark.seq:
+        raise lacking(known, mark)
     others = {table.last_source(fence.group)} - {None, fence.source_id}
     for other in others:
         # One that has begun and done nothing is no reason to stop.
@@ -46,12 +52,7 @@ def begin(table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool)
         others.add(source_id)
     for other in others:
         _stop(table_of(str(other)), str(other), fence)
-    table.append(replace(fence, seq=known.seq + 1))
-    # Two that begin at once may have found nothing of each other. Where one has looked before the
-    # other wrote, both go on: a new group's first two drivers, within one write of the table.
-    last = table.last_source(fence.group)
-    if last is not None and last != fence.source_id:
-        raise _taken_over(fence, last)
+    table.append(replace(fence, seq=known.seq + 1), begun)
 
 
 def _stop(table: CommitTable, source_id: str, fence: Commit) -> None:

@@ -155,7 +155,8 @@ class BatchRun:
         is_made = manifest is None
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
-            rows().write.parquet(path)
+            with self._store.writing():
+                rows().write.parquet(path)
             files = self._store.files_of(at.batch_id, attempt)
             manifest = self._publish(attempt, files, form, counted, table)
         self._check_terms(manifest, table)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -26,6 +27,17 @@ from keyrange.spark.commits import parts
 _VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
 _READERS: Final = 8
+
+# What systems, Hadoop and object stores say of a place that takes no files.
+_NO_FILES: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "Read-only file system",
+    "Permission denied",
+    "Mkdirs failed to create",
+    "AccessDenied",
+)
 
 # Topic, partition, and an offset of it.
 Floors = tuple[tuple[str, int, int], ...]
@@ -120,6 +132,20 @@ class VerdictStore:
         attempt = uuid.uuid4().hex
         return attempt, f"{self._path(batch_id)}/{attempt}"
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While Spark writes an attempt, whose failures come as text. Raises VERDICT_UNWRITABLE
+        where the directory takes no files, and all else as it is."""
+        try:
+            yield
+        except KeyrangeError:
+            raise
+        except Exception as failure:
+            reason = _reason(str(failure), self._location)
+            if reason is None:
+                raise
+            raise unwritable(self._location, reason) from None
+
     def files_of(self, batch_id: int, attempt: str) -> dict[str, int]:
         """The parts that Spark has written."""
         sizes = self._directory.sizes(f"{batch_id}/{attempt}")
@@ -192,6 +218,17 @@ class VerdictStore:
             f"the verdict of batch {batch_id} cannot be used: {why}",
             path=self._path(batch_id),
         )
+
+
+def _reason(text: str, location: str) -> str | None:
+    """The line of a failure of Spark's that says that a place takes no files; None where it is
+    another failure."""
+    # What Python workers fail with is of the job or of the source, whatever it says.
+    of_python = "PythonException" in text or "Traceback (most recent call last)" in text
+    if of_python or not ("TASK_WRITE_FAILED" in text or location in text):
+        return None
+    lines = (line.strip() for line in text.splitlines())
+    return next((line[:300] for line in lines if any(each in line for each in _NO_FILES)), None)
 
 
 def unwritable(location: str, failure: Any) -> KeyrangeError:

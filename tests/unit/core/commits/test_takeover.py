@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from commit_tables import MemoryCommitTable
-from committing import commit_states, state
+from committing import state
 from keyrange.core.checkpoint import CommitMark
 from keyrange.core.commits.log import Commit, Kind, Terms
 from keyrange.core.commits.takeover import begin
@@ -31,10 +33,11 @@ class Group:
         run_id: str = "",
         resumes: tuple[str, int] | None = None,
         may_replace: bool = False,
+        planned_at: int = 0,
     ) -> None:
         terms = Terms(isolation="transactional" if source_id == "b" else "immediate")
         fence = Commit(1, Kind.FENCE, GROUP, source_id, "q", run_id or source_id, -1, 0, terms)
-        mark = CommitMark(source_id, 0, -1, {}, resumes=resumes)
+        mark = CommitMark(source_id, planned_at, -1, {}, resumes=resumes)
         begin(self.table, fence, mark, may_replace)
 
     def work(self, source_id: str, run_id: str = "") -> None:
@@ -70,22 +73,43 @@ def test_of_two_that_were_planned_in_an_empty_table_the_first_goes_on(group: Gro
     assert {commit.source_id for commit in group.store} == {"a"}
 
 
-def test_of_two_that_begin_at_the_same_time_the_last_goes_on(
-    group: Group, monkeypatch: pytest.MonkeyPatch
+def before_its_fence(
+    monkeypatch: pytest.MonkeyPatch, source_id: str, happens: Callable[[], None]
 ) -> None:
+    """Let something happen when a source has looked, and is about to say that it has begun."""
     append = MemoryCommitTable.append
 
-    def append_behind_the_other(table: MemoryCommitTable, commit: Commit) -> None:
-        append(table, commit)
-        monkeypatch.undo()
-        commit_states(group.store, "b", {}, Kind.FENCE)
+    def append_behind(table: MemoryCommitTable, commit: Commit, *begun: int) -> None:
+        if commit.source_id == source_id:
+            monkeypatch.undo()
+            happens()
+        append(table, commit, *begun)
 
-    monkeypatch.setattr(MemoryCommitTable, "append", append_behind_the_other)
+    monkeypatch.setattr(MemoryCommitTable, "append", append_behind)
+
+
+def test_of_two_that_begin_at_the_same_time_one_goes_on(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_its_fence(monkeypatch, "a", lambda: group.begin("b"))
     with refused("COMMITS_FENCED"):
         group.begin("a")
-    with refused("COMMITS_FENCED"):
+    group.work("b")
+    assert {commit.source_id for commit in group.store} == {"b"}
+    with refused("COMMITS_OF_ANOTHER_QUERY"):
         group.begin("a", "again")
-    group.begin("b", "again")
+
+
+def test_of_two_that_take_over_at_the_same_time_one_goes_on(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.begin("a")
+    group.work("a")
+    before_its_fence(monkeypatch, "b", lambda: group.begin("c", resumes=("a", 2), may_replace=True))
+    with refused("COMMITS_FENCED"):
+        group.begin("b", resumes=("a", 2), may_replace=True)
+    group.work("c")
+    assert group.table("b").known().seq == 0
 
 
 @pytest.mark.parametrize("resumes", [("a", 2), None], ids=["resume", "ignore"])
@@ -138,3 +162,13 @@ def test_a_query_goes_on_that_was_replaced_by_one_that_did_nothing(group: Group)
         group.work("b")
     with refused("COMMITS_FENCED"):
         group.begin("b", "again")
+
+
+def test_where_the_table_lacks_what_was_planned_from_nothing_is_written(group: Group) -> None:
+    """It is gone, perhaps: another one in its place would be in the way of who brings it back."""
+    with refused("COMMITS_BEHIND"):
+        group.begin("a", planned_at=2)
+    assert not group.store
+    group.begin("a")
+    group.work("a")
+    group.begin("a", "again", planned_at=2)

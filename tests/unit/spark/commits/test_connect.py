@@ -1,6 +1,6 @@
 """What Spark Connect asks of the wrapper: it travels pickled, and calls only what Connect has.
 
-Spark Connect's client is not among the packages of the tests: what it has is read in its source.
+What a client has is read in its source; test_spark_connect.py runs jobs on a server.
 """
 
 from __future__ import annotations

@@ -158,3 +158,42 @@ def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyP
     with damaged("VERDICT_UNWRITABLE"):
         store.publish(made, START, END)
     assert store.manifest(3, START, END) is None
+
+
+def failed(
+    cause: str, what: str = "[TASK_WRITE_FAILED] Task failed while writing rows to /v."
+) -> str:
+    return (
+        f"Job aborted.\n{what}\n\tat org.apache.spark.Some.task(Some.scala:1)\nCaused by: {cause}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "java.io.IOException: No space left on device",
+        "java.io.IOException: Mkdirs failed to create file:/v/_temporary/0 (exists=false)",
+        "java.nio.file.AccessDeniedException: s3a://b/v: AccessDenied",
+    ],
+)
+def test_a_place_where_spark_cannot_write_is_said_to_be_one(
+    store: VerdictStore, cause: str
+) -> None:
+    with damaged("VERDICT_UNWRITABLE") as raised, store.writing():
+        raise RuntimeError(failed(cause))
+    assert cause in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        failed("java.lang.IllegalStateException: boom"),
+        # Somewhere else, and in a Python worker, which is the source's or the job's.
+        failed("java.io.IOException: No space left on device", "shuffle write of stage 3"),
+        failed("org.apache.spark.api.python.PythonException: OSError: No space left on device"),
+    ],
+)
+def test_other_failures_of_spark_are_raised_as_they_are(store: VerdictStore, text: str) -> None:
+    with pytest.raises(RuntimeError, match=r"Job aborted"), store.writing():
+        raise RuntimeError(text)

@@ -1,0 +1,65 @@
+"""Writers of Delta tables that run at once, and a write of which nobody knows whether it landed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Barrier, Thread
+from typing import Any
+
+import deltalake
+import pytest
+
+
+class Writes:
+    """What stands in the place of delta-rs's write, and fails once."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, lands: bool, failure: Exception | None = None
+    ) -> None:
+        self._real, self._lands = deltalake.write_deltalake, lands
+        self._failure = failure or OSError("timed out")
+        self.calls = 0
+        monkeypatch.setattr(deltalake, "write_deltalake", self)
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        self.calls += 1
+        if self._lands or self.calls > 1:
+            self._real(*arguments, **named)
+        if self.calls == 1:
+            raise self._failure
+
+
+def before_the_next_write(
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[], None], is_lost: bool = False
+) -> None:
+    """Do something between the look of a writer and its write; with `is_lost` the write lands, and
+    its answer does not come."""
+    real = deltalake.write_deltalake
+
+    def after_the_work(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(deltalake, "write_deltalake", real)
+        work()
+        real(*arguments, **named)
+        if is_lost:
+            raise OSError("timed out")
+
+    monkeypatch.setattr(deltalake, "write_deltalake", after_the_work)
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    """All at once; what was raised."""
+    barrier, raised = Barrier(count), []
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            work(number)
+        except BaseException as failure:
+            raised.append(failure)
+
+    threads = [Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
