@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
@@ -20,6 +22,7 @@ from keyrange.core.commits.intake import NEVER_DUE, next_due_ms
 from keyrange.core.commits.log import Commit
 from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError
 from keyrange.intakes import plan_intakes
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
@@ -41,6 +44,11 @@ FOREVER_MS = 2**60
 def place_of(key: str) -> int:
     """Where tests put a key: not where the source would, but always at the same place."""
     return (sum(key.encode()) % 15) * STEP + len(key)
+
+
+def refused(condition: str, text: str = "") -> Any:
+    """What a batch fails with, on the driver or in an executor."""
+    return pytest.raises((KeyrangeError, PySparkException), match=rf"\[{condition}\].*{text}")
 
 
 @dataclass
@@ -222,3 +230,8 @@ class Stage:
 def done(state: PartitionState) -> Mapping[int, Any]:
     """The holes of a state by offset, for a comparison at a glance."""
     return {hole.offset: (hole.cause.name, hole.deliveries) for hole in state.holes}
+
+
+@pytest.fixture
+def stage(spark: SparkSession, tmp_path: Path) -> Stage:
+    return Stage(spark, tmp_path)

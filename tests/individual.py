@@ -24,6 +24,8 @@ from sources import committed, options, planned_offsets
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SCHEMA = "partition int, offset bigint, text string"
+# Soon enough to wait for, and in the end late enough for a run to end before.
+SOON = {"redelivery.backoff": "2s", "redelivery.backoff.max": "1m"}
 AT_ONCE = {"redelivery.backoff": "1ms", "redelivery.backoff.max": "1ms"}
 LATER = {"redelivery.backoff": "1h", "redelivery.backoff.max": "1h"}
 
@@ -49,22 +51,72 @@ def values(numbers: Sequence[int], failing: Sequence[int] = ()) -> list[Record]:
     ]
 
 
+class Journal:
+    """What a job's function is given and what comes of it, a line for each time, in the order of
+    time. Values that begin with '!' fail until `gate` is there."""
+
+    def __init__(self, home: Path) -> None:
+        self._path, self.gate = home / "journal", home / "gate"
+
+    def work(self, record: Any) -> Any:
+        is_done = not record.value.startswith(b"!") or self.gate.exists()
+        line = f"{record.partition} {record.key.decode()} {record.offset} {int(is_done)}\n"
+        with self._path.open("a") as file:
+            file.write(line)
+        if not is_done:
+            raise ValueError("not yet")
+        return mended(record)
+
+    @property
+    def failures(self) -> list[tuple[str, str, int]]:
+        """Partition, key and offset of each time that the function failed."""
+        return [place for place, is_done in self._lines() if not is_done]
+
+    def check_each_done_once_and_in_order(self) -> None:
+        """That no record came again which was done, and that no key's came out of order."""
+        last: dict[tuple[str, str], int] = {}
+        for (partition, key, offset), is_done in self._lines():
+            assert offset > last.get((partition, key), -1), (partition, key, offset)
+            if is_done:
+                last[partition, key] = offset
+
+    def _lines(self) -> list[tuple[tuple[str, str, int], bool]]:
+        lines = [line.split() for line in self._path.read_text().splitlines()]
+        return [
+            ((partition, key, int(offset)), is_done == "1")
+            for partition, key, offset, is_done in lines
+        ]
+
+
 class Job:
-    """A query with a checkpoint of its own, below `home`; the tables there are those of all."""
+    """A query with a checkpoint of its own, below `home`; the tables there are those of all.
+    `into`: keyrange writes the sink, and not Spark."""
 
     def __init__(
-        self, spark: SparkSession, topics: Topics, topic: str, home: Path, **given: str
+        self,
+        spark: SparkSession,
+        topics: Topics,
+        topic: str,
+        home: Path,
+        into: bool = False,
+        **given: str,
     ) -> None:
-        self.spark, self.home = spark, home
+        self.spark, self.home, self.into = spark, home, into
+        self._topics, self._topic = topics, topic
         self.checkpoint = home / given.pop("checkpoint", "checkpoint")
-        self.table, self.sink_path = str(home / "commits"), str(home / "sink")
+        self.table = given.pop("commitTable", str(home / "commits"))
+        self.sink_path = str(home / "sink")
         self.options = options(
             topics,
             topic,
             startingOffsets="earliest",
             commitMode="individual",
-            **{"commitTable": self.table, **given},
+            commitTable=self.table,
+            **given,
         )
+
+    def produce(self, records: Sequence[Record]) -> None:
+        self._topics.produce(self._topic, records)
 
     def start(
         self, function: Callable[[Any], Any] = parse, available_now: bool = False, **given: str
@@ -73,6 +125,9 @@ class Job:
         source = self.spark.readStream.format("keyrange").options(**own).load()
 
         def body(batch: DataFrame, _: int) -> None:
+            if self.into:
+                keyrange.process_into(batch, function, SCHEMA, self.sink_path)
+                return
             output = keyrange.process(batch, function, SCHEMA)
             writer = output.write.format("delta").mode("append").options(**keyrange.transaction())
             writer.save(self.sink_path)
@@ -99,7 +154,7 @@ class Job:
 
     def wait_for(self, query: StreamingQuery, batch_id: int) -> None:
         """Return when a batch is finished; raises what the query failed with."""
-        wait_until(lambda: batch_id in committed(self.checkpoint) or not query.isActive, 120)
+        wait_until(lambda: batch_id in committed(self.checkpoint) or not query.isActive, 300)
         failure = query.exception()
         if failure is not None:
             raise failure

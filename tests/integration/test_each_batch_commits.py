@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, working
+from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 from keyrange.core.commits.log import Commit, Kind
 from keyrange.core.commits.resetting import rewind
 from keyrange.core.commits.verdict import RedeliveryPolicy
-from keyrange.errors import KeyrangeError
-
-
-@pytest.fixture
-def stage(spark: SparkSession, tmp_path: Path) -> Stage:
-    return Stage(spark, tmp_path)
-
-
-def refused(condition: str) -> Any:
-    return pytest.raises((KeyrangeError, PySparkException), match=rf"\[{condition}\]")
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:

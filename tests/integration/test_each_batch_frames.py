@@ -9,26 +9,15 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from handmade_batches import Sent, Sink, Stage, done
+from handmade_batches import Sent, Sink, Stage, done, refused
 from keyrange.core.commits.verdict import RedeliveryPolicy
-from keyrange.errors import KeyrangeError
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.fixture
-def stage(spark: SparkSession, tmp_path: Path) -> Stage:
-    return Stage(spark, tmp_path)
-
-
-def refused(condition: str) -> Any:
-    return pytest.raises((KeyrangeError, PySparkException), match=rf"\[{condition}\]")
 
 
 def test_jobs_may_decide_by_data_frames(stage: Stage) -> None:

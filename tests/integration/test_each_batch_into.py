@@ -9,22 +9,15 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from handmade_batches import Sent, Sink, Stage, done, upper, working
+from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
 from keyrange.core.commits.verdict import RedeliveryPolicy
-from keyrange.errors import KeyrangeError
 from keyrange.spark.commits import parts
 from keyrange.spark.commits.verdicts import VerdictStore
 
 SCHEMA = "at long, text string"
-
-
-@pytest.fixture
-def stage(spark: SparkSession, tmp_path: Path) -> Stage:
-    return Stage(spark, tmp_path)
 
 
 def into(table: Path | str, function: Any = upper, **how: Any) -> Callable[[DataFrame, int], None]:
@@ -37,10 +30,6 @@ def into(table: Path | str, function: Any = upper, **how: Any) -> Callable[[Data
 def rows_in(table: Path) -> list[tuple[int, str]]:
     rows = DeltaTable(table).to_pyarrow_table().to_pylist()
     return sorted((row["at"], row["text"]) for row in rows)
-
-
-def refused(condition: str, text: str = "") -> Any:
-    return pytest.raises((KeyrangeError, PySparkException), match=rf"\[{condition}\].*{text}")
 
 
 def test_rows_of_what_is_done_and_nothing_else(stage: Stage, spark: SparkSession) -> None:

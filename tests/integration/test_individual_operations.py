@@ -3,10 +3,8 @@ stays once in the sink."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,9 @@ from typer.testing import CliRunner
 from brokers import Topics, wait_until
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.cli.main import app
-from sources import committed
+from keyrange.core.commits import takeover
+from keyrange.core.commits.log import Commit, Kind
+from keyrange.delta.commit_table import DeltaCommitTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -50,6 +50,48 @@ def command(*arguments: object) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
 
 
+def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two drivers write that they have begun when both have looked who else there is: the one that
+    looked first, which goes on, and then the other."""
+    append, begin = DeltaCommitTable.append, takeover.begin
+    both, is_first_on = threading.Barrier(2), threading.Event()
+    made: list[int] = []
+
+    def append_together(table: DeltaCommitTable, commit: Commit, *begun: Any) -> None:
+        if commit.kind is Kind.FENCE:
+            made.append(commit.committed_at_ms)
+            both.wait(120)
+            if commit.committed_at_ms > min(made):
+                is_first_on.wait(240)
+        append(table, commit, *begun)
+
+    def begin_and_say_so(*arguments: Any) -> None:
+        begin(*arguments)
+        is_first_on.set()
+
+    monkeypatch.setattr(takeover, "begin", begin_and_say_so)
+    monkeypatch.setattr(DeltaCommitTable, "append", append_together)
+
+
+def test_of_two_queries_that_begin_at_once_one_goes_on(
+    job: MakeJob, topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.produce(topic, values(range(20)))
+    let_begin_together(monkeypatch)
+    jobs = [job(checkpoint=name, into=True) for name in ("first", "second")]
+    queries = [each.start() for each in jobs]
+    wait_until(lambda: not all(query.isActive for query in queries), 300)
+    [(going_on, query)] = [pair for pair in zip(jobs, queries, strict=True) if pair[1].isActive]
+    [(stopped, other)] = [pair for pair in zip(jobs, queries, strict=True) if pair[1] is not query]
+    assert "[COMMITS_FENCED]" in failure_of(other)
+    monkeypatch.undo()
+    with pytest.raises(Exception, match=r"\[COMMITS_OF_ANOTHER_QUERY\]"):
+        stopped.run()
+    topics.produce(topic, values(range(20, 25)))
+    going_on.wait_for(query, 1)
+    assert going_on.numbers() == list(range(25))
+
+
 def test_who_resumes_from_a_query_that_runs_stops_it(
     job: MakeJob, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -65,7 +107,7 @@ def test_who_resumes_from_a_query_that_runs_stops_it(
     replaced = old.start(waits)
     old.wait_for(replaced, 0)
     topics.produce(topic, values([20]))
-    wait_until((old.checkpoint / "offsets" / "1").exists, 120)
+    wait_until((old.checkpoint / "offsets" / "1").exists, 300)
     new = job(checkpoint="new", **{"commitTable.onFreshStart": "resume"})
     query = new.start()
     new.wait_for(query, 0)
@@ -108,44 +150,3 @@ def test_positions_are_reset_while_the_query_runs(job: MakeJob, topics: Topics, 
     # Offset 15 of partition 1 is number 31.
     again = list(range(31, 40, 2))
     assert query.numbers() == sorted([*range(42), *again])
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of two megabytes, where this may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if not shutil.which("mount") or subprocess.run(mount, check=False).returncode:
-        pytest.skip("this user may not mount a filesystem")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=False)
-
-
-def full(disk: Path) -> Callable[[], None]:
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, os.statvfs(disk).f_bavail * 4096)
-    return partial(filler.unlink, missing_ok=False)
-
-
-def test_a_disk_that_is_full_under_a_query_that_runs(
-    job: MakeJob, topics: Topics, topic: str, small_disk: Path
-) -> None:
-    verdicts = str(small_disk.parent / "verdicts")
-    query = job(commitTable=str(small_disk / "commits"), verdictDirectory=verdicts, **LATER)
-    query.table = str(small_disk / "commits")
-    topics.produce(topic, values(range(20), failing=[3]))
-    running = query.start(parse)
-    query.wait_for(running, 0)
-    before = query.known()
-    undo = full(small_disk)
-    topics.produce(topic, values(range(20, 30)))
-    text = failure_of(running)
-    undo()
-    assert "[COMMITS_UNWRITABLE]" in text
-    assert "To mend it: " in text
-    assert committed(query.checkpoint) == [0]
-    assert query.known() == before
-    query.run(mended)
-    assert query.numbers() == sorted(set(range(30)) - {3})
