@@ -98,6 +98,30 @@ def read_source_lag(source: Mapping[str, Any]) -> SourceLag | None:
     )
 
 
+def read_behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """How many offsets each partition is behind, of those whose position and end are known."""
+    consumed = _positions(_document(source.get("endOffset")))
+    latest = _positions(_document(source.get("latestOffset")))
+    return {
+        place: max(end - consumed[place], 0)
+        for place, end in sorted(latest.items())
+        if place in consumed
+    }
+
+
+def read_ends(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Where the partitions end, as of when the batch was planned."""
+    return _positions(_document(source.get("latestOffset")))
+
+
+def read_parts(source: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What the planning process has told of itself, by part."""
+    reserved: Any = _document(source.get("latestOffset")).get(RESERVED)
+    metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
+    found = metrics if isinstance(metrics, dict) else {}
+    return {name: part for name, part in found.items() if isinstance(part, dict)}
+
+
 def read_query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
     """The lag of a query's keyrange sources; None where it has none. Raises as its parts do."""
     sources = tuple(filter(None, map(read_source_lag, progress["sources"])))

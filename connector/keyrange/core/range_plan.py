@@ -78,13 +78,13 @@ def weigh(
         even = len(places) * span.size / SPACE.size
         if abs(found - even) > _CHANCE * sqrt(even) and max(found, even) > _FEW:
             shares[span] = found / len(places)
-    measured = sum(span.size for span in shares) / SPACE.size
-    left = max(1 - sum(shares.values()), 0.0) / (1 - measured) if measured < 1 else 0.0
+    # Whole numbers: what is left of the space may be too small a part of it for a float.
+    left_size = SPACE.size - sum(span.size for span in shares)
+    left = max(1 - sum(shares.values()), 0.0)
     cells: list[Cell] = []
     for span in spans:
-        even = span.size / SPACE.size
-        share = shares.get(span, left * even)
-        hot = len(spans) > 1 and share > _HOT * even and span in shares
+        share = shares[span] if span in shares else left * span.size / left_size
+        hot = len(spans) > 1 and share > _HOT * span.size / SPACE.size and span in shares
         cells.append(Cell(partition, span, share * total_bytes, hot))
     return cells
 

@@ -23,6 +23,8 @@ from keyrange.errors import InvalidError, error
 _KNOWN: Final = "v1"
 # The end of the year 9999, the last that can be shown as a date.
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
+# Spark tells listeners of a batch in a thread of its own, a moment after it.
+_TELLING_MS: Final = 15_000
 _VERSION = re.compile(r"^v([0-9]{1,9})\Z", re.ASCII)
 
 
@@ -131,6 +133,15 @@ def ranges_of(batch: PlannedBatch, before: PlannedBatch | None) -> list[Mapping[
                 }
             )
     return rows
+
+
+def untold(progress: Progress, told: int, now_ms: int) -> bool:
+    """Whether a listener that told of batch `told` last should have told of later ones by now."""
+    # The batch after it was done when the one after that was planned.
+    return any(
+        batch.batch_id > told + 1 and now_ms - batch.planned_at_ms > _TELLING_MS
+        for batch in progress.planned
+    )
 
 
 def _range(partition: TopicPartition, start: Checkpoint, end: Checkpoint) -> OffsetRange | None:

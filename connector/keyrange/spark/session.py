@@ -27,6 +27,7 @@ from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.planning import check_partitions
+from keyrange.spark.admission import Admission
 from keyrange.spark.individual import IndividualCommits, OpenTable, check_left, with_log_ends
 from keyrange.spark.limits import SizesOf, TriggerLimits
 from keyrange.spark.losses import Losses
@@ -60,9 +61,11 @@ class PlanningSession:
         sizes: RecordSizes,
         open_table: OpenTable | None = None,
         pinning: Pinning | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._options = options
         self._pinning = pinning
+        self._admission = admission
         self._tasks = TaskPlans(options, pinning)
         self._open_table = open_table
         self._individual: IndividualCommits | None = None
@@ -90,6 +93,8 @@ class PlanningSession:
         self._cluster.close()
         if self._pinning is not None:
             self._pinning.close()
+        if self._admission is not None:
+            self._admission.close()
 
     def initial(self) -> Checkpoint:
         """Where a new query starts.
@@ -133,13 +138,16 @@ class PlanningSession:
         if not self._latest:
             return None
         document = Checkpoint(self._latest).to_json()
-        metrics: dict[str, Any] = {}
+        plan = self._tasks.metrics()
+        metrics: dict[str, Any] = {"plan": plan} if plan else {}
         if self._mirror is not None:
             metrics["mirror"] = self._mirror.metrics()
         if self._individual is not None:
             metrics["commits"] = self._individual.metrics()
         if self._pinning is not None:
             metrics["members"] = self._pinning.metrics()
+        if self._admission is not None:
+            metrics["volumes"] = self._admission.metrics()
         return {**document, RESERVED: {"metrics": metrics}}
 
     def mirror(self, committed: Checkpoint) -> None:
@@ -205,9 +213,13 @@ class PlanningSession:
             if self._individual is not None:
                 self._individual.states(start, Checkpoint({}))
             return None
+        if self._admission is not None:
+            latest = self._admission.admitted(findings.start, latest, view, self._sizes_in(view))
+            self._limits.part = self._admission.factor or 1.0
         # A run with availableNow would end and leave what it waits with.
-        may_wait = limited and self._target is None and not (start.fresh or findings.restarted)
-        if may_wait and self._limits.waits(findings.start, latest, _now_ms()):
+        may_wait = limited and self._target is None
+        at_once = start.fresh or bool(findings.restarted)
+        if may_wait and self._limits.waits(findings.start, latest, _now_ms(), at_once):
             if self._individual is None:
                 return None
             # What is late does not wait.

@@ -7,7 +7,7 @@ from math import sqrt
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
@@ -237,6 +237,7 @@ def test_there_are_ranges_for_all_cores(sizes: list[int], cores: int) -> None:
     places=st.lists(st.integers(0, 50) | st.integers(0, HASH_MAX), max_size=60),
     bounds=st.sets(st.sampled_from([1, 2, 30, 50, 51, 2**60, 2**62]), max_size=5),
 )
+@example(places=[0] * 16 + [1], bounds={1, 2})
 def test_bytes_are_expected_where_the_sample_lies(places: list[int], bounds: set[int]) -> None:
     spans = [KeyRange(a, b) for a, b in pairwise([0, *sorted(bounds), HASH_MAX + 1])]
     cells = weigh(TP[1], spans, 1000.0, places)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +13,6 @@ from pyspark.sql.streaming.listener import QueryProgressEvent
 from keyrange.core.lag import QueryLag, read_source_lag
 from keyrange.spark.lag import LagListener
 
-INGEST = Path(__file__).parents[3] / "jobs" / "ingest.py"
 QUERY_ID, RUN_ID = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 END = {"@keyrange": {"version": 1}, "t": {"0": 1, "1": 2}}
 LATEST = {"t": {"0": 3, "1": 6}}
@@ -149,17 +146,3 @@ def test_the_other_events_do_nothing() -> None:
     listener = LagListener(report=lambda lag: pytest.fail("no progress"))
     for method in (listener.onQueryStarted, listener.onQueryIdle, listener.onQueryTerminated):
         method(SimpleNamespace())
-
-
-def test_the_job_counts_in_the_same_way() -> None:
-    spec = importlib.util.spec_from_file_location("ingest", INGEST)
-    assert spec is not None
-    assert spec.loader is not None
-    ingest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ingest)
-
-    def line(*sources: dict[str, Any]) -> str:
-        return str(ingest.batch_line(SimpleNamespace(json=json.dumps(progress(*sources)))))
-
-    assert line(source(), source()) == "batch 7: 3 records in 1.50 s (2/s), lag 12"
-    assert line(source(END, None)).endswith("lag 0")

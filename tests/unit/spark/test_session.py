@@ -123,13 +123,21 @@ def test_a_batch_waits_for_the_least_offsets_but_not_the_first_one() -> None:
     run = session(cluster, **EARLIEST_START, minOffsetsPerTrigger="10")
     end = planned(run)
     assert end["t"] == {"0": 3}
+    cluster.latest = 12
+    assert run.latest(end, limited=True) is end
+    cluster.latest = 13
+    assert run.latest(end, limited=True)["t"] == {"0": 13}
+
+
+def test_the_first_batch_of_a_run_that_goes_on_does_not_wait_either() -> None:
+    cluster = ScriptedCluster(3)
+    limits = {"minOffsetsPerTrigger": "10"}
+    end = planned(session(cluster, **EARLIEST_START, **limits))
+    run = session(cluster, **EARLIEST_START, **limits)
     cluster.latest = 5
-    second = run.latest(end, limited=True)
-    assert second["t"] == {"0": 5}, "the first batch that could have waited"
+    assert (second := run.latest(end, limited=True))["t"] == {"0": 5}
     cluster.latest = 14
     assert run.latest(second, limited=True) is second
-    cluster.latest = 15
-    assert run.latest(second, limited=True)["t"] == {"0": 15}
 
 
 def test_the_delay_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

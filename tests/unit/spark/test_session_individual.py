@@ -180,7 +180,14 @@ def test_at_the_limit_a_range_slows_and_stops_and_goes_on(
                         "maxRangeLag": 0,
                         "nextDueMs": int(clock.now_s * 1000) + 60_000,
                         "partitionsHeld": 1,
-                    }
+                    },
+                    "plan": {
+                        "number": 2,
+                        "tasks": 1,
+                        "keyRanges": 0,
+                        "bytes": 200,
+                        "fetchedBytes": 200,
+                    },
                 },
             },
             "t": {"0": 100},

@@ -1,0 +1,220 @@
+"""What Spark reports of a finished micro-batch, read: who, how much, how far behind, and what the
+planning process has added of itself.
+
+Python sources have no place for metrics in a progress. So keyrange's stand in `latestOffset`, under
+its reserved key, in parts: `plan`, `commits`, `members`, `volumes` and `mirror`. They are as of the
+moment at which the batch was planned; those of `plan`, and the portions of `members`, are of the
+batch before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+from keyrange.core.lag import Lag, read_behind, read_ends, read_parts, read_source_lag
+from keyrange.core.offsets import TopicPartition
+
+# What is larger counts nothing that there is.
+_FIGURE_MAX: Final = 2**63
+
+
+def is_figure(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that can be counted with: neither endless nor NaN."""
+    # NaN is not below anything.
+    return isinstance(value, int | float) and abs(value) <= _FIGURE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """A keyrange source of a query; `index` is its place among all sources of the query.
+
+    `lag` is None where positions or ends are not known; `behind` is the same by partition, in
+    offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
+    part and name.
+    """
+
+    index: int
+    records: int
+    lag: Lag | None
+    behind: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    parts: Mapping[str, Mapping[str, Any]]
+
+    def number(self, part: str, name: str) -> float | None:
+        """A figure of a part; None where it is not told, or is none."""
+        value = self.parts.get(part, {}).get(name)
+        return float(value) if is_figure(value) else None
+
+    @property
+    def bound_share(self) -> float | None:
+        """The part of the portions of the batch before that their owners read; None unbound."""
+        counts = [self.number("members", f"{who}Portions") for who in ("own", "foreign", "unowned")]
+        own, *others = [each or 0.0 for each in counts]
+        total = own + sum(others)
+        return own / total if total else None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """A finished batch. `name` is "" where the query has none, `began` is when its trigger began,
+    in ISO 8601; `records` are those of all its sources, `sources` only keyrange's."""
+
+    query_id: str
+    run_id: str
+    name: str
+    batch_id: int
+    began: str
+    duration_ms: int
+    records: int
+    sources: tuple[SourceProgress, ...]
+
+    @property
+    def label(self) -> str:
+        """What the query is called: its name, or its id."""
+        return self.name or self.query_id
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / max(self.duration_ms, 1) * 1000
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets behind the ends of all partitions; None where no source knows."""
+        known = [source.lag.total_offsets for source in self.sources if source.lag is not None]
+        return sum(known) if known else None
+
+    def sum_of(self, part: str, name: str) -> float | None:
+        """A figure summed up over the sources that tell it; None where none does."""
+        told = [source.number(part, name) for source in self.sources]
+        known = [each for each in told if each is not None]
+        return sum(known) if known else None
+
+    @property
+    def factor(self) -> float | None:
+        """The least throttle factor of its sources; None without a volume guard."""
+        told = [source.number("volumes", "throttleFactor") for source in self.sources]
+        return min((each for each in told if each is not None), default=None)
+
+
+def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
+    """A progress as JSON has it; None of a query that reads nothing with keyrange.
+
+    Raises INVALID_OFFSETS where keyrange's offsets cannot be read, KeyError, TypeError or
+    ValueError where it is no progress.
+    """
+    sources = tuple(_sources(progress["sources"]))
+    if not sources:
+        return None
+    return QueryProgress(
+        query_id=str(progress["id"]),
+        run_id=str(progress["runId"]),
+        name=str(progress.get("name") or ""),
+        batch_id=_count(progress["batchId"]),
+        began=str(progress.get("timestamp") or ""),
+        duration_ms=_count(progress.get("batchDuration")),
+        records=_count(progress.get("numInputRows")),
+        sources=sources,
+    )
+
+
+def _sources(sources: Any) -> Iterator[SourceProgress]:
+    for index, source in enumerate(sources):
+        found = read_source_lag(source)
+        if found is not None:
+            yield SourceProgress(
+                index=index,
+                records=_count(source.get("numInputRows")),
+                lag=found.lag,
+                behind=read_behind(source),
+                ends=read_ends(source),
+                parts=read_parts(source),
+            )
+
+
+def _count(value: Any) -> int:
+    """A whole number; 0 for None."""
+    if value is None:
+        return 0
+    if not is_figure(value) or value < 0:
+        raise ValueError(f"{str(value)[:20]} is no number of things")
+    return int(value)
+
+
+def batch_line(progress: QueryProgress) -> str:
+    """One line for one batch, for people."""
+    lag = "not known" if progress.lag is None else f"{progress.lag:,}"
+    words = [
+        f"batch {progress.batch_id}: {progress.records:,} records in "
+        f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), lag {lag}"
+    ]
+    if holes := progress.sum_of("commits", "holes"):
+        words.append(f"{holes:,.0f} holes")
+    if held := progress.sum_of("commits", "partitionsHeld"):
+        words.append(f"{held:,.0f} partitions take in less")
+    if progress.factor is not None:
+        words.append(f"throttle factor {progress.factor:g}")
+    if before := _before(progress):
+        words.append(f"the batch before: {before}")
+    if progress.name:
+        words.append(f"query {one_line(progress.name)}")
+    return ", ".join(words)
+
+
+def _before(progress: QueryProgress) -> str:
+    """What is known of the batch before, once the next one is there."""
+    words = []
+    if read := progress.sum_of("plan", "bytes"):
+        size = f"{read / 1e6:,.1f} MB" if read >= 1e6 else f"{read / 1e3:,.1f} kB"
+        words.append(size)
+        fetched = progress.sum_of("plan", "fetchedBytes") or 0.0
+        if ranges := progress.sum_of("plan", "keyRanges"):
+            words.append(f"by {ranges:,.0f} key ranges")
+        words.append(f"sent {fetched / read:.2f} times")
+    shares = [each.bound_share for each in progress.sources if each.bound_share is not None]
+    if shares:
+        words.append(f"{min(shares):.0%} read by owners")
+    return " ".join(words)
+
+
+def batch_fields(progress: QueryProgress) -> dict[str, Any]:
+    """The same as a document, for programs; None for what is not known."""
+    read = progress.sum_of("plan", "bytes")
+    fetched = progress.sum_of("plan", "fetchedBytes")
+    shares = [each.bound_share for each in progress.sources if each.bound_share is not None]
+    return {
+        "query": progress.label,
+        "query_id": progress.query_id,
+        "run_id": progress.run_id,
+        "batch_id": progress.batch_id,
+        "records": progress.records,
+        "duration_ms": progress.duration_ms,
+        "records_per_s": round(progress.records_per_s, 1),
+        "lag": progress.lag,
+        "holes": progress.sum_of("commits", "holes"),
+        "held": progress.sum_of("commits", "partitionsHeld"),
+        "throttle_factor": progress.factor,
+        "before": {
+            "bytes": read,
+            "key_ranges": progress.sum_of("plan", "keyRanges"),
+            "tasks": progress.sum_of("plan", "tasks"),
+            "amplification": round(fetched / read, 3) if read and fetched is not None else None,
+            "bound_share": round(min(shares), 4) if shares else None,
+        },
+    }
+
+
+_CAUSE = re.compile(r"Error: (\[[A-Z0-9_.]+\] .*)")
+
+
+def first_cause(text: str) -> str:
+    """keyrange's own paragraph out of a Java and Python traceback; "" where there is none."""
+    found = _CAUSE.search(text)
+    return found[1].strip() if found else ""
+
+
+def one_line(text: str) -> str:
+    """A text that others wrote, in one line, without what moves a terminal's cursor."""
+    return "".join(each if each.isprintable() else " " for each in text)

@@ -1,0 +1,168 @@
+"""The figures of queries, as the clients of Prometheus and OpenTelemetry hand them on."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import urllib.request
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from keyrange.core.metric_table import TABLE, Kind
+from keyrange.core.query_metrics import QueryMetrics, Sample
+from keyrange.core.query_progress import read_query_progress
+from keyrange.embedded.process import free_ports
+from keyrange.errors import InvalidError
+from keyrange.observing import opentelemetry as to_opentelemetry
+from keyrange.observing import prometheus as to_prometheus
+from progresses import FULL, RUN_ID, progress, source
+
+
+def metrics(name: str = "orders") -> QueryMetrics:
+    made = QueryMetrics(partitions_max=1)
+    found = read_query_progress(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=name))
+    assert found is not None
+    made.observe(found, 100.0)
+    return made
+
+
+def samples(of: QueryMetrics) -> Callable[[], list[Sample]]:
+    return lambda: list(of.samples())
+
+
+def prometheus_lines(of: QueryMetrics) -> list[str]:
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    to_prometheus.register(samples(of), registry)
+    lines: list[str] = client.generate_latest(registry).decode().splitlines()
+    return lines
+
+
+def test_prometheus_has_each_metric_by_its_kind() -> None:
+    lines = prometheus_lines(metrics())
+    assert 'keyrange_records_total{query="orders"} 3.0' in lines
+    assert 'keyrange_busy_time_seconds_total{query="orders"} 1.5' in lines
+    assert 'keyrange_lag{query="orders",source="0"} 2.0' in lines
+    assert (
+        'keyrange_partition_lag{partition="0",query="orders",source="0",topic="t"} 2.0' in lines
+        or 'keyrange_partition_lag{query="orders",source="0",topic="t",partition="0"} 2.0' in lines
+    )
+    types = [line.split()[2:] for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(TABLE)
+    counters = {name for name, kind in types if kind == "counter"}
+    assert all(name.endswith("_total") for name in counters)
+    assert len(counters) == sum(metric.kind is Kind.COUNTER for metric in TABLE)
+
+
+def test_prometheus_is_served_at_the_address_that_is_named() -> None:
+    pytest.importorskip("prometheus_client")
+    [port] = free_ports(1)
+    to_prometheus.serve(port, "127.0.0.1")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        assert b"# TYPE" in answer.read()
+    with pytest.raises(InvalidError, match="in use"):
+        to_prometheus.serve(port, "127.0.0.1")
+
+
+def test_prometheus_forgets_the_gauges_of_what_ended() -> None:
+    ended = metrics()
+    ended.end("orders", RUN_ID, failed=True)
+    lines = prometheus_lines(ended)
+    assert 'keyrange_query_failures_total{query="orders"} 1.0' in lines
+    assert not [line for line in lines if line.startswith("keyrange_lag")]
+
+
+def test_labels_are_escaped() -> None:
+    lines = prometheus_lines(metrics('a"b\n'))
+    assert r'keyrange_records_total{query="a\"b\n"} 3.0' in lines
+
+
+def read_otel(reader: Any) -> dict[str, tuple[Any, list[tuple[dict[str, str], float]]]]:
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    [resource] = data.resource_metrics
+    [scope] = resource.scope_metrics
+    assert scope.scope.name == "keyrange"
+    return {
+        metric.name: (
+            metric,
+            [(dict(point.attributes), point.value) for point in metric.data.data_points],
+        )
+        for metric in scope.metrics
+    }
+
+
+def test_opentelemetry_has_each_metric_by_its_kind_and_unit() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    reader = export.InMemoryMetricReader()
+    of = metrics()
+    to_opentelemetry.register(samples(of), sdk.MeterProvider([reader]))
+    found = read_otel(reader)
+    assert found.keys() == {metric.name for metric in TABLE}
+    for metric in TABLE:
+        told, _ = found[metric.name]
+        assert (told.unit, told.description) == (metric.unit, metric.help)
+        is_sum = isinstance(told.data, export.Sum)
+        assert is_sum is (metric.kind is Kind.COUNTER)
+        assert not is_sum or told.data.is_monotonic
+    by_source = {"keyrange.query": "orders", "keyrange.source": "0"}
+    assert found["keyrange.records"][1] == [({"keyrange.query": "orders"}, 3.0)]
+    assert found["keyrange.lag"][1] == [(by_source, 2)]
+    of.end("orders", RUN_ID, failed=True)
+    assert "keyrange.lag" not in read_otel(reader)
+    assert read_otel(reader)["keyrange.query.failures"][1][0][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("register", "library", "extra"),
+    [
+        (to_prometheus.register, "prometheus_client", "keyrange[prometheus]"),
+        (to_opentelemetry.register, "opentelemetry", "keyrange[opentelemetry]"),
+    ],
+)
+def test_a_library_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, register: Any, library: str, extra: str
+) -> None:
+    usual = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == library:
+            raise ImportError(name)
+        return usual(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(InvalidError) as refused:
+        register(samples(metrics()), True)
+    assert extra in str(refused.value)
+
+
+def test_two_listeners_of_a_query_are_one_to_prometheus() -> None:
+    """As where a cell of a notebook is run again."""
+    client = pytest.importorskip("prometheus_client")
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    exposition = pytest.importorskip("prometheus_client.openmetrics.exposition")
+    registry = client.CollectorRegistry()
+    first, second, other = metrics(), metrics(), metrics("prices")
+    first.end("orders", RUN_ID, failed=True)
+    for each in (first, second, other):
+        to_prometheus.register(samples(each), registry)
+    text = exposition.generate_latest(registry).decode()
+    # It refuses a family or a figure that is told twice.
+    families = {each.name: each for each in parser.text_string_to_metric_families(text)}
+    told = {each.labels["query"]: each.value for each in families["keyrange_query_running"].samples}
+    assert told == {"orders": 1, "prices": 1}
+
+
+def test_registries_that_are_gone_are_forgotten() -> None:
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    to_prometheus.register(samples(metrics()), registry)
+    gone = weakref.ref(registry)
+    del registry
+    gc.collect()
+    assert gone() is None
