@@ -1,0 +1,78 @@
+"""What people see while they wait: a bar on stderr for each step of a command.
+
+Rule of this file: nothing is drawn where stderr is no terminal, nor for programs (`--output json`,
+KEYRANGE_LOG=json), and nothing ever goes to stdout. rich is imported only when something is drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from keyrange.cli.render import OutputFormat
+
+T = TypeVar("T")
+
+# Told of so many more that are done.
+Advance = Callable[[int], None]
+
+
+class Waiting:
+    """The steps of a command, one bar below the other; without `progress` nothing is shown."""
+
+    def __init__(self, progress: Any = None) -> None:
+        self._progress = progress
+
+    @contextmanager
+    def step(self, title: str, total: int | None = None) -> Iterator[Advance]:
+        """A step of `total` things, None where nobody knows how many; yields what counts them."""
+        if self._progress is None:
+            yield _nobody
+            return
+        task = self._progress.add_task(title, total=total)
+        yield lambda count: self._progress.advance(task, count)
+        # How many there were is known in the end.
+        done = self._progress.tasks[task].completed
+        whole = max(done, total or 0, 1)
+        self._progress.update(task, total=whole, completed=whole)
+
+    def over(self, title: str, things: Iterable[T], total: int | None = None) -> Iterator[T]:
+        """The things, counted as they are taken."""
+        with self.step(title, total) as advance:
+            for each in things:
+                yield each
+                advance(1)
+
+
+def _nobody(count: int) -> None:
+    del count
+
+
+@contextmanager
+def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
+    """Bars for as long as a command waits. They go when it is done, and what it says then stays."""
+    from keyrange.observing import logs
+
+    as_json = output is OutputFormat.JSON or logs.wanted_format() is logs.LogFormat.JSON
+    if as_json or not sys.stderr.isatty():
+        yield Waiting()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    # What is printed meanwhile stands above the bars; on stdout only where that is the same screen.
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as progress:
+        yield Waiting(progress)

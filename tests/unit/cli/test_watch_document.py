@@ -1,0 +1,323 @@
+"""What `keyrange watch` makes of what its sources say, with made-up answers and times."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from documents import read_document
+from keyrange.checkpoint_files import load_progress, open_directory
+from keyrange.cli.watch_document import Answers, Seen, describe
+from keyrange.cli.watch_sources import Answer, Ends, Told
+from keyrange.cli.watch_view import line
+from keyrange.core.offsets import TopicPartition
+from keyrange.core.query_progress import read_query_progress
+from progresses import FULL, progress, source
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BEGAN_MS = 1_750_000_000_000
+EVERY_MS = 10_000
+
+
+def answers(home: Path, batches: int, committed: int, **more: Any) -> Answers:
+    """So many batches of 100 offsets, one every 10 s; the first `committed` of them are done."""
+    make_checkpoint(home)
+    for batch in range(batches):
+        plan_batch(home, batch, at(batch), {"0": 60 * (batch + 1), "1": 40 * (batch + 1)})
+        if batch < committed:
+            commit_batch(home, batch)
+    return Answers(Answer(load_progress(open_directory(str(home)))), **more)
+
+
+def at(batch: int) -> int:
+    return BEGAN_MS + batch * EVERY_MS
+
+
+def told(*lags: int, **parts: Any) -> Answer[list[Told]]:
+    """A progress for each batch; partition 0 is so far behind after it."""
+    found = []
+    for batch, lag in enumerate(lags):
+        end = {"0": 60 * (batch + 1), "1": 40 * (batch + 1)}
+        latest = end | {"0": end["0"] + lag}
+        read = read_query_progress(progress(batch, source(end, latest, records=90, **parts)))
+        assert read is not None
+        found.append(Told(read, at(batch) + read.duration_ms))
+    return Answer(found)
+
+
+def look(given: Answers, now_ms: int, seen: Seen | None = None) -> dict[str, Any]:
+    document = describe("/cp", given, seen or Seen(), now_ms)
+    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/1", **document}))
+    assert read == document
+    return read
+
+
+def test_a_checkpoint_alone(tmp_path: Path) -> None:
+    document = look(answers(tmp_path / "cp", 4, 3), at(3) + 2_000)
+    assert document["batch"] == {
+        "last_planned": 3,
+        "last_committed": 2,
+        "planned_not_committed": [3],
+        "planned_at": "2025-06-15T15:07:10.000+00:00",
+        "for_ms": 2_000,
+        "done_at": None,
+        "usual_ms": 10_000,
+        "every_ms": 10_000,
+    }
+    assert (document["state"], document["why"]) == ("working", [])
+    # Three batches of 100 in the 32 seconds since the first was planned.
+    assert document["rate"]["over_ms"] == 32_000
+    assert document["rate"]["offsets_per_s"] == pytest.approx(300 / 32, abs=0.1)
+    assert (document["rate"]["records_per_s"], document["rate"]["bytes_per_s"]) == (None, None)
+    assert document["lag"]["offsets"] is None
+    assert [row["committed"] for row in document["partitions"]] == [180, 120]
+
+
+def test_a_rate_is_that_of_the_last_minute(tmp_path: Path) -> None:
+    document = look(answers(tmp_path / "cp", 20, 20), at(19) + 5_000)
+    # From batch 13 on, which was planned 65 seconds ago.
+    assert document["rate"]["over_ms"] == 65_000
+    assert document["rate"]["offsets_per_s"] == pytest.approx(700 / 65, abs=0.1)
+
+
+def test_the_rate_of_short_batches_is_that_of_the_batches_that_are_known(tmp_path: Path) -> None:
+    """Spark keeps a hundred batches, and of the oldest not where it began."""
+    home = make_checkpoint(tmp_path / "cp")
+    known = []
+    for batch in range(50, 150):
+        end = {"0": 60 * batch, "1": 40 * batch}
+        plan_batch(home, batch, BEGAN_MS + batch * 100, end)
+        commit_batch(home, batch)
+        if batch >= 90:
+            read = read_query_progress(progress(batch, source(end, end, records=100)))
+            assert read is not None
+            known.append(Told(read, BEGAN_MS + batch * 100 + 90))
+    alone = Answers(Answer(load_progress(open_directory(str(home)))))
+    now_ms = BEGAN_MS + 150 * 100
+    rate = look(alone, now_ms)["rate"]
+    assert (rate["offsets_per_s"], rate["over_ms"]) == (1_000, 9_900)
+    rate = look(replace(alone, progress=Answer(known)), now_ms)["rate"]
+    assert (rate["records_per_s"], rate["offsets_per_s"]) == (1_000, 1_000)
+    assert rate["over_ms"] == 6_000
+
+
+def test_a_progress_file_that_nobody_writes_any_more_says_nothing(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 20, 20, progress=told(0, 0, 0, volumes={"throttleFactor": 0}))
+    document = look(given, at(19) + 1_000)
+    # Neither caught up nor at a standstill: that is what it was long ago.
+    assert (document["lag"]["offsets"], document["state"]) == (None, "working")
+    assert (document["rate"]["records_per_s"], document["throttle"]) == (None, None)
+    assert document["rate"]["offsets_per_s"] > 9
+    [failure] = document["failures"]
+    assert failure["source"] == "progress"
+    assert failure["text"].startswith("it ends with batch 2, and there were others since")
+
+
+def test_what_came_after_a_quiet_hour_is_not_late_at_once(tmp_path: Path) -> None:
+    given, seen = answers(tmp_path / "cp", 4, 4), Seen()
+    hour = at(3) + 3_600_000
+    quiet = replace(given, broker=Answer(Ends({T0: 240, T1: 160})))
+    busy = replace(given, broker=Answer(Ends({T0: 245, T1: 160})))
+    assert look(quiet, hour, seen)["state"] == "caught up"
+    assert look(busy, hour + 2_000, seen)["state"] == "working"
+    late = look(busy, hour + 62_000, seen)
+    assert (late["state"], late["stuck_since"]) == ("stuck", late["batch"]["planned_at"])
+
+
+def test_a_broker_that_has_not_answered_yet_is_named(tmp_path: Path) -> None:
+    silent: Answer[Ends] = Answer(None, waiting_ms=1_000)
+    document = look(answers(tmp_path / "cp", 4, 4, broker=silent), at(4))
+    assert [(each["source"], each["text"]) for each in document["failures"]] == [
+        ("broker", "no answer yet")
+    ]
+    # It was asked: to name it is no advice.
+    assert ", lag not known, " in line(document)
+    assert "lag not known: --bootstrap-servers" in line(look(answers(tmp_path / "2", 4, 4), at(4)))
+
+
+def test_a_listener_may_be_a_moment_late(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 5, 4, progress=told(0, 0, 0))
+    document = look(given, at(4) + 1_000)
+    assert (document["lag"]["known_by"], document["failures"]) == ("batch", [])
+
+
+def test_a_broker_says_where_it_ends_now(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 4, broker=Answer(Ends({T0: 300, T1: 160}, ())))
+    seen = Seen()
+    for step in range(4):
+        document = look(given, at(3) + 1_000 * step, seen)
+    assert document["lag"]["offsets"] == 60
+    assert (document["lag"]["known_by"], document["lag"]["shrinks_per_s"]) == ("now", 0.0)
+    assert document["lag"]["caught_up_in_ms"] is None
+    assert [(row["partition"], row["lag"]) for row in document["partitions"]] == [(0, 60), (1, 0)]
+
+
+def test_time_to_caught_up_by_what_was_seen(tmp_path: Path) -> None:
+    given, seen = answers(tmp_path / "cp", 4, 4), Seen()
+    for step, end in enumerate((400, 390, 380, 370)):
+        document = look(
+            replace(given, broker=Answer(Ends({T0: end, T1: 160}, ()))), at(4) + 1_000 * step, seen
+        )
+    assert document["lag"]["offsets"] == 130
+    assert document["lag"]["caught_up_in_ms"] == 13_000
+    assert len(seen.lags) == 4
+
+
+def test_an_old_answer_of_a_broker_is_not_seen_again(tmp_path: Path) -> None:
+    old = Answer(Ends({T0: 300, T1: 160}), 40_000, "[BROKER_UNREACHABLE] no", 2_000)
+    seen = Seen()
+    document = look(answers(tmp_path / "cp", 4, 4, broker=old), at(3), seen)
+    assert seen.lags == []
+    assert (document["lag"]["offsets"], document["lag"]["age_ms"]) == (60, 40_000)
+    assert document["failures"] == [
+        {
+            "source": "broker",
+            "text": "[BROKER_UNREACHABLE] no",
+            "waiting_ms": 2_000,
+            "age_ms": 40_000,
+        }
+    ]
+
+
+def test_the_progress_says_records_bytes_and_how_lag_went(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 4, progress=told(400, 300, 200, 100, plan=FULL["plan"]))
+    document = look(given, at(3) + 1_500)
+    assert document["name"] == "orders"
+    assert document["rate"]["records_per_s"] == pytest.approx(4 * 90 / 31.5, abs=0.1)
+    assert document["rate"]["bytes_per_s"] == pytest.approx(4 * 4_000_000 / 31.5, abs=0.1)
+    assert (document["lag"]["offsets"], document["lag"]["known_by"]) == (100, "batch")
+    assert document["lag"]["caught_up_in_ms"] == 10_000
+    assert document["batch"]["usual_ms"] == 1_500
+    assert document["batch"]["done_at"] is not None
+
+
+def test_without_lag_it_is_caught_up(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 4, progress=told(3, 2, 1, 0))
+    document = look(given, at(500))
+    assert (document["state"], document["why"]) == ("caught up", [])
+    assert document["lag"]["caught_up_in_ms"] == 0
+
+
+def test_a_batch_that_is_not_done_for_long_is_stuck(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 3, progress=told(400, 300, 200))
+    assert look(given, at(3) + 50_000)["state"] == "working"
+    document = look(given, at(3) + 600_000)
+    assert (document["state"], document["stuck_since"]) == (
+        "stuck",
+        "2025-06-15T15:07:10.000+00:00",
+    )
+    assert document["why"] == [
+        "batch 3 was planned 10 min ago and is not done, others took 1 s: a task that is "
+        "slow, or a query that has ended"
+    ]
+    # That it once went down says nothing of when it will be done.
+    assert document["lag"]["caught_up_in_ms"] is None
+
+
+def test_no_batch_while_there_is_something_to_read_is_stuck(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 4, broker=Answer(Ends({T0: 300, T1: 160})))
+    assert look(given, at(3) + 49_000)["state"] == "working"
+    document = look(given, at(3) + 200_000)
+    assert document["state"] == "stuck"
+    assert "no batch was planned for 3 min," in document["why"][0]
+
+
+def test_a_query_of_one_batch_an_hour_is_not_stuck_after_minutes(tmp_path: Path) -> None:
+    home = make_checkpoint(tmp_path / "cp")
+    for batch in range(3):
+        plan_batch(home, batch, BEGAN_MS + batch * 3_600_000, {"0": batch})
+        commit_batch(home, batch)
+    read = load_progress(open_directory(str(home)))
+    given = Answers(Answer(read), told(3, 2, 1), broker=Answer(Ends({T0: 100})))
+    assert look(given, BEGAN_MS + 2 * 3_600_000 + 1_800_000)["state"] == "working"
+
+
+def test_a_checkpoint_that_is_gone_is_said_with_what_it_said_last(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 4, 4)
+    gone = replace(given.checkpoint, failure="[INVALID_CHECKPOINT_PATH] gone", age_ms=7_000)
+    document = look(replace(given, checkpoint=gone), at(3))
+    assert document["state"] == "unknown"
+    assert [each["source"] for each in document["failures"]] == ["checkpoint"]
+    assert document["batch"]["last_planned"] == 3
+
+
+def test_why_names_guard_lost_partitions_holes_and_members(tmp_path: Path) -> None:
+    commits = {
+        "seq": 9,
+        "committed_at": "2025-06-15T15:07:10.000+00:00",
+        "partitions": [
+            {
+                "topic": "t",
+                "partition": 0,
+                "committed": 50,
+                "holes": 3,
+                "deliveries_max": 4,
+                "oldest_hole": {
+                    "offset": 50,
+                    "since": "2026-05-01T06:41:06.000+00:00",
+                    "age_ms": 7_200_000,
+                },
+            },
+            {
+                "topic": "t",
+                "partition": 1,
+                "committed": 40,
+                "holes": 1,
+                "deliveries_max": 1,
+                "oldest_hole": {
+                    "offset": 40,
+                    "since": "2026-05-01T06:41:06.000+00:00",
+                    "age_ms": 60_000,
+                },
+            },
+        ],
+    }
+    members = {
+        "epoch": 3,
+        "members": [
+            {"name": "e-0", "state": "ASSIGNED", "share": 0.75, "live": None},
+            {"name": "e-1", "state": "ABSENT", "share": 0.25, "live": None},
+        ],
+        "next": None,
+    }
+    given = answers(
+        tmp_path / "cp",
+        4,
+        4,
+        broker=Answer(Ends({T0: 240}, (T1,))),
+        commits=Answer(commits),
+        members=Answer(members),
+        progress=told(0, volumes=FULL["volumes"]),
+    )
+    document = look(given, at(3))
+    assert document["why"] == [
+        "the volume guard lets in 50%: /a is full",
+        "1 partition is not in the cluster any more: t-1",
+        "4 records are not done, the oldest for 2 h 0 min: offset 50 of t-0",
+        "1 member is away, with 25% of the keys: e-1",
+    ]
+    assert document["throttle"] == {"factor": 0.5, "why": "/a is full", "known_by": "batch"}
+    assert document["members"]["there"] == 1
+    assert document["commits"]["deliveries_max"] == 4
+    assert document["partitions"][0]["done_until"] == 50
+    gone = next(row for row in document["partitions"] if row["partition"] == 1)
+    assert gone["gone"] is True
+
+
+def test_the_guards_own_look_counts_before_what_the_query_said(tmp_path: Path) -> None:
+    volumes = {"factor": {"value": 1.0, "why": "none at the limit"}}
+    given = answers(
+        tmp_path / "cp",
+        4,
+        4,
+        volumes=Answer(volumes),
+        progress=told(0, volumes=FULL["volumes"]),
+    )
+    document = look(given, at(3))
+    assert document["throttle"]["known_by"] == "now"
+    assert document["why"] == []
