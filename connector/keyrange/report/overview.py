@@ -1,0 +1,66 @@
+"""What somebody wants to know first: where the query is, and what it waits for."""
+
+from __future__ import annotations
+
+from keyrange.report.lag import standings
+from keyrange.report.parts import Section, Sources, moment
+from keyrange.report.words import counted, number, span
+
+
+def overview_section(sources: Sources) -> Section:
+    """The chapter on top."""
+    last = sources.checkpoint
+    rows = standings(sources)
+    known = [each.lag for each in rows if each.lag is not None]
+    unfinished = last["planned_not_committed"]
+    facts = [
+        ("batch", _batch(last["last_planned"], bool(unfinished))),
+        ("planned", f"{moment(sources.history[-1]['at'])} UTC" if sources.history else ""),
+        ("offsets behind", number(sum(known)) if known else "not known"),
+        ("partitions", number(len(rows))),
+    ]
+    facts += [*_commits(sources), *_members(sources), *_letters(sources), *_volumes(sources)]
+    return Section("overview", "Overview", [fact for fact in facts if fact[1]])
+
+
+def _batch(planned: int, is_open: bool) -> str:
+    return f"{planned:,}, {'not committed yet' if is_open else 'committed'}"
+
+
+def _commits(sources: Sources) -> list[tuple[str, str]]:
+    known = sources.commits.document
+    if known is None:
+        return []
+    rows = known["show"]["partitions"]
+    holes = sum(row["holes"] for row in rows)
+    if not holes:
+        return [("records not done", "none")]
+    oldest = max(row["oldest_hole"]["age_ms"] for row in rows if row["oldest_hole"])
+    return [("records not done", f"{holes:,}, the oldest for {span(oldest)}")]
+
+
+def _members(sources: Sources) -> list[tuple[str, str]]:
+    known = sources.members.document
+    if known is None:
+        return []
+    away = [each for each in known["list"]["members"] if each["state"] == "ABSENT"]
+    text = counted(len(known["list"]["members"]), "member")
+    absent = f", {len(away)} absent" if away else ""
+    return [("members", f"{text}{absent}, epoch {known['list']['epoch']}")]
+
+
+def _letters(sources: Sources) -> list[tuple[str, str]]:
+    known = sources.letters.document
+    if known is None:
+        return []
+    dead = sum(row["status"] == "dead" for row in known)
+    return [("dead letters", number(dead) if dead else "none")]
+
+
+def _volumes(sources: Sources) -> list[tuple[str, str]]:
+    known = sources.volumes.document
+    if known is None or known["factor"] is None:
+        return []
+    held = sum(bool(row["violated"]) for row in known["volumes"])
+    full = f", {counted(held, 'volume')} at the limit" if held else ""
+    return [("throttle factor", f"{known['factor']['value']:g}{full}")]

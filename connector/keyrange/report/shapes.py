@@ -1,0 +1,143 @@
+"""Areas of one kind as one path: thousands of them are drawn as quickly as one.
+
+A path is two lists, x and y, with None between areas; plotly fills each by itself (`toself`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, cos, pi, sin
+from typing import Any, Final
+
+# From x, until x, from y, until y.
+Cell = tuple[float, float, float, float]
+_STEP: Final = pi / 90
+
+
+@dataclass(slots=True)
+class Path:
+    """Areas of one kind, in the order in which they were added; `count` of them. Plotly works
+    longest on many areas, and little on many corners of one."""
+
+    x: list[float | None] = field(default_factory=list)
+    y: list[float | None] = field(default_factory=list)
+    count: int = 0
+
+    def polygon(self, points: Sequence[tuple[float, float]]) -> None:
+        """One more area; its last point is joined to the first by who fills it."""
+        if self.x:
+            self.x.append(None)
+            self.y.append(None)
+        self.x += [x for x, _ in points]
+        self.y += [y for _, y in points]
+        self.count += 1
+
+    def rectangle(self, cell: Cell) -> None:
+        """A rectangle, unless it is empty."""
+        x0, x1, y0, y1 = cell
+        if x0 < x1:
+            self.polygon([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
+
+    def band(self, cells: Sequence[Cell]) -> None:
+        """Rectangles that stand on one another, the lowest first, as one area with stairs at both
+        sides; nothing where all of them are empty."""
+        if not any(x0 < x1 for x0, x1, _, _ in cells):
+            return
+        left: list[tuple[float, float]] = []
+        right: list[tuple[float, float]] = []
+        for x0, x1, y0, y1 in cells:
+            _climb(left, x0, y0, y1)
+            _climb(right, max(x0, x1), y0, y1)
+        self.polygon([*left, *reversed(right)])
+
+    def sector(
+        self, begin: float, end: float, inner: float, outer: float, closed: bool = False
+    ) -> None:
+        """A piece of a ring: parts of a turn, clockwise from the top, between two radii. `closed`
+        is for those whose edge is drawn."""
+        low, high = begin * 2 * pi, end * 2 * pi
+        steps = max(ceil((high - low) / _STEP), 1)
+        turns = [low + (high - low) * at / steps for at in range(steps + 1)]
+        outside = [(outer * sin(turn), outer * cos(turn)) for turn in turns]
+        inside = [(inner * sin(turn), inner * cos(turn)) for turn in reversed(turns)]
+        corners = [*outside, *inside, *(outside[:1] if closed else [])]
+        self.polygon([(round(x, 4), round(y, 4)) for x, y in corners])
+
+
+def _climb(side: list[tuple[float, float]], x: float, low: float, high: float) -> None:
+    """One step more of a stair; a wall goes on without a corner."""
+    if side and side[-1] == (x, low):
+        side[-1] = (x, high)
+    else:
+        side += [(x, low), (x, high)]
+
+
+def area(path: Path, name: str, colour: str, pattern: str = "", **more: Any) -> dict[str, Any]:
+    """A trace that fills a path. `pattern` is one of plotly's shapes: what is told apart by colour
+    is told apart by it too."""
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        # Lines would be an element of the page for each area.
+        "mode": "none",
+        "x": path.x,
+        "y": path.y,
+        "fill": "toself",
+        "fillcolor": colour,
+        "name": name,
+        "hoverinfo": "skip",
+    }
+    if pattern:
+        trace["fillpattern"] = {
+            "shape": pattern,
+            "fgcolor": "--pattern",
+            "bgcolor": colour,
+            "size": 7,
+            "solidity": 0.25,
+        }
+    return trace | more
+
+
+def bar_marker(colour: str, pattern: str = "") -> dict[str, Any]:
+    """How bars of one kind look."""
+    shape = {"shape": pattern, "fgcolor": "--pattern", "bgcolor": colour, "solidity": 0.25}
+    return {"color": colour, "line": {"width": 1, "color": "--edge"}, "pattern": shape}
+
+
+def layout(height: int, **more: Any) -> dict[str, Any]:
+    """What all figures have in common."""
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "paper_bgcolor": "--paper",
+        "plot_bgcolor": "--paper",
+        "font": {"color": "--ink", "size": 12, "family": "system-ui, sans-serif"},
+        "hoverlabel": {
+            "bgcolor": "--paper",
+            "bordercolor": "--ink",
+            "font": {"color": "--ink"},
+            "align": "left",
+        },
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 0,
+            "yanchor": "bottom",
+            "yref": "container",
+            "traceorder": "normal",
+        },
+        "dragmode": "zoom",
+        **more,
+    }
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """An axis whose labels make room for themselves."""
+    return {
+        "title": {"text": title, "standoff": 6},
+        "automargin": True,
+        "gridcolor": "--grid",
+        "zerolinecolor": "--grid",
+        "linecolor": "--grid",
+        **more,
+    }

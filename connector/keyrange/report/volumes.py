@@ -1,0 +1,178 @@
+"""How full the volumes of the brokers are, and the throttle factor that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from keyrange.core.sizes import size_text
+from keyrange.report.parts import Picture, Section, Sources, View, moment, table
+from keyrange.report.shapes import axis, bar_marker, layout
+from keyrange.report.words import label, percent, span
+
+BARS_MAX: Final = 100
+
+Row = Mapping[str, Any]
+
+
+def volumes_section(sources: Sources) -> Section:
+    """The chapter about volumes."""
+    known = sources.volumes.document
+    missing = [sources.volumes.missing] if sources.volumes.missing else []
+    failures = list(sources.volumes.notes)
+    facts: list[tuple[str, str]] = []
+    pictures = []
+    if known is not None:
+        facts = _facts(known)
+        if known["failure"]:
+            failures.append(f"Not observed: {known['failure']}")
+        if known["volumes"]:
+            pictures.append(_bars(known["volumes"]))
+    held = [each for each in sources.progress.document or () if _factor_of(each) is not None]
+    if held:
+        pictures.append(_factors(held))
+    return Section("volumes", "Volumes", facts, pictures, missing=missing, failures=failures)
+
+
+def _facts(known: Row) -> list[tuple[str, str]]:
+    factor = known["factor"]
+    if factor is None:
+        return [("throttle factor", "none, since no limit was given")]
+    fallback = ", the fallback" if factor["fallback"] else ""
+    return [
+        ("throttle factor", f"{factor['value']:g}{fallback}"),
+        ("since", f"{moment(factor['since'])} UTC"),
+        ("limit", known["limit"]),
+        ("because", factor["why"]),
+    ]
+
+
+def _bars(volumes: Sequence[Row]) -> Picture:
+    """The fullest first."""
+    rows = sorted(volumes, key=lambda row: row["available_ratio"])
+    columns = ["broker", "log dir", "used", "available", "of", "free", "full in", ""]
+    cells = [
+        [
+            str(row["broker"]),
+            row["log_dir"],
+            size_text(row["used_bytes"]),
+            size_text(row["available_bytes"]),
+            size_text(row["total_bytes"]),
+            percent(row["available_ratio"]),
+            span(row["time_to_full_ms"]),
+            _state(row),
+        ]
+        for row in rows
+    ]
+    summary = "The part of each volume that is used, the fullest first; a line stands at the limit."
+    view = View(
+        "all",
+        "all volumes",
+        summary,
+        bars_figure(rows[:BARS_MAX]),
+        table("Volumes", columns, cells, "keyrange volumes show"),
+    )
+    return Picture("volume-bars", "How full each volume is", [view], zooms="")
+
+
+def _state(row: Row) -> str:
+    words = ["at the limit"] if row["violated"] else []
+    return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
+
+
+def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
+    """A bar of used and free for each volume, with a mark where the limit is."""
+    names = [label(f"{row['broker']} {row['log_dir']}") for row in rows]
+    data: list[dict[str, Any]] = []
+    for name, colour, pattern, part in (
+        ("used", "--flight", "/", [1 - row["available_ratio"] for row in rows]),
+        ("available", "--tocome", "", [row["available_ratio"] for row in rows]),
+    ):
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": names,
+                "x": part,
+                "name": name,
+                "marker": bar_marker(colour, pattern),
+                "hovertemplate": f"{name}: %{{x:.1%}}<extra>%{{y}}</extra>",
+            }
+        )
+    limits = [
+        (name, 1 - row["limit_ratio"])
+        for name, row in zip(names, rows, strict=True)
+        if row["limit_ratio"] is not None
+    ]
+    if limits:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "y": [name for name, _ in limits],
+                "x": [at for _, at in limits],
+                "name": "limit",
+                "marker": {
+                    "symbol": "line-ns",
+                    "size": 22,
+                    "line": {"width": 4, "color": "--hole"},
+                },
+                "hovertemplate": "full from %{x:.1%} used on<extra>%{y}</extra>",
+            }
+        )
+    return {
+        "data": data,
+        "layout": layout(
+            min(120 + 34 * max(len(rows), 1), 700),
+            barmode="stack",
+            xaxis=axis("of the volume", tickformat=".0%", range=[0, 1]),
+            yaxis=axis(autorange="reversed", type="category"),
+        ),
+    }
+
+
+def _factor_of(batch: Row) -> float | None:
+    factor = batch["volumes"].get("throttleFactor")
+    return factor if isinstance(factor, int | float) else None
+
+
+def _factors(batches: Sequence[Row]) -> Picture:
+    """The factor that each batch was planned with."""
+    rows = [
+        [
+            f"{each['batch']}",
+            moment(each["at"]),
+            f"{_factor_of(each):g}",
+            f"{each['volumes'].get('partitionsHeld', 0)}",
+            str(each["volumes"].get("why", "")),
+        ]
+        for each in reversed(batches)
+    ]
+    figure = {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "x": [f"{each['at'][:10]} {each['at'][11:23]}" for each in batches],
+                "y": [_factor_of(each) for each in batches],
+                "name": "throttle factor",
+                "line": {"shape": "hv", "width": 2, "color": "--line0"},
+                "customdata": [
+                    [each["batch"], label(str(each["volumes"].get("why", "")), 120)]
+                    for each in batches
+                ],
+                "hovertemplate": "factor %{y:g}, batch %{customdata[0]}"
+                "<br>%{customdata[1]}<extra></extra>",
+            }
+        ],
+        "layout": layout(
+            240,
+            xaxis=axis("time (UTC)", type="date"),
+            yaxis=axis("throttle factor", range=[-0.05, 1.05]),
+            showlegend=False,
+        ),
+    }
+    columns = ["batch", "time (UTC)", "factor", "partitions held", "why"]
+    shown = table("The factor by batch, newest first", columns, rows)
+    summary = "The throttle factor as each batch of the query saw it: at 0 nothing new is taken in."
+    return Picture("volume-factor", "Throttle factor", [View("all", "all", summary, figure, shown)])

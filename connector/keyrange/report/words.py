@@ -1,0 +1,66 @@
+"""Texts that others wrote, fit for a page: names of topics, keys, errors.
+
+In HTML they are escaped. In a figure plotly reads a few tags and entities by itself, so they are
+escaped there as well. Neither may hold what a reader cannot see.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any, Final
+
+_LABEL_CHARACTERS: Final = 60
+_TEXT_CHARACTERS: Final = 600
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def visible(text: str, most: int = _TEXT_CHARACTERS) -> str:
+    """A text in one line, without control characters and such as turn the direction of writing."""
+    plain = "".join(each if each.isprintable() else " " for each in text)
+    plain = " ".join(plain.split())
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
+def escaped(text: str, most: int = _TEXT_CHARACTERS) -> str:
+    """A text for HTML, in elements and in quoted attributes."""
+    return html.escape(visible(text, most))
+
+
+def label(text: str, most: int = _LABEL_CHARACTERS) -> str:
+    """A text for a figure: plotly reads no tag in it, no entity and no template."""
+    # Of a template `%{...}` the brace is what matters: it is written as another character.
+    cut = visible(text, most).replace("%{", "%\uff5b")
+    return html.escape(cut, quote=False)
+
+
+def in_script(document: Any) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def number(value: float | None) -> str:
+    """A number with its thousands apart; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def span(duration_ms: float | None) -> str:
+    """A time that has passed, in its largest unit."""
+    if duration_ms is None:
+        return ""
+    for unit, unit_ms in _UNITS:
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:.1f} {unit}"
+    return f"{round(max(duration_ms, 0))} ms"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 hole`, `2 holes`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -1,0 +1,270 @@
+"""A query as it lies on a disk: checkpoint, commit table, members, dead letters and progress file,
+as `keyrange report` reads them; and documents of very many key ranges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
+from keyrange.cli.commits_document import LogEnd, describe, gaps
+from keyrange.cli.times import iso
+from keyrange.core.commits.log import Known
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
+from keyrange.core.key_ranges import SPACE, split_evenly
+from keyrange.core.offsets import TopicPartition
+from keyrange.delta.commit_table import open_commit_table
+from keyrange.delta.dead_letters import DeadLetter, open_dead_letters
+from keyrange.options.commits import CommitOptions
+from keyrange.report.parts import Source, Sources
+from member_samples import append_all, assignment, member, owned, stored, table_at
+
+BATCHES = 40
+RECORDS = 400
+# A text that would run in a page that does not escape it.
+HOSTILE = "</script><img src=x onerror=\"window.ran='yes'\"><b>%{x}</b>'\"&lt;"
+
+
+class Lake:
+    """Everything of one query below a directory; the last batch is not committed yet."""
+
+    def __init__(self, path: Path, error: str = "ValueError: no such carrier") -> None:
+        self.path = path
+        self.checkpoint, self.progress = path / "checkpoint", path / "progress.jsonl"
+        self.commits, self.members = path / "commits", path / "members"
+        self.random = Random(7)
+        self.query = Query(3, 16, fails=0.02, heals=0.35)
+        self.ends: list[tuple[int, dict[TopicPartition, int], dict[TopicPartition, int]]] = []
+        for number in range(BATCHES):
+            self.query.batch(RECORDS, self._tail(number))
+            ends = {each: state.position for each, state in self.query.states.items()}
+            latest = {
+                each: at + self._tail(number) * (each.partition + 1) // 2
+                for each, at in ends.items()
+            }
+            self.ends.append((self.query.now_ms, ends, latest))
+        planned = {each: at + RECORDS for each, at in self.ends[-1][1].items()}
+        self.ends.append((self.query.now_ms + BATCH_MS, planned, self.ends[-1][2]))
+        self._write_checkpoint()
+        self._write_commits(error)
+        self._write_members()
+        lines = [self.line(number) for number in range(BATCHES)]
+        self.progress.write_text("".join(f"{line}\n" for line in lines))
+
+    def options(self) -> list[str]:
+        """The arguments of the command that names all of it."""
+        return [
+            str(self.checkpoint),
+            *("--commits", str(self.commits), "--members", str(self.members)),
+            *("--progress", str(self.progress)),
+        ]
+
+    def _tail(self, number: int) -> int:
+        """Offsets that were not read yet: more and more, and then fewer."""
+        return 900 + 150 * min(number, max(60 - 2 * number, -3)) + number % 7 * 40
+
+    def _write_checkpoint(self) -> None:
+        for name in ("offsets", "commits"):
+            (self.checkpoint / name).mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+        for number, (at_ms, ends, latest) in enumerate(self.ends):
+            mark = {"seq": number + 1, "sourceId": SOURCE, "logEnds": nested(latest)}
+            extra: dict[str, Any] = {
+                "version": 1,
+                "commits": mark,
+                "topicIds": {"flights": TOPIC_ID},
+            }
+            if number == 0:
+                extra["initial"] = nested(dict.fromkeys(ends, 0))
+            text = json.dumps({"@keyrange": extra, **nested(ends)})
+            head = json.dumps({"batchTimestampMs": at_ms})
+            (self.checkpoint / f"offsets/{number}").write_text(f"v1\n{head}\n{text}")
+            if number < BATCHES:
+                (self.checkpoint / f"commits/{number}").write_text("v1\n{}")
+
+    def _write_commits(self, error: str) -> None:
+        letters = f"{self.commits}_dead_letters"
+        options = CommitOptions(individual=True, table=str(self.commits), dead_letter_table=letters)
+        table = open_commit_table(options, SOURCE)
+        for commit in self.query.table.store:
+            table.append(commit)
+        errors = [error, "KeyError: 'tail number'", "TimeoutError: the service did not answer"]
+        found = [
+            DeadLetter(
+                group=GROUP,
+                source_id=SOURCE,
+                query_id=QUERY,
+                batch_id=3,
+                topic="flights",
+                topic_id=TOPIC_ID,
+                partition=partition.partition,
+                offset=hole.offset,
+                key=f"N{hole.offset}<i>".encode(),
+                value=b"what nobody may see",
+                error=errors[hole.offset % 5 % 3],
+                cause=Cause.REJECTED,
+                attempts=3,
+            )
+            for partition, holes in self.query.dead.items()
+            for hole in holes
+        ]
+        open_dead_letters(options).append(SOURCE, 3, found, self.query.now_ms)
+
+    def _write_members(self) -> None:
+        """A member joins, is away, is taken out, and another one comes."""
+        a, b, c, d = (f"orders-{number}" for number in range(4))
+        partitions = sorted(self.query.states)
+        steps = (
+            ("the first assignment", (a, b), (a, b)),
+            (f"{c} joined", (a, c, b), (a, b, c)),
+            (f"{c} is absent for 900 s", (a, b), (a, b)),
+            ("a rebalance was asked for", (a, d, b), (a, b, d)),
+        )
+        rows = []
+        for epoch, (reason, slots, there) in enumerate(steps, 1):
+            owners = {each: owned(*slots) for each in partitions}
+            rows.append(
+                stored(
+                    epoch,
+                    epoch=epoch,
+                    members=[member(slot, at_ms=BEGAN_MS + epoch * 60_000) for slot in there],
+                    at_ms=BEGAN_MS + epoch * 60_000,
+                    reason=reason,
+                    assignment=assignment(epoch, owners),
+                )
+            )
+        append_all(table_at(self.members), rows)
+
+    def line(self, number: int, **more: Any) -> str:
+        """The line of a batch in the progress file, with an offset as text and others parsed."""
+        at_ms, ends, latest = self.ends[number]
+        before = self.ends[number - 1][1] if number else dict.fromkeys(ends, 0)
+        own = 12 - number % 3
+        metrics = {
+            "plan": {"number": number, "bytes": 250_000, "fetchedBytes": 260_000 + 9_000 * own},
+            "commits": {"holes": number},
+            "members": {"ownPortions": own, "foreignPortions": 12 - own, "unownedPortions": 0},
+            "volumes": {
+                "throttleFactor": 0.0 if 10 < number < 15 else 1.0,
+                "why": "broker 1 /d has little left",
+                "partitionsHeld": 3 if 10 < number < 15 else 0,
+            },
+        }
+        source = {
+            "description": "keyrange",
+            "startOffset": nested(before),
+            "endOffset": json.dumps(nested(ends)),
+            "latestOffset": {**nested(latest), "@keyrange": {"metrics": metrics}},
+            "numInputRows": 3 * RECORDS + number,
+        }
+        document = {
+            "id": QUERY,
+            "runId": "run-1",
+            "batchId": number,
+            "timestamp": iso(at_ms)[:23] + "Z",
+            "batchDuration": 2_000 + 137 * (number % 9),
+            "numInputRows": 3 * RECORDS + number,
+            "sources": [source],
+        }
+        return json.dumps(document | more)
+
+
+def small_checkpoint(path: Path) -> Path:
+    """A checkpoint of one batch of one partition, which is committed."""
+    for name in ("offsets", "commits"):
+        (path / name).mkdir(parents=True)
+    (path / "metadata").write_text(json.dumps({"id": QUERY}))
+    extra = {"version": 1, "initial": {"flights": {"0": 1}}}
+    text = json.dumps({"@keyrange": extra, "flights": {"0": 5}})
+    head = json.dumps({"batchTimestampMs": BEGAN_MS})
+    (path / "offsets/0").write_text(f"v1\n{head}\n{text}")
+    (path / "commits/0").write_text("v1\n{}")
+    return path
+
+
+def nested(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for each, at in sorted(positions.items()):
+        found.setdefault(each.topic, {})[str(each.partition)] = at
+    return found
+
+
+def sources(**known: Source) -> Sources:
+    """The sources of a page; of a query of two partitions where nothing else is known."""
+    positions = [
+        {"source": 0, "topic": "flights", "partition": number, "committed": 90, "planned": 100,
+         "from_offset": 90}
+        for number in (0, 1)
+    ]  # fmt: skip
+    checkpoint = {
+        "query_id": QUERY,
+        "last_planned": 1,
+        "last_committed": 0,
+        "planned_not_committed": [1],
+        "sources": [],
+        "positions": positions,
+        "batches": [],
+    }
+    history = [
+        batch(0, "committed", 90, log_end=None),
+        batch(1, "planned", 100, log_end=None),
+    ]
+    names = ("progress", "ends", "plans", "commits", "members", "letters", "volumes")
+    usual = {name: Source(missing=f"--{name}") for name in names}
+    usual |= known
+    return Sources(
+        query="/lake/checkpoint", at=iso(BEGAN_MS), checkpoint=checkpoint, history=history, **usual
+    )
+
+
+def batch(number: int, state: str, at: int, log_end: int | None) -> dict[str, Any]:
+    rows = [
+        {"topic": "flights", "partition": each, "offset": at, "log_end": log_end} for each in (0, 1)
+    ]
+    moment = iso(BEGAN_MS + number * BATCH_MS)
+    return {
+        "batch": number, "at": moment, "state": state, "offsets": 20, "positions": rows
+    }  # fmt: skip
+
+
+def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
+    """A query of so many key ranges, all of which stand elsewhere and have holes."""
+    chance = Random(3)
+    states, rows = {}, []
+    position = 1_000_000
+    for number in range(partitions):
+        pieces = []
+        for span in split_evenly(SPACE, count // partitions):
+            scanned = position - chance.randrange(20_000)
+            offsets = sorted(chance.sample(range(scanned - 300_000, scanned), holes))
+            found = tuple(
+                Hole(each, span.from_hash + at, 1 + at % 4, 0, BEGAN_MS - at * 1000)
+                for at, each in enumerate(offsets)
+            )
+            pieces.append(Piece(span, scanned, found))
+        partition = TopicPartition("flights", number)
+        # Two ranges of one partition have no hole in common.
+        taken: set[int] = set()
+        unique = [_without(piece, taken) for piece in pieces]
+        states[partition] = PartitionState(TOPIC_ID, position, tuple(unique))
+        rows.append({"source": 0, "topic": "flights", "partition": number, "committed": 900_000,
+                     "planned": 1_010_000, "from_offset": 900_000})  # fmt: skip
+    known = Known(7, states, 6, "run-1", None)
+    ends = {each: LogEnd(1_200_000, "batch") for each in states}
+    document = {
+        "show": describe(known, None, ends, BEGAN_MS),
+        "gaps": list(gaps(known, BEGAN_MS)),
+        "history": [],
+    }
+    made = sources(commits=Source(document))
+    return replace(made, checkpoint={**made.checkpoint, "positions": rows}, history=[])
+
+
+def _without(piece: Piece, taken: set[int]) -> Piece:
+    holes = tuple(hole for hole in piece.holes if hole.offset not in taken)
+    taken.update(hole.offset for hole in holes)
+    return Piece(piece.span, piece.scanned, holes)

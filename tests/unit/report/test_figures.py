@@ -1,0 +1,334 @@
+"""The figures of a report, by what they draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commit_samples import BEGAN_MS
+from keyrange.cli.commits_document import LogEnd, describe, gaps
+from keyrange.cli.times import iso
+from keyrange.core.commits.log import Known
+from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
+from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.core.offsets import TopicPartition
+from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
+from keyrange.report.parts import ROWS_MAX, Source
+from report_samples import batch, many_ranges, sources
+
+HALF = 2**62
+LOWER, UPPER = KeyRange(0, HALF), KeyRange(HALF, HASH_MAX + 1)
+HOLES = (
+    Hole(120, HALF, 2, 0, BEGAN_MS - 5_000, Cause.TIMED_OUT),
+    Hole(130, HALF + HALF // 2, 1, 0, BEGAN_MS - 9_000),
+)
+
+
+def commits(log_end: int = 400) -> Source:
+    """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two holes."""
+    pieces = (Piece(LOWER, 150), Piece(UPPER, 200, HOLES))
+    partition = TopicPartition("flights", 0)
+    known = Known(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)
+    ends = {partition: LogEnd(log_end, "batch")}
+    show = describe(known, None, ends, BEGAN_MS)
+    return Source({"show": show, "gaps": list(gaps(known, BEGAN_MS)), "history": []})
+
+
+def trace(figure: Any, name: str) -> Any:
+    [found] = [each for each in figure["data"] if each.get("name") == name]
+    return found
+
+
+def corners(found: Any) -> list[list[tuple[float, float]]]:
+    """The corners of each area of a trace."""
+    cut: list[list[tuple[float, float]]] = [[]]
+    for x, y in zip(found["x"], found["y"], strict=True):
+        if x is None:
+            cut.append([])
+        else:
+            cut[-1].append((x, y))
+    return cut
+
+
+def areas(found: Any) -> list[tuple[float, float, float, float]]:
+    """The rectangles of a trace, as from x, until x, from y, until y."""
+    return [
+        (min(x for x, _ in each), max(x for x, _ in each), min(y for _, y in each),
+         max(y for _, y in each))
+        for each in corners(found)
+    ]  # fmt: skip
+
+
+def test_a_range_is_drawn_where_its_keys_and_offsets_are() -> None:
+    made = sources(commits=commits())
+    [standing] = [each for each in lag.standings(made) if each.name == "flights-0"]
+    document = made.commits.document
+    part = document["show"]["partitions"][0]
+    figure = offsets.ranges_figure(standing, part, document["gaps"])
+    assert corners(trace(figure, "committed")) == [
+        [(0, 0), (0, 100), (120, 100), (120, 50), (150, 50), (150, 0)]
+    ]
+    assert corners(trace(figure, "done above it")) == [
+        [(150, 0), (150, 50), (120, 50), (120, 100), (200, 100), (200, 50), (150, 50), (150, 0)]
+    ]
+    assert areas(trace(figure, "not done")) == [(120, 121, 50, 100), (130, 131, 50, 100)]
+    assert corners(trace(figure, "not handed out to these keys")) == [
+        [(150, 0), (150, 50), (200, 50), (200, 100), (200, 100), (200, 0)]
+    ]
+    marks = trace(figure, "a record that is not done")
+    assert (marks["x"], marks["y"]) == ([130, 120], [75.0, 50.0])
+    assert marks["customdata"][1] == ["timed out", 2, "5.0 s"]
+    stair = trace(figure, "committed, by key range")
+    assert (stair["x"], stair["y"]) == ([150, 150, 120, 120], [0.0, 50.0, 50.0, 100.0])
+
+
+def test_what_is_in_flight_and_to_come_lies_behind() -> None:
+    made = sources(commits=commits(log_end=90))
+    row = {"source": 0, "topic": "flights", "partition": 0, "committed": 200, "planned": 260}
+    row |= {"from_offset": 200}
+    made.checkpoint["positions"][:] = [row]
+    document = made.commits.document
+    made = sources(
+        commits=made.commits,
+        ends=Source({"at": made.at, "ends": [{"topic": "flights", "partition": 0, "offset": 300}]}),
+    )
+    made.checkpoint["positions"][:] = [row]
+    [standing] = lag.standings(made)
+    assert (standing.committed, standing.planned, standing.log_end) == (120, 260, 300)
+    assert (standing.lag, standing.known_by) == (180, "Kafka")
+    part = document["show"]["partitions"][0]
+    figure = offsets.ranges_figure(standing, part, document["gaps"])
+    assert areas(trace(figure, "in flight")) == [(200, 260, 0, 100)]
+    assert areas(trace(figure, "to come")) == [(260, 300, 0, 100)]
+    whole = offsets.offsets_section(made).pictures[0].views[0].figure
+    lengths = {each["name"]: each["x"] for each in whole["data"]}
+    assert lengths == {"done above it": [78], "not done": [2], "in flight": [60], "to come": [40]}
+    # The line over time goes on from what was read to.
+    assert lag.series(made) == {"flights-0": [(made.at, 100)]}
+    # A range is behind the same end, and not that of the last commit.
+    by_range = offsets.offsets_section(made).pictures[1].views[0].table
+    behind = {row[by_range.columns.index("lag")] for row in by_range.rows}
+    committed = [row["committed"] for row in part["ranges"]]
+    assert behind == {str(300 - at) for at in committed}
+
+
+def test_rectangles_that_stand_on_one_another_are_one_area() -> None:
+    path = shapes.Path()
+    path.band([(0, 5, 0, 1), (0, 5, 1, 2), (1, 6, 2, 3)])
+    left, right = [(0, 0), (0, 2), (1, 2), (1, 3)], [(5, 0), (5, 2), (6, 2), (6, 3)]
+    assert corners({"x": path.x, "y": path.y}) == [[*left, *reversed(right)]]
+    path.band([(3, 3, 0, 1), (4, 4, 1, 2)])
+    path.rectangle((3, 3, 0, 1))
+    assert path.count == 1
+
+
+def test_ten_thousand_ranges_are_a_few_traces_with_bounds() -> None:
+    made = many_ranges(10_000)
+    section = offsets.offsets_section(made)
+    [view] = section.pictures[1].views
+    kinds = [each["name"] for each in view.figure["data"]]
+    assert len(kinds) == len(set(kinds)) <= 8
+    assert len(trace(view.figure, "a record that is not done")["x"]) == offsets.HOLES_MAX
+    assert len(view.table.rows) == ROWS_MAX
+    assert view.table.left_out == 10_000 - ROWS_MAX
+    assert "10,000 key ranges" in view.summary
+
+
+def test_more_runs_than_can_be_drawn_are_cut_and_nothing_is_called_done() -> None:
+    row = {"committed": 0, "scanned": 100, "done": [[at, at + 1] for at in range(1, 99, 2)]}
+    assert offsets.runs_not_done(row, 3) == [(0, 1), (2, 3), (4, 5), (6, 100)]
+    assert offsets.runs_not_done(row, 1_000)[-1] == (98, 100)
+    assert offsets.runs_not_done({"committed": 7, "scanned": 7, "done": []}, 3) == []
+
+
+def test_partitions_beyond_what_a_page_can_hold_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offsets, "AREAS_MAX", 5_000)
+    section = offsets.offsets_section(many_ranges(8_000, partitions=8, holes=0))
+    assert len(section.pictures[1].views) == 5
+    assert section.notes[0].startswith("3 partitions would make the page too large")
+
+
+def told(number: int, lags: list[int], **more: Any) -> dict[str, Any]:
+    found = batch(number, "committed", 100, None)
+    for row, behind in zip(found["positions"], lags, strict=True):
+        row["log_end"] = 100 + behind
+    usual = {"records": 7, "duration_ms": 1500, "run_id": "run-1"}
+    usual |= {"plan": {}, "members": {}, "volumes": {}}
+    return found | usual | more
+
+
+def test_lag_is_a_line_for_each_partition_and_one_of_the_sum() -> None:
+    made = sources(progress=Source([told(0, [5, 50]), told(1, [0, 80])]))
+    figure = lag.lag_section(made).pictures[0].views[0].figure
+    lines = {each["name"]: each["y"] for each in figure["data"]}
+    assert lines == {"all partitions together": [55, 80], "flights-1": [50, 80],
+                     "flights-0": [5, 0]}  # fmt: skip
+    assert figure["data"][1]["x"] == ["2026-05-28 20:26:40.000", "2026-05-28 20:26:50.000"]
+    styles = [(each["line"]["color"], each["marker"]["symbol"]) for each in figure["data"][1:]]
+    assert len(set(styles)) == 2
+
+
+def test_kafka_adds_the_lag_of_now_from_the_committed_offset() -> None:
+    ends = [{"topic": "flights", "partition": 0, "offset": 95}]
+    made = sources(ends=Source({"at": iso(BEGAN_MS + 60_000), "ends": ends}))
+    assert lag.series(made) == {"flights-0": [(iso(BEGAN_MS + 60_000), 5)]}
+    rows = lag.standings(made)
+    assert [(each.name, each.lag, each.known_by) for each in rows] == [
+        ("flights-0", 5, "Kafka"),
+        ("flights-1", None, ""),
+    ]
+
+
+def test_of_a_first_batch_that_is_not_committed_everything_is_in_flight() -> None:
+    made = sources()
+    for row in made.checkpoint["positions"]:
+        row["committed"] = None
+    assert [(each.committed, each.planned) for each in lag.standings(made)] == [(90, 100)] * 2
+    whole = offsets.offsets_section(made).pictures[0].views[0].figure
+    assert {each["name"]: each["x"] for each in whole["data"]}["in flight"] == [10, 10]
+
+
+def test_without_an_end_there_is_no_picture_of_lag_but_what_brings_it() -> None:
+    section = lag.lag_section(sources())
+    assert section.pictures == []
+    assert section.missing == ["--progress", "--ends"]
+    assert [row[:3] for row in section.tables[0].rows] == [
+        ["flights-0", "90", "100"],
+        ["flights-1", "90", "100"],
+    ]
+
+
+def test_of_many_partitions_those_that_are_behind_most_are_drawn() -> None:
+    found = {f"t-{at}": [("2026-05-28T20:26:40", at)] for at in range(50)}
+    names = [each["name"] for each in lag.figure(found)["data"]]
+    assert names[:3] == ["all partitions together", "t-49", "t-48"]
+    assert len(names) == lag.LINES_MAX + 1
+    assert lag.figure(found)["data"][0]["visible"] == "legendonly"
+
+
+def test_batches_have_a_row_for_each_measure_that_is_known() -> None:
+    """What is said of a batch's portions stands in the progress of the next one."""
+    events = [
+        told(0, [1, 1]),
+        told(1, [1, 1], members={"ownPortions": 3, "foreignPortions": 1, "unownedPortions": 0}),
+    ]
+    plan = {"bytes": 4096, "read_amplification": {"one_executor": 1.25, "without_sharing": 3.0}}
+    made = sources(progress=Source(events), plans=Source({1: plan}))
+    rows = {each["name"]: each["y"] for each in batches.figure(batches.batches_of(made))["data"]}
+    assert rows == {
+        "records": [7, 7],
+        "offsets": [20, 20],
+        "bytes (sampled)": [None, 4096],
+        "duration, s": [1.5, 1.5],
+        "read amplification": [None, 1.25],
+        "read by owners": [0.75, None],
+    }
+    table = batches.batches_section(made).pictures[0].views[0].table
+    assert table.rows[0][:3] == ["1", "2026-05-28 20:26:50", "planned"]
+    assert table.rows[0][5] == "4.00 KiB"
+
+
+def test_the_querys_own_figures_of_a_batch_are_in_the_progress_of_the_next_one() -> None:
+    events = [
+        told(0, [1, 1], plan={"number": 4, "bytes": 1_000, "fetchedBytes": 1_500}),
+        told(1, [1, 1], plan={"number": 5, "bytes": 2_000, "fetchedBytes": 5_000}),
+        told(2, [1, 1], plan={"number": 5, "bytes": 2_000, "fetchedBytes": 5_000}),
+        told(3, [1, 1], plan={"number": 1, "bytes": 7, "fetchedBytes": 7}, run_id="run-2"),
+    ]
+    plans = {at: {"bytes": 9, "read_amplification": {"one_executor": 1.0}} for at in (0, 1)}
+    found = batches.batches_of(sources(progress=Source(events), plans=Source(plans)))
+    assert [(each.bytes, each.amplification) for each in found] == [
+        (2_000, 2.5),
+        (9, 1.0),
+        (None, None),
+        (None, None),
+    ]
+
+
+def test_a_batch_that_is_not_committed_has_a_pattern() -> None:
+    [offsets_row] = batches.figure(batches.batches_of(sources()))["data"]
+    assert offsets_row["marker"]["pattern"]["shape"] == ["", "/"]
+
+
+def owners(*rows: tuple[int, int, str]) -> list[dict[str, Any]]:
+    return [{"range": [lo, hi], "slot": slot} for lo, hi, slot in rows]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], [((0, 9), "a", None), ((10, 19), "b", None)]),
+        (owners((0, 19, "a")), [((0, 9), "a", "a"), ((10, 19), "b", "a")]),
+        (
+            owners((0, 4, "b"), (5, 19, "a")),
+            [((0, 4), "a", "b"), ((5, 9), "a", "a"), ((10, 19), "b", "a")],
+        ),
+        (owners((0, 9, "b"), (10, 19, "a")), [((0, 9), "a", "b"), ((10, 19), "b", "a")]),
+    ],
+)
+def test_pieces_are_cut_where_an_owner_changes(before: Any, expected: Any) -> None:
+    after = owners((0, 9, "a"), (10, 19, "b"))
+    found = [(each.range, each.slot, each.before) for each in ring.pieces(after, before)]
+    assert found == expected
+
+
+def test_the_ring_has_a_trace_for_each_owner_and_one_of_what_moved() -> None:
+    top = 2**63 - 1
+    now = owners((0, HALF - 1, "x-0"), (HALF, top, "x-1"))
+    was = owners((0, top, "x-0"))
+    cut = {"t-0": list(ring.pieces(now, was)), "t-1": list(ring.pieces(was, was))}
+    figure = ring.ring_figure(cut, {"x-0": "A", "x-1": "B"})
+    names = [each["name"] for each in figure["data"] if "name" in each]
+    assert names == ["A x-0", "B x-1", "moved in this epoch"]
+    assert trace(figure, "A x-0")["text"] == "A x-0: 75.0% of what is drawn"
+    # The right half of the outer ring is of the hashes below the middle.
+    half = [x for x in trace(figure, "B x-1")["x"] if x is not None]
+    assert max(half) < 1e-3
+    area = trace(figure, "B x-1")["x"]
+    assert trace(figure, "moved in this epoch")["x"] == [*area, area[0]]
+    letters_drawn = figure["data"][-1]
+    assert letters_drawn["text"] == ["A", "B", "A"]
+    assert letters_drawn["x"][0] > 0 > letters_drawn["x"][1]
+
+
+def letter(error: str, status: str = "dead", **more: Any) -> dict[str, Any]:
+    usual = {"topic": "t", "partition": 0, "offset": 5, "written_at": iso(BEGAN_MS)}
+    usual |= {"attempts": 5, "cause": "timed_out", "key": "k"}
+    return {**usual, "error": error, "status": status, **more}
+
+
+def test_dead_letters_are_counted_by_their_error() -> None:
+    rows = [letter("a"), letter("b"), letter("b"), letter("b", "replayed")]
+    dead, replayed = letters.figure(rows)["data"]
+    assert (dead["y"], dead["x"]) == (["b", "a"], [2, 1])
+    assert (replayed["name"], replayed["x"]) == ("replayed", [1, 0])
+    section = letters.letters_section(sources(letters=Source(rows)))
+    assert section.facts == [("dead", "3"), ("handed out again since", "1")]
+
+
+def test_volumes_have_their_limit_and_the_factor() -> None:
+    row = {"broker": 1, "log_dir": "/d", "total_bytes": 1000, "used_bytes": 950}
+    row |= {"available_bytes": 50, "available_ratio": 0.05, "violated": True}
+    row |= {"limit_ratio": 0.1, "time_to_full_ms": 90_000, "told": True}
+    used, free, limit = volumes.bars_figure([row])["data"]
+    assert (used["x"], free["x"], limit["x"]) == ([0.95], [0.05], [0.9])
+    factor = {"value": 0.0, "why": "it is full", "since": iso(BEGAN_MS), "fallback": False}
+    known = {"factor": factor, "limit": "10 %", "failure": "broker 2", "volumes": [row]}
+    section = volumes.volumes_section(sources(volumes=Source(known)))
+    assert section.facts[0] == ("throttle factor", "0")
+    assert section.failures == ["Not observed: broker 2"]
+    assert section.pictures[0].views[0].table.rows[0][-2:] == ["1.5 min", "at the limit"]
+
+
+def test_the_factor_of_each_batch_is_drawn() -> None:
+    events = [
+        told(0, [0, 0], volumes={"throttleFactor": 1.0, "why": "all well"}),
+        told(1, [0, 0], volumes={"throttleFactor": 0.0, "why": "full", "partitionsHeld": 2}),
+    ]
+    section = volumes.volumes_section(sources(progress=Source(events)))
+    [line] = section.pictures[0].views[0].figure["data"]
+    assert line["y"] == [1.0, 0.0]
+    assert section.pictures[0].views[0].table.rows[0][2:] == ["0", "2", "full"]
