@@ -10,6 +10,7 @@ from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
 from keyrange.errors.consumer import CONSUMER_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
+from keyrange.errors.volumes import VOLUME_CONDITIONS
 
 _FAIL_ON_DATA_LOSS = (
     "check the topic's retention and whether it was recreated; to read on from what is left, "
@@ -336,5 +337,6 @@ CATALOGUE: dict[str, Condition] = {
         *COMMIT_CONDITIONS,
         *CONSUMER_CONDITIONS,
         *MEMBER_CONDITIONS,
+        *VOLUME_CONDITIONS,
     )
 }

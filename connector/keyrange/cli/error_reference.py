@@ -1,0 +1,173 @@
+"""`keyrange errors`: the error catalogue for people: what a condition means, and what mends it.
+
+`connector/guides/troubleshooting.md` is this command's output; a test holds it to it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.reference import wrapped
+from keyrange.cli.render import print_document
+from keyrange.errors import CATALOGUE, Condition, Kind
+
+_WIDTH_MAX: Final = 100
+# What to do about a kind of error, in the order in which they are looked for at night.
+KINDS: Final = {
+    Kind.UNAVAILABLE: "The cluster or a store could not be reached, or did not answer. Trying "
+    "again may help, and Spark does so for a task.",
+    Kind.DATA_LOSS: "What was asked for is not there any more. Nothing was skipped: find out why "
+    "first, then choose.",
+    Kind.DENIED: "It was refused: credentials, rights, or another who has taken over. Trying again "
+    "does not help.",
+    Kind.CORRUPT: "What was read is not what was written. Nothing of it was used.",
+    Kind.INVALID: "The caller has to change something: options, a checkpoint, code, the machine.",
+}
+
+
+class ErrorsFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def _names(incomplete: str) -> list[str]:
+    """Conditions that a shell offers."""
+    return sorted(name for name in CATALOGUE if name.startswith(incomplete.upper()))
+
+
+def errors(
+    condition: Annotated[
+        str,
+        typer.Argument(
+            help="A condition, as an error names it in brackets, or the words it begins with; all "
+            "of them without it.",
+            autocompletion=_names,
+            show_default=False,
+        ),
+    ] = "",
+    output: Annotated[
+        ErrorsFormat, typer.Option("--output", help="For people, programs or docs.")
+    ] = ErrorsFormat.TEXT,
+) -> None:
+    """What an error means, what mends it, and where to look further."""
+    found = choose(condition)
+    if output is ErrorsFormat.JSON:
+        print_document("errors/1", {"conditions": [_document(each) for each in found]})
+    elif output is ErrorsFormat.MARKDOWN:
+        if condition:
+            raise typer.BadParameter("--output markdown is the page of all conditions")
+        print(markdown(), end="")
+    else:
+        width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
+        print("\n\n".join(text(each, width) for each in found))
+
+
+def choose(named: str) -> list[Condition]:
+    """The conditions of that name, or below it; all where none is named.
+
+    Raises typer.BadParameter (exit code 2) that names the nearest one.
+    """
+    wanted = named.strip().strip("[]").upper()
+    if not wanted:
+        return [CATALOGUE[name] for name in sorted(CATALOGUE)]
+    if wanted in CATALOGUE:
+        return [CATALOGUE[wanted]]
+    found = [CATALOGUE[name] for name in sorted(CATALOGUE) if name.startswith(wanted)]
+    if not found:
+        near = get_close_matches(wanted, CATALOGUE, 1, 0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise typer.BadParameter(f"there is no condition {named}{hint}")
+    return found
+
+
+def _document(condition: Condition) -> dict[str, Any]:
+    from keyrange.errors.explained import EXPLANATIONS
+
+    explained = EXPLANATIONS[condition.name]
+    return {
+        "name": condition.name,
+        "kind": condition.kind.value,
+        "retriable": condition.retriable,
+        "meaning": explained.meaning,
+        "remedy": condition.remedy,
+        "look": explained.look,
+        "guide": explained.guide or None,
+    }
+
+
+def text(condition: Condition, width: int) -> str:
+    """A condition for people, in lines of at most `width`."""
+    row = _document(condition)
+    width = min(max(width, 40), _WIDTH_MAX)
+    again = "trying again may help" if row["retriable"] else "trying again does not help"
+    lines = [f"{row['name']}  ({row['kind']}; {again})"]
+    paragraphs = [row["meaning"], f"To mend it: {row['remedy']}.", f"Look at: {row['look']}."]
+    if row["guide"]:
+        paragraphs.append(f"Guide: {row['guide'].rpartition('/')[2]}")
+    for each in paragraphs:
+        lines += wrapped(each.replace("`", ""), width, "    ")
+    return "\n".join(lines)
+
+
+def markdown() -> str:
+    """`connector/guides/troubleshooting.md`: all conditions, by kind and then by name."""
+    lines = [
+        "# Troubleshooting by condition",
+        "",
+        "Every error of keyrange begins with its condition in brackets and ends with its remedy: "
+        "`[CONDITION] what happened, where. To mend it: remedy.` Look for the condition on this "
+        "page, or ask for it:",
+        "",
+        "```bash",
+        "keyrange errors COMMITS_FENCED",
+        "```",
+        "",
+        "Made from the error catalogue by `keyrange errors --output markdown`; a test holds it to "
+        "it. What to do when nothing fails and nothing moves stands in [on-call.md](on-call.md).",
+        "",
+        "| kind | what it says | conditions |",
+        "|---|---|---|",
+    ]
+    by_kind = {kind: _of(kind) for kind in KINDS}
+    for kind, meaning in KINDS.items():
+        link = f"[{kind.value}](#{_anchor(kind.value)})"
+        lines.append(f"| {link} | {meaning} | {len(by_kind[kind])} |")
+    for kind, conditions in by_kind.items():
+        lines += ["", f"## {kind.value.capitalize()}", "", KINDS[kind]]
+        for each in conditions:
+            lines += _section(each)
+    return "\n".join(lines) + "\n"
+
+
+def _of(kind: Kind) -> Sequence[Condition]:
+    return [CATALOGUE[name] for name in sorted(CATALOGUE) if CATALOGUE[name].kind is kind]
+
+
+def _section(condition: Condition) -> list[str]:
+    row = _document(condition)
+    again = " Trying again may help." if row["retriable"] else ""
+    lines = ["", f"### {row['name']}", "", f"{row['meaning']}{again}", ""]
+    # A remedy is plain text, in which nothing is markup.
+    lines += [f"- To mend it: {_escaped(row['remedy'])}.", f"- Look at: {row['look']}."]
+    if row["guide"]:
+        lines.append(f"- Guide: [{row['guide'].rpartition('/')[2]}]({row['guide']})")
+    return lines
+
+
+def _escaped(words: str) -> str:
+    # What a remedy has between ` stays code.
+    pieces = words.split("`")
+    for at in range(0, len(pieces), 2):
+        pieces[at] = "".join(f"\\{each}" if each in "*<_|" else each for each in pieces[at])
+    return "`".join(pieces)
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
