@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner, Result
 
 from brokers import Record, Topics
+from documents import read_document
 from keyrange.cli.checkpoint import app
 from keyrange.embedded import jars
 from keyrange.errors import InvalidError, KeyrangeError
@@ -49,7 +50,7 @@ def to_delta(frame: DataFrame, checkpoint: Path, table: Path) -> str:
         .trigger(availableNow=True)
         .start(str(table))
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     return str(query.id)
 
 
@@ -85,7 +86,7 @@ def test_the_jvm_connector_goes_on_from_a_copy(
     topics.produce(topic, [Record(b"%d" % n, None, n % 3) for n in range(20, 35)])
     query_id = to_delta(frame, old, table)
 
-    printed = json.loads(keyrange("export", old, "--to", new).stdout)
+    printed = read_document(keyrange("export", old, "--to", new).stdout)
     # As if the driver had died between the write and the commit: the batch is run again.
     uncommit(new, 1)
     topics.produce(topic, [Record(b"%d" % n, None, n % 3) for n in range(35, 50)])
@@ -167,7 +168,9 @@ def test_the_jvm_connectors_first_positions_are_shown_and_exported(
         jvm_stream(spark, topics, topic, startingOffsets=json.dumps(start)), tmp_path / "a"
     )
 
-    shown: dict[str, Any] = json.loads(keyrange("show", tmp_path / "a", "--output", "json").stdout)
+    shown: dict[str, Any] = read_document(
+        keyrange("show", tmp_path / "a", "--output", "json").stdout
+    )
     assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": start}]
     assert [row["from_offset"] for row in shown["positions"]] == [3, 0]
     exported = keyrange("export", tmp_path / "a").stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
 from brokers import Record, Topics
+from documents import read_document
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Commit, Counts, Kind, Terms
 from keyrange.core.commits.state import Hole, PartitionState, Piece
@@ -98,7 +98,7 @@ class Case:
     def document(self, code: int, *arguments: object) -> Any:
         result = self.run(*arguments, "--output", "json")
         assert result.exit_code == code, (result.output, result.exception)
-        return json.loads(result.stdout)
+        return read_document(result.stdout)
 
 
 ISOLATION = "kafka.isolation.level=read_committed"
@@ -191,7 +191,7 @@ def test_a_topic_that_is_gone_is_said(case: Case) -> None:
     case.topics.delete_topic(case.topic)
     result = case.run("commits", "show", "--live", "--output", "json")
     assert f"{case.topic}-0 is not in the cluster any more" in result.stderr
-    [row] = json.loads(result.stdout)["partitions"]
+    [row] = read_document(result.stdout)["partitions"]
     assert (row["log_end"], row["lag"]) == (None, None)
     case.topics.create_named(case.topic, 1)
     result = case.run("commits", "show", "--live")

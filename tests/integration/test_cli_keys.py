@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from brokers import Record, Topics
+from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.cli.main import app
 from keyrange.core.key_ranges import (
@@ -56,7 +57,7 @@ def keyrange(topics: Topics, topic: str, *arguments: str) -> Result:
 
 def found(topics: Topics, topic: str, *arguments: str) -> list[dict[str, Any]]:
     result = keyrange(topics, topic, "records", *arguments, "--output", "json")
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return [read_document(line) for line in result.stdout.splitlines()]
 
 
 def test_records_of_a_key_are_all_of_them_in_order(topics: Topics, topic: str) -> None:
@@ -112,6 +113,46 @@ def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
     assert later[0] == first
 
 
+def at_offset(topics: Topics, place: str, *arguments: str) -> Result:
+    servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers]
+    return CliRunner().invoke(app, ["records", "--offset", place, *servers, *arguments])
+
+
+def test_the_record_at_an_offset_is_that_one(topics: Topics, topic: str) -> None:
+    wanted = found(topics, topic, "--key", "hot", "--limit", "1000")[7]
+    result = at_offset(topics, f"{topic}-{wanted['partition']}:{wanted['offset']}", "--output=json")
+    assert [read_document(line) for line in result.stdout.splitlines()] == [wanted]
+    assert result.stderr == ""
+
+
+def test_an_offset_without_a_record_says_so(topics: Topics) -> None:
+    topic = topics.create_topic("marked", 1)
+    topics.produce_transaction(topic, [Record(b"one", b"a", 0)])
+    result = at_offset(topics, f"{topic}-0:1")
+    assert result.exit_code == 0
+    assert f"there is no record at {topic}-0:1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments", "said"),
+    [
+        ("orders", [], "TOPIC-PARTITION:OFFSET"),
+        ("orders-0:-1", [], "TOPIC-PARTITION:OFFSET"),
+        ("-0:1", [], "TOPIC-PARTITION:OFFSET"),
+        ("orders-0:1", ["--topic", "orders"], "leave out subscribe"),
+        ("orders-0:1", ["--option", "startingoffsets=earliest"], "leave out startingoffsets"),
+        ("orders-0:1", ["--key", "a"], "either --key or --offset"),
+        ("", [], "either --key or --offset"),
+    ],
+)
+def test_an_offset_is_named_in_one_way(
+    topics: Topics, place: str, arguments: list[str], said: str
+) -> None:
+    result = at_offset(topics, place, *arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+
+
 def test_a_long_scan_says_how_far_it_is(
     topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +167,7 @@ def test_a_long_scan_says_how_far_it_is(
 def test_a_plan_covers_what_is_there(topics: Topics, topic: str) -> None:
     options = ["--option=parallelism=4", "--option=keyRangesPerPartition=4"]
     result = keyrange(topics, topic, "ranges", "plan", *options, "--output", "json")
-    plan = json.loads(result.stdout)
+    plan = read_document(result.stdout)
     assert plan["offsets"] == 603
     assert sum(each["sampled_records"] for each in plan["partitions"]) == 603
     assert any(row["hot"] for each in plan["partitions"] for row in each["ranges"])
@@ -141,7 +182,9 @@ def test_what_is_suggested_is_taken_and_more_even(topics: Topics, topic: str) ->
     suggested = json.loads(result.stdout)[topic]
     assert "the heaviest key" in result.stderr
     option = f"--option=keyRanges={result.stdout.strip()}"
-    plan = json.loads(keyrange(topics, topic, "ranges", "plan", option, "--output", "json").stdout)
+    plan = read_document(
+        keyrange(topics, topic, "ranges", "plan", option, "--output", "json").stdout
+    )
     for each in plan["partitions"]:
         cut = read_ranges(suggested[str(each["partition"])])
         assert len(each["ranges"]) == len(cut)
@@ -162,7 +205,7 @@ def test_the_owner_is_where_the_records_are(topics: Topics, topic: str, key: str
     """kafka-python's producer has the partitioner of Java's."""
     option = "--option=keyRangesPerPartition=16"
     result = keyrange(topics, topic, "ranges", "owner", "--key", key, option, "--output", "json")
-    owner = json.loads(result.stdout)
+    owner = read_document(result.stdout)
     [row] = found(topics, topic, "--key", key, "--limit", "1")
     assert owner["partition"] == row["partition"]
     assert owner["partitions"] == PARTITIONS
@@ -193,8 +236,8 @@ def test_a_topic_that_is_not_there_is_named(topics: Topics) -> None:
 
 def test_an_empty_topic_has_an_empty_plan(topics: Topics) -> None:
     empty = topics.create_topic("empty", 2)
-    plan = json.loads(keyrange(topics, empty, "ranges", "plan", "--output", "json").stdout)
+    plan = read_document(keyrange(topics, empty, "ranges", "plan", "--output", "json").stdout)
     assert (plan["offsets"], plan["tasks"], plan["partitions"]) == (0, [], [])
     assert found(topics, empty, "--key", "a") == []
     result = keyrange(topics, empty, "ranges", "owner", "--key", "a", "--output", "json")
-    assert json.loads(result.stdout)["ranges"] == 1
+    assert read_document(result.stdout)["ranges"] == 1

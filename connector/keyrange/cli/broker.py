@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, note
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_document
 
 if TYPE_CHECKING:
     from keyrange.embedded.daemon import Daemon
@@ -46,7 +46,7 @@ def start(
     if version and started.version != version:
         printer.note(f"a broker of version {started.version} was running already")
     if output is OutputFormat.JSON:
-        printer.record("broker", _values(started))
+        print_document("broker.start/1", _values(started))
     else:
         print(started.bootstrap_servers)
 
@@ -70,7 +70,10 @@ def status(directory: DirectoryOption = None, output: OutputOption = OutputForma
     if running is None:
         printer.note("no broker is running")
         raise typer.Exit(3)
-    printer.record("broker", _values(running))
+    if output is OutputFormat.JSON:
+        print_document("broker.status/1", _values(running))
+    else:
+        printer.record("broker", _values(running))
 
 
 def _values(running: Daemon) -> dict[str, object]:

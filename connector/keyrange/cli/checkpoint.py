@@ -19,7 +19,7 @@ from keyrange.cli.checkpoint_export import (
     kafka_sources,
     starting_offsets,
 )
-from keyrange.cli.render import OutputFormat, OutputOption, make_output
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document
 from keyrange.core.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
 from keyrange.directory import Directory
 
@@ -48,7 +48,7 @@ def show(
     progress = load_progress(open_directory(path))
     document = describe(progress, batches)
     if output is OutputFormat.JSON:
-        print(json.dumps(document))
+        print_document("checkpoint.show/1", document)
         return
     out = make_output(output)
     unfinished = document["planned_not_committed"]
@@ -156,9 +156,11 @@ def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputF
         "sources": sources,
         "last_committed": progress.committed,
     }
-    if output is OutputFormat.TEXT:
-        values = {name.replace("_", " "): value for name, value in values.items()}
-        values["sources"] = ", ".join(map(str, sources))
+    if output is OutputFormat.JSON:
+        print_document("checkpoint.export/1", values)
+        return
+    values = {name.replace("_", " "): value for name, value in values.items()}
+    values["sources"] = ", ".join(map(str, sources))
     make_output(output).record('Checkpoint for format("kafka")', values)
 
 

@@ -6,7 +6,6 @@ is told to ask one. `commits_verify` and `commits_reset` hold the rest of the no
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -35,6 +34,7 @@ from keyrange.cli.render import (
     make_output,
     note,
     print_by,
+    print_document,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, read_since, span
@@ -93,10 +93,10 @@ def show(
     commits = open_commits(table, group, source, named)
     known = chosen(known_at(commits, at), topic, partition)
     last = commits.last(known.seq)
-    ends = _live_ends(known, named) if live else _ends(commits, known)
+    ends = _live_ends(known, named) if live else known_ends(commits, known)
     document = describe(known, last, ends, now())
     if output is OutputFormat.JSON:
-        print(json.dumps({"table": table, **document}))
+        print_document("commits.show/1", {"table": table, **document})
     else:
         _show(table, document, known, last, ranges, make_output(output))
 
@@ -120,7 +120,7 @@ def gaps(
     known = chosen(known_at(commits, at), topic, partition)
     rows = list(islice(commits_document.gaps(known, now()), limit))
     if output is OutputFormat.JSON:
-        print(json.dumps(rows))
+        print_document("commits.gaps/1", {"table": table, "gaps": rows})
     else:
         _show_gaps(rows)
     holes = sum(len(state.holes) for state in known.states.values())
@@ -144,14 +144,14 @@ def history(
     """What each commit did, newest first."""
     commits = open_commits(table, group, source, named_options("", "", option))
     since_ms = read_since(since, now())
-    rows = _events(commits, since_ms, limit)
+    rows = recent_events(commits, since_ms, limit)
     if output is OutputFormat.JSON:
-        print(json.dumps(rows))
+        print_document("commits.history/1", {"table": table, "commits": rows})
     else:
         _show_history(rows)
 
 
-def _ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
+def known_ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
     """Where the logs ended as of the last batch that said so of each partition."""
     from keyrange.cli.commits_document import LogEnd
 
@@ -178,7 +178,8 @@ def _live_ends(known: Known, named: Mapping[str, str]) -> dict[TopicPartition, L
     return {place: LogEnd(offset, "now") for place, offset in found.items()}
 
 
-def _events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
+def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
+    """What the last commits did, newest first."""
     from keyrange.cli.commits_document import event
 
     wanted: list[Commit] = []

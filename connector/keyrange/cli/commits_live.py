@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.cli.commits_recount import Log, Numbers
+    from keyrange.cli.waiting import Waiting
     from keyrange.core.commits.state import PartitionState
     from keyrange.core.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.cluster import Cluster
@@ -93,7 +94,7 @@ def check_live(live: bool, named: Mapping[str, str]) -> None:
 
 
 def read_places(
-    live: Live, states: Mapping[TopicPartition, PartitionState]
+    live: Live, states: Mapping[TopicPartition, PartitionState], bars: Waiting
 ) -> dict[TopicPartition, Log]:
     """The offsets of the records below the positions, and where their keys lie. The columns asked
     for must be topic, partition, offset and keyHash."""
@@ -112,7 +113,10 @@ def read_places(
         pieces = []
         if span.size:
             split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
-            pieces = [_columns(batch) for batch in reader.read([split])]
+            with bars.step(f"reading {partition}", span.size) as advance:
+                for batch in reader.read([split]):
+                    pieces.append(_columns(batch))
+                    advance(batch.num_rows)
         offsets = [piece[0] for piece in pieces] or [np.empty(0, np.int64)]
         places = [piece[1] for piece in pieces] or [np.empty(0, np.int64)]
         found[partition] = Log(span, np.concatenate(offsets), np.concatenate(places))

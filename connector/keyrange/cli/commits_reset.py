@@ -5,7 +5,6 @@ Rule of this file: nothing is written without --confirm, and what is written say
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ from keyrange.cli.commits_opening import (
     now,
     open_commits,
 )
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output
+from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_time, span
 
@@ -110,7 +109,8 @@ def reset(
     rows = [_row(place, states[place], wanted[place], each) for place, each in resets.items()]
     if output is OutputFormat.JSON:
         document = {"table": table, "source_id": commits.source_id, "seq": known.seq}
-        print(json.dumps({**document, "written": written, "partitions": rows}))
+        values = {**document, "written": written, "partitions": rows}
+        print_document("commits.reset/1", values)
         return
     out = make_output(output)
     _print(rows, out)

@@ -5,7 +5,6 @@ Rule of this file: it reads and compares. Exit code 1 where something differs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +21,16 @@ from keyrange.cli.commits_opening import (
     open_commits,
     storage_of,
 )
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, note
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    make_output,
+    note,
+    print_document,
+)
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
     from keyrange.cli.commits_recount import Log, Numbers, Offsets, Recount
@@ -82,18 +89,21 @@ def verify(
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
     known = chosen(commits.table.known(), topic, partition)
-    findings = _contradictions(commits, known, last)
-    recounts: dict[TopicPartition, Recount] = {}
-    if sink:
-        dead = _dead(table, dead_letters, commits, named)
-        in_sink = _in_sink(sink, columns, named)
-        logs = _logs(known, named) if live else None
-        recounts = _recount(known, in_sink, _begins(commits, known), begin, dead, logs)
-    elif live:
+    if live and not sink:
         raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
+    with waiting(output) as bars:
+        findings = _contradictions(commits, known, last, bars)
+        recounts: dict[TopicPartition, Recount] = {}
+        if sink:
+            dead = _dead(table, dead_letters, commits, named)
+            in_sink = _in_sink(sink, columns, named, bars)
+            logs = _logs(known, named, bars) if live else None
+            begins = _begins(commits, known)
+            recounts = _recount(known, in_sink, begins, begin, dead, logs)
     agrees = not findings and all(each.agrees(may_miss) for each in recounts.values())
     if output is OutputFormat.JSON:
-        print(json.dumps(_document(table, sink, commits, known, findings, recounts, agrees)))
+        values = _document(table, sink, commits, known, findings, recounts, agrees)
+        print_document("commits.verify/1", values)
     else:
         _print(findings, recounts, sink, live, may_miss, make_output(output))
         print("everything agrees" if agrees else "there are differences")
@@ -101,31 +111,35 @@ def verify(
         raise typer.Exit(1)
 
 
-def _contradictions(commits: Commits, known: Known, last: int) -> list[Finding]:
+def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) -> list[Finding]:
     """What the last commits say of the chosen partitions that cannot be."""
     from keyrange.core.commits.auditing import audit
 
     if known.seq > last:
         note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")
-    found = audit(commits.table.history(max(known.seq - last + 1, 1)))
+    history = commits.table.history(max(known.seq - last + 1, 1))
+    found = audit(bars.over("reading the commits", history, min(known.seq, last)))
     return [each for each in found if each.partition is None or each.partition in known.states]
 
 
-def _in_sink(sink: str, columns: str, named: Mapping[str, str]) -> dict[TopicPartition, Numbers]:
+def _in_sink(
+    sink: str, columns: str, named: Mapping[str, str], bars: Waiting
+) -> dict[TopicPartition, Numbers]:
     from keyrange.delta.record_ids import read_record_ids
 
     names = [name.strip() for name in columns.split(",")]
-    return read_record_ids(sink, names, storage_of(named))
+    with bars.step("counting the rows of the sink") as advance:
+        return read_record_ids(sink, names, storage_of(named), advance)
 
 
-def _logs(known: Known, named: Mapping[str, str]) -> dict[TopicPartition, Log]:
+def _logs(known: Known, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
     from keyrange.cli.commits_live import ask, check_live, read_places
 
     check_live(True, named)
     nulls = known.terms.null_keys if known.terms else "spread"
     wanted = {**named, "nullKeys": nulls}
     with ask(wanted, known.states, ("topic", "partition", "offset", "keyHash")) as asked:
-        return read_places(asked, known.states)
+        return read_places(asked, known.states, bars)
 
 
 def _begins(commits: Commits, known: Known) -> dict[TopicPartition, int]:

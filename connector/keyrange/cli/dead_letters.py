@@ -6,7 +6,6 @@ of it than was asked for.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,13 +36,21 @@ from keyrange.cli.commits_reset import (
     say_what_is_next,
 )
 from keyrange.cli.keys import in_json, shown
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_by
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    make_output,
+    note,
+    print_by,
+    print_document,
+)
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, iso, read_since
+from keyrange.cli.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
     from keyrange.core.commits.log import Known
-    from keyrange.delta.dead_letters import DeadLetter
+    from keyrange.delta.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[
     str,
@@ -100,7 +107,8 @@ def list_letters(
     choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
     found = chosen_letters(letters.read(choice), group, source, error, since_ms)
     if output is OutputFormat.JSON:
-        print(json.dumps([document(each) for each in found[:limit]]))
+        letters_found = [document(each) for each in found[:limit]]
+        print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
     else:
         _print(found[:limit])
     if len(found) > limit:
@@ -135,7 +143,8 @@ def show(
     if not found:
         raise invalid_options([f"offset {offset} of {topic}-{partition} is no dead letter"])
     if output is OutputFormat.JSON:
-        print(json.dumps([document(each) for each in found]))
+        letters_found = [document(each) for each in found]
+        print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
         return
     out = make_output(output)
     for each in found:
@@ -188,29 +197,42 @@ def replay(
     choice = Choice(
         source_id=commits.source_id, topic=topic or None, partition=partition, replayed=False
     )
-    found = replaying.chosen_letters(letters.read(choice), "", "", error, since_ms)
-    found = [each for each in found if not offset or each.offset in offset]
-    known = commits.table.known()
-    gone = _gone(found, known, named) if live else {}
-    wanted = [each for each in found if _name(each) not in gone]
-    plan = replaying.plan_replay(known, wanted, now())
-    if checkpoint:
-        check_no_batch_is_open(checkpoint)
-    seq = None
-    if confirm and plan.taken:
-        person = who or user_name()
-        seq = replaying.replay(commits, letters, known, plan, person, why, now())
+    with waiting(output) as bars:
+        found = _read(letters, choice, error, since_ms, bars)
+        found = [each for each in found if not offset or each.offset in offset]
+        known = commits.table.known()
+        gone = _gone(found, known, named) if live else {}
+        wanted = [each for each in found if _name(each) not in gone]
+        plan = replaying.plan_replay(known, bars.over("planning", wanted, len(wanted)), now())
+        if checkpoint:
+            check_no_batch_is_open(checkpoint)
+        seq = None
+        if confirm and plan.taken:
+            with bars.step("writing what comes again", len(plan.taken)):
+                by = who or user_name()
+                seq = replaying.replay(commits, letters, known, plan, by, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
     if output is OutputFormat.JSON:
-        taken = [_place(each) for each in plan.taken]
         rest = [{**_place(each), "why": said} for each, said in left]
-        print(json.dumps({"written": seq, "replayed": taken, "left": rest}))
+        values = {"written": seq, "replayed": [_place(each) for each in plan.taken], "left": rest}
+        print_document("deadletters.replay/1", {"table": table, **values})
         return
     _print_replay(len(plan.taken), len(found), left, confirm)
     if confirm and plan.taken and seq is None:
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken), seq, make_output(output))
+
+
+def _read(
+    letters: DeadLetters, choice: Choice, error: str, since_ms: int, bars: Waiting
+) -> list[DeadLetter]:
+    from keyrange.delta.replaying import chosen_letters
+
+    with bars.step("reading the dead letters") as advance:
+        found = chosen_letters(letters.read(choice), "", "", error, since_ms)
+        advance(len(found))
+    return found
 
 
 def _print_replay(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.render import OutputFormat, OutputOption, make_output
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document
 from keyrange.errors import KeyrangeError
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def doctor(
         raise typer.BadParameter("--topic needs --bootstrap-servers")
     options = named_values(option or [])
     findings = list(_environment())
-    if bootstrap_servers:
+    if not bootstrap_servers:
+        findings += _all("options", partial(_names, options))
+    else:
         options["kafka.bootstrap.servers"] = bootstrap_servers
         findings += _all("cluster", partial(_cluster, options, topic))
     if output is OutputFormat.JSON:
-        import json
-
-        print(json.dumps([asdict(finding) for finding in findings]))
+        print_document("doctor/1", {"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [[finding.check, finding.state, finding.detail] for finding in findings]
         make_output(output).table("keyrange doctor", ["check", "state", "detail"], rows)
@@ -142,6 +142,14 @@ def _failed(check: str, failure: Exception) -> Finding:
     if not isinstance(failure, KeyrangeError):
         text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
     return Finding(check, FAILED, text)
+
+
+def _names(options: dict[str, str]) -> Iterable[Finding]:
+    """What is given and asked of no cluster is looked at by name."""
+    from keyrange.options import check_names
+
+    check_names(options)
+    return ()
 
 
 def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:

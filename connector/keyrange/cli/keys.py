@@ -16,7 +16,8 @@ KEY_HELP: Final = (
 )
 KeyOption = Annotated[str, typer.Option("--key", metavar="KEY", help=KEY_HELP)]
 KeysOption = Annotated[
-    list[str], typer.Option("--key", metavar="KEY", help=f"{KEY_HELP} May be given several times.")
+    list[str] | None,
+    typer.Option("--key", metavar="KEY", help=f"{KEY_HELP} May be given several times."),
 ]
 
 

@@ -1,6 +1,6 @@
 """The command `keyrange`: composition of its nouns, and what an error looks like.
 
-Rule of this file: exit code 0 is success, 1 an error of the catalogue, 2 a wrong command line, 130
+Rule of this file: exit code 0 is success, 1 an error, 2 a wrong command line, 130
 Ctrl-C; a reader that closes the pipe ends it without a word. Nouns import nothing heavy before
 their commands run.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -19,18 +20,28 @@ from keyrange.cli import (
     commits,
     dead_letters,
     doctor,
+    error_reference,
     members,
     ranges,
     records,
     reference,
+    report,
+    volumes,
+    watch,
 )
+from keyrange.cli.examples import add_examples, exit_codes
+from keyrange.cli.render import say_failure
 from keyrange.errors import KeyrangeError
+from keyrange.observing.logs import follow_environment
 
 app = typer.Typer(
     name="keyrange",
-    help="A Kafka source for Spark Structured Streaming: look at it, and try it out.",
+    help="A Kafka source for Spark Structured Streaming: look at it, and try it out. Data goes to "
+    "stdout, everything else to stderr; --output json is for programs.",
+    epilog=exit_codes(),
     no_args_is_help=True,
-    add_completion=False,
+    # Plain text: it reads the same in a pipe, and rich is not loaded for it.
+    rich_markup_mode=None,
     # A traceback with the values of local variables could show a password.
     pretty_exceptions_enable=False,
 )
@@ -60,9 +71,17 @@ app.add_typer(commits.app, name="commits")
 app.add_typer(dead_letters.app, name="deadletters")
 app.add_typer(members.app, name="members")
 app.add_typer(ranges.app, name="ranges")
+app.add_typer(volumes.app, name="volumes")
 app.command()(doctor.doctor)
+app.command()(error_reference.errors)
 app.command()(reference.options)
 app.command()(records.records)
+app.command()(report.report)
+app.command()(watch.watch)
+
+
+# Behind the last noun.
+add_examples(app)
 
 
 def main() -> None:
@@ -77,17 +96,25 @@ def main() -> None:
 
 
 def _run() -> int:
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal of another encoding than UTF-8 shows what it can.
+        sys.stdout.reconfigure(errors="replace")
+    follow_environment()
     try:
-        app()
+        app(prog_name="keyrange")
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyrangeError as failure:
-        print(f"error: {' '.join(str(failure).split())}", file=sys.stderr)
+        say_failure(" ".join(str(failure).split()), failure.condition.name)
         code = 1
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
         return _leave_pipe()
+    except OSError as failure:
+        # A place that cannot be read or written, or has no room: the text names it.
+        say_failure(str(failure), type(failure).__name__)
+        code = 1
     else:
         code = 0
     try:

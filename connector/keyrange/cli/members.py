@@ -6,7 +6,6 @@ unless it is told to ask one. `members_commands` holds the rest of the noun.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +26,7 @@ from keyrange.cli.render import (
     aligned,
     make_output,
     print_by,
+    print_document,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_since, span
@@ -78,7 +78,7 @@ def list_members(
         if topic in ("", each["topic"]) and partition in (None, each["partition"])
     ]
     if output is OutputFormat.JSON:
-        print(json.dumps({"table": table, **document}))
+        print_document("members.list/1", {"table": table, **document})
     else:
         _show(table, document, partitions, make_output(output))
 
@@ -101,7 +101,7 @@ def history(
     since_ms = read_since(since, now())
     found = events(members.recent(limit), members.table.commands(), since_ms)
     if output is OutputFormat.JSON:
-        print(json.dumps(found))
+        print_document("members.history/1", {"table": table, "events": found})
     else:
         _show_history(found)
 
@@ -119,6 +119,7 @@ def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> No
             "written": f"{_brief(document['at'])} UTC, {span(document['age_ms'])} ago, "
             f"as row {document['seq']}",
             "because": plain(document["reason"]),
+            **({"next": _next_text(document["next"])} if document["next"] else {}),
             **({"broker": f"{live['state']}, {live['members']} members"} if live else {}),
         },
     )
@@ -162,6 +163,13 @@ def _members_lines(
         for each in members
     ]
     return aligned(columns, rows)
+
+
+def _next_text(due: Mapping[str, Any]) -> str:
+    because = ", ".join(f"{each['name']} {each['state'].lower()}" for each in due["because"])
+    left = f"in {span(due['in_ms'])}, at {_brief(due['at'])} UTC"
+    when = left if due["in_ms"] > 0 else f"since {span(-due['in_ms'])}, with the next batch"
+    return plain(": ".join(filter(None, (when, because))))
 
 
 def _seen_text(member: Mapping[str, Any]) -> str:

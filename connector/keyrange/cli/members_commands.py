@@ -6,7 +6,6 @@ driver takes it between two batches; nothing here changes an assignment.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ import typer
 from keyrange.cli.commits_opening import now
 from keyrange.cli.commits_reset import ConfirmOption, WhoOption, WhyOption
 from keyrange.cli.members_opening import MembersTableArgument, open_table
-from keyrange.cli.render import OutputFormat, OutputOption, note
+from keyrange.cli.render import OutputFormat, OutputOption, note, print_document
 from keyrange.cli.source import SourceOptionsOption, named_options
 from keyrange.cli.times import span
 
@@ -80,7 +79,8 @@ def _ask(
     rows = [each for each in document["members"] if name in ("", each["name"], each["slot"])]
     if output is OutputFormat.JSON:
         kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
-        print(json.dumps({"table": members.path, **kept, "written": number, "members": rows}))
+        values = {"table": members.path, **kept, "written": number, "members": rows}
+        print_document(f"members.{action}/1", values)
         return
     for each in rows:
         print(_owns(each))

@@ -35,6 +35,7 @@ def describe(
         "age_ms": max(now_ms - stored.at_ms, 0),
         "reason": stored.reason,
         "run_id": stored.run_id,
+        "next": _next(stored, now_ms),
         "live": None if live is None else {"state": live.state, "members": len(live.members)},
         "members": _members(stored, now_ms, live),
         "partitions": [
@@ -49,6 +50,28 @@ def describe(
             for partition in sorted(_owners(stored))
         ],
         "waiting": [command(each) for each in waiting],
+    }
+
+
+# Whom a reassignment puts out or takes in.
+_DUE_STATES: Final = frozenset({"JOINING", "RESIZED", "ABSENT", "REMOVED"})
+
+
+def _next(stored: Stored, now_ms: int) -> dict[str, Any] | None:
+    """When key ranges will be assigned anew if nothing else happens, as the driver said last; None
+    where it waits for nothing, or has not said so."""
+    due_in_ms = stored.membership.get("dueInMs")
+    if type(due_in_ms) is not int:
+        return None
+    at_ms = stored.at_ms + due_in_ms
+    return {
+        "at": iso(at_ms),
+        "in_ms": at_ms - now_ms,
+        "because": [
+            {"name": each.name, "state": each.state}
+            for each in stored.members
+            if each.state in _DUE_STATES
+        ],
     }
 
 

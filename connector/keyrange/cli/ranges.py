@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeyOption, read_key, shown
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output
+from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
 from keyrange.cli.source import (
     Reading,
     ServersOption,
     SourceOptionsOption,
     TopicsOption,
+    folded,
     named_options,
     open_reading,
 )
@@ -116,17 +117,33 @@ def owner(
     if stored is not None:
         found |= _member(stored, topic, found)
     if output is OutputFormat.JSON:
-        print(json.dumps(found))
+        print_document("ranges.owner/1", found)
     else:
         _show_owner(content, found, printer)
 
 
 def _show_plan(reading: Reading, out: Output, output: OutputFormat) -> None:
     from keyrange import planning
+
+    options = reading.options
+    found = describe_plan(reading, sample(reading))
+    if options.key_ranges.cores is None:
+        out.note(
+            f"planned for the {planning.cores(options)} cores of this host; option parallelism "
+            "says how many tasks can run at once"
+        )
+    if output is OutputFormat.JSON:
+        print_document("ranges.plan/1", found)
+    else:
+        _print_plan(found, out)
+
+
+def describe_plan(reading: Reading, sampled: RecordSizes) -> dict[str, Any]:
+    """The document of a batch that reads all that is pending."""
+    from keyrange import planning
     from keyrange.cli.plan_document import Plan, document
 
     options = reading.options
-    sampled = _sample(reading)
     sizes = sampled.of(reading.view, reading.pending)
     split_by = options.key_ranges.split_by
     cells: Sequence[Cell] = ()
@@ -135,16 +152,7 @@ def _show_plan(reading: Reading, out: Output, output: OutputFormat) -> None:
     tasks = planning.plan_read(reading.pending, sizes, sampled.places, options)
     samples = {p: len(sampled.places(p)) for p in reading.pending}
     made = Plan(tasks, cells, reading.pending, sizes, samples)
-    found = document(made, split_by, planning.cores(options))
-    if options.key_ranges.cores is None:
-        out.note(
-            f"planned for the {planning.cores(options)} cores of this host; option parallelism "
-            "says how many tasks can run at once"
-        )
-    if output is OutputFormat.JSON:
-        print(json.dumps(found))
-    else:
-        _print_plan(found, out)
+    return document(made, split_by, planning.cores(options))
 
 
 def _print_plan(found: Mapping[str, Any], out: Output) -> None:
@@ -213,7 +221,8 @@ def _share(ranges: Sequence[Sequence[int]]) -> float:
     return sum(hi - lo + 1 for lo, hi in ranges) / 2.0**63
 
 
-def _sample(reading: Reading) -> RecordSizes:
+def sample(reading: Reading) -> RecordSizes:
+    """Sizes and keys of records, to be sampled where they are asked for."""
     from keyrange.kafka.record_sizes import RecordSizes
 
     nulls_first = reading.options.key_ranges.nulls_first
@@ -230,7 +239,7 @@ def _suggest(reading: Reading, out: Output) -> None:
     options, pending = reading.options, reading.pending
     planning.check_accepted(pending, options)
     counts = auto_ranges(
-        pending, _sample(reading).of(reading.view, pending), planning.cores(options)
+        pending, sample(reading).of(reading.view, pending), planning.cores(options)
     )
     found: dict[str, dict[str, list[list[int]]]] = {}
     for partition, span in sorted(pending.items()):
@@ -269,7 +278,7 @@ def _owner_in_topic(content: bytes | None, reading: Reading, out: Output) -> dic
     options, ranges = reading.options, reading.ranges
     planning.check_accepted(ranges, options)
     keys = options.key_ranges
-    sizes = dict.fromkeys(ranges, 0.0) | _sample(reading).of(reading.view, reading.pending)
+    sizes = dict.fromkeys(ranges, 0.0) | sample(reading).of(reading.view, reading.pending)
     counts = auto_ranges(ranges, sizes, planning.cores(options))
     if keys.ranges_per_partition is None and not keys.ranges:
         out.note("keyRangesPerPartition is auto: the number of ranges is that of a batch of all")
@@ -305,7 +314,7 @@ def _owner_as_assigned(
         raise invalid_options(
             [f"the members own no topic {topic} from its partition 0 on; topics are: {known}"]
         )
-    nulls = {name.lower(): value for name, value in named.items()}.get("nullkeys")
+    nulls = folded(named).get("nullkeys")
     return _owner(content, len(spans), spans.__getitem__, nulls == "first")
 
 

@@ -1,4 +1,4 @@
-"""`keyrange records`: the records of some keys, wherever in a topic they are.
+"""`keyrange records`: the records of some keys, wherever they are, or the one at an offset.
 
 They are read by keyrange's own reader, without Spark; all others are left out while they are
 decoded.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, note
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_document
 from keyrange.cli.source import (
     Reading,
     ServersOption,
     SourceOptionsOption,
     TopicsOption,
+    folded,
     named_options,
     open_reading,
 )
@@ -38,22 +39,36 @@ _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 def records(
-    key: KeysOption,
+    key: KeysOption = None,
+    offset: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC-PARTITION:OFFSET",
+            help="The record there, as `commits gaps` names it: orders-3:41207. In the place of "
+            "--key and --topic.",
+        ),
+    ] = "",
     bootstrap_servers: ServersOption = "",
     topic: TopicsOption = "",
     option: SourceOptionsOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many records to print at most.")] = 100,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Print the records with these keys, partition by partition, in offset order.
+    """Print the records with these keys, partition by partition, in offset order; or the record
+    at an offset.
 
-    All partitions are looked through, from startingOffsets (earliest) to the end; options such as
-    startingTimestamp and endingOffsets say where. JSON is one record a line.
+    For keys all partitions are looked through, from startingOffsets (earliest) to the end; options
+    such as startingTimestamp and endingOffsets say where. JSON is one record a line.
     """
+    if bool(key) == bool(offset):
+        raise typer.BadParameter("say what to look for: either --key or --offset")
     named = named_options(bootstrap_servers, topic, option)
-    if "keys" in {name.lower() for name in named}:
+    if "keys" in folded(named):
         raise typer.BadParameter("--option keys: say it with --key")
-    named["keys"] = keys_option([read_key(each) for each in key])
+    if key:
+        named["keys"] = keys_option([read_key(each) for each in key])
+    else:
+        named |= _place(offset, named)
     printer = make_output(output)
     rows: list[list[Any]] = []
     printed = 0
@@ -62,13 +77,35 @@ def records(
         for record in islice(found, limit):
             printed += 1
             if output is OutputFormat.JSON:
-                print(json.dumps(_json(record)), flush=True)
+                print_document("records/1", _json(record))
             else:
                 rows.append(_cells(record))
     if output is OutputFormat.TEXT:
         printer.table("Records", _COLUMNS, rows)
-    if printed == limit:
+    if offset and not printed:
+        note(f"there is no record at {offset}: compacted away, or a marker of a transaction")
+    if key and printed == limit:
         note(f"stopped after the {limit} records of --limit, there may be more")
+
+
+def _place(offset: str, named: Mapping[str, str]) -> dict[str, str]:
+    """The options that read one offset alone. Raises typer.BadParameter (exit code 2)."""
+    place, _, at = offset.rpartition(":")
+    topic, _, partition = place.rpartition("-")
+    if not (topic and _is_number(partition) and _is_number(at)):
+        raise typer.BadParameter("--offset: it is given as TOPIC-PARTITION:OFFSET: orders-3:41207")
+    ways = ("subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets")
+    if clash := [name for name in named if name.lower() in ways]:
+        raise typer.BadParameter(f"--offset says where to read by itself: leave out {clash[0]}")
+    return {
+        "assign": json.dumps({topic: [int(partition)]}),
+        "startingOffsets": json.dumps({topic: {partition: int(at)}}),
+        "endingOffsets": json.dumps({topic: {partition: int(at) + 1}}),
+    }
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _read(reading: Reading) -> Generator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from keyrange.cli.render import print_document
 from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS
 
@@ -40,7 +41,7 @@ def options(
 ) -> None:
     """Every option of the source, and what becomes of every kafka.* property."""
     if output is ReferenceFormat.JSON:
-        print(json.dumps({"options": _options(), "kafka": _properties()}))
+        print_document("options/1", {"options": _options(), "kafka": _properties()})
     elif output is ReferenceFormat.TOML:
         print(toml(), end="")
     elif output is ReferenceFormat.MARKDOWN:
@@ -80,14 +81,14 @@ def text(width: int) -> str:
     lines = ["Options of the source", ""]
     for row in _options():
         default = "" if row["default"] is None else f", default {row['default']}"
-        lines += _wrapped(f"{row['name']}  ({row['in']}{default})", width, "", "      ")
-        lines += _wrapped(row["doc"], width, "    ")
-        lines += [*_wrapped(f"Values: {row['values']}", width, "    "), ""]
+        lines += wrapped(f"{row['name']}  ({row['in']}{default})", width, "", "      ")
+        lines += wrapped(row["doc"], width, "    ")
+        lines += [*wrapped(f"Values: {row['values']}", width, "    "), ""]
     lines += ["Properties of Kafka's consumer", ""]
     for state, meaning in _STATES.items():
-        lines += [*_wrapped(meaning, width), ""]
+        lines += [*wrapped(meaning, width), ""]
         for name, reason in _in_state(state):
-            lines += _wrapped(f"{name}: {reason}" if reason else name, width, "    ", "        ")
+            lines += wrapped(f"{name}: {reason}" if reason else name, width, "    ", "        ")
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
@@ -104,12 +105,12 @@ def toml() -> str:
         "",
     ]
     for row in _options():
-        lines += _wrapped(f"{row['doc']} Values: {row['values']}.", 100, "# ")
+        lines += wrapped(f"{row['doc']} Values: {row['values']}.", 100, "# ")
         lines += [f"# {row['name']} = {json.dumps(row['default'] or '')}", ""]
     return "\n".join(lines)
 
 
-def _wrapped(paragraph: str, width: int, first: str = "", others: str | None = None) -> list[str]:
+def wrapped(paragraph: str, width: int, first: str = "", others: str | None = None) -> list[str]:
     """Lines of at most `width`, except where a single word is longer: names are never cut."""
     return textwrap.wrap(
         paragraph,

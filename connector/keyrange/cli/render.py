@@ -7,6 +7,7 @@ table is really drawn, so that `--help` stays quick.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -121,6 +122,32 @@ def make_output(output_format: OutputFormat) -> Output:
     return JsonOutput() if output_format is OutputFormat.JSON else TextOutput()
 
 
+def print_document(schema: str, values: Mapping[str, Any]) -> None:
+    """Print one JSON document on a line, with the name and version of its schema.
+
+    `schema` is such as `commits.show/1`; `keyrange/schemas/commits.show.json` describes it.
+    """
+    print(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
+
+
 def note(text: str) -> None:
-    """Say something on stderr."""
+    """Say something on stderr, as a line of JSON where KEYRANGE_LOG asks for that."""
+    _say(logging.INFO, text, text)
+
+
+def say_failure(text: str, condition: str) -> None:
+    """Say on stderr why a command failed."""
+    _say(logging.ERROR, f"error: {text}", text, condition=condition)
+
+
+def _say(level: int, text: str, message: str, **fields: str) -> None:
+    from keyrange.observing import logs
+
+    if logs.wanted_format() is logs.LogFormat.JSON:
+        text = logs.json_line(level, "keyrange.cli", message, **fields)
     print(text, file=sys.stderr, flush=True)
+
+
+def are(count: int, what: str) -> str:
+    """`1 record is`, `2 records are`."""
+    return f"1 {what} is" if count == 1 else f"{count:,} {what}s are"

@@ -61,8 +61,14 @@ def named_options(
     bootstrap_servers: str, topic: str, given: list[str] | None, **usual: str
 ) -> dict[str, str]:
     """The options as the source takes them; `usual` are those that the command has others of than
-    the source, where nothing is given."""
+    the source, where nothing is given.
+
+    Raises INVALID_OPTIONS for names that the source does not have: a command may use few of them.
+    """
+    from keyrange.options import check_names
+
     options = named_values(given or [])
+    check_names(options)
     names = {name.lower() for name in options}
     options |= {name: value for name, value in usual.items() if name.lower() not in names}
     if bootstrap_servers:
@@ -70,6 +76,22 @@ def named_options(
     if topic:
         options["subscribe"] = topic
     return options
+
+
+def folded(named: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names in small letters, since upper and lower case are one there."""
+    return {name.lower(): value for name, value in named.items()}
+
+
+def of_kafka(named: Mapping[str, str]) -> dict[str, str]:
+    """Those of a query's options that say how its cluster is reached: a batch read takes them,
+    where it refuses others of a stream."""
+    return {name: value for name, value in named.items() if is_of_kafka(name)}
+
+
+def is_of_kafka(name: str) -> bool:
+    folded_name = name.lower()
+    return folded_name.startswith("kafka.") and not folded_name.startswith("kafka.admin.")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Final
 import typer
 
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+_PAUSE_MS_MAX: Final = 3_600_000
 
 
 def iso(at_ms: int) -> str:
@@ -42,6 +43,20 @@ def span(duration_ms: int) -> str:
 def read_since(text: str, now_ms: int) -> int:
     """What `--since` says, as `read_time` has it; 0 where it says nothing."""
     return read_time(text, "--since", now_ms) if text else 0
+
+
+def read_pause(text: str, option: str, least_ms: int = 0) -> int:
+    """What an option says of the time between two looks, such as 2s, in ms: at least `least_ms`, an
+    hour at the most.
+
+    Raises typer.BadParameter (exit code 2).
+    """
+    from keyrange.parsing import duration_ms
+
+    try:
+        return min(max(duration_ms(text), least_ms), _PAUSE_MS_MAX)
+    except ValueError as failure:
+        raise typer.BadParameter(f"{option} {failure}") from None
 
 
 def read_time(text: str, option: str, now_ms: int) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from keyrange.cli.arguments import named_values
+from keyrange.cli.main import app
 from keyrange.errors import InvalidError
 
 
@@ -32,3 +34,39 @@ def test_all_that_cannot_be_taken_is_named_and_no_value_is_shown(tmp_path: Path)
     assert "--option f: the file cannot be read: " in text
     assert "--option g: the file cannot be read: it is not UTF-8 text" in text
     assert "hidden" not in text
+
+
+COMMANDS = (
+    "commits show T",
+    "commits gaps T",
+    "commits history T",
+    "commits verify T",
+    "commits reset T --topic t --to earliest --why w",
+    "deadletters list T",
+    "deadletters show T --topic t --partition 0 --offset 0",
+    "deadletters replay T --all",
+    "members list T",
+    "members history T",
+    "members rebalance T --why w",
+    "members remove T orders-0 --why w",
+    "ranges owner --key a --partitions 2 --ranges 2",
+    "ranges plan --topic t --bootstrap-servers h:1",
+    "records --key a --topic t --bootstrap-servers h:1",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_that_the_source_does_not_have_is_refused(command: str) -> None:
+    """Also where a command makes use of none of them, or would have to ask a broker for it."""
+    given = ["--option", "startingOfsets=earliest", "--option", "kafka.clientid=x"]
+    result = CliRunner().invoke(app, [*command.split(), *given])
+    said = str(result.exception)
+    assert "[INVALID_OPTIONS] option 'startingOfsets' does not exist; did you mean" in said
+    assert "option 'kafka.clientid' is not a property of Kafka's consumer; did you mean" in said
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_settings_of_an_object_store_are_options_of_the_source() -> None:
+    given = ["--option", "commitTable.storage.aws_region=x", "--option", "KAFKA.client.id=x"]
+    result = CliRunner().invoke(app, ["commits", "show", "/nowhere/commits", *given])
+    assert "there is no commit table at /nowhere/commits" in str(result.exception)

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import fs
 from typer.testing import CliRunner, Result
 
+from documents import read_document
 from keyrange import directory
 from keyrange.cli.checkpoint import app
 from keyrange.errors import KeyrangeError
@@ -125,7 +126,7 @@ def test_a_copy_holds_everything_and_keyranges_offsets_in_plain_form(tmp_path: P
     expected["sources/0/0"] = b'\0v1\n{"t":{"0":1}}'
     assert contents(tmp_path / "new") == expected
     assert contents(old) == before
-    assert json.loads(result.stdout) == {
+    assert read_document(result.stdout) == {
         "checkpoint": str(tmp_path / "new"),
         "query_id": "the-id",
         "sources": [0],
@@ -214,7 +215,7 @@ def test_stores_are_reached_by_the_uris_that_spark_writes(
     monkeypatch.setattr(fs, "FileSystem", store)
     succeed("export", "s3a://lake/old/", "--to", "s3://lake/new")
     assert store.asked == ["s3://lake/old/", "s3://lake/new"]
-    shown = json.loads(succeed("show", "s3://lake/new", "--output", "json").stdout)
+    shown = read_document(succeed("show", "s3://lake/new", "--output", "json").stdout)
     assert shown["query_id"] == "the-id"
     assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": {"t": {"0": 1}}}]
 
@@ -231,7 +232,7 @@ def test_who_wrote_the_offsets_and_where_they_began_is_shown(tmp_path: Path) -> 
     files = {"sources/0/0": JVM_INITIAL, "sources/2/0": b"another source's"}
     lines = "\n".join(['{"t":{"0":5}}', own({"u": {"0": 1}}), '{"logOffset":0}'])
     make(tmp_path, lines, committed=-1, files=files)
-    shown = json.loads(succeed("show", tmp_path, "--output", "json").stdout)
+    shown = read_document(succeed("show", tmp_path, "--output", "json").stdout)
     assert shown["sources"] == [
         {"source": 0, "written_by": "kafka", "initial": {"t": {"0": 2}}},
         {"source": 1, "written_by": "keyrange", "initial": None},

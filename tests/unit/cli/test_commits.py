@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
+from documents import read_document
 from keyrange.cli import commits, commits_reset
 from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
@@ -50,7 +50,7 @@ def text(*arguments: object) -> str:
 
 
 def document(*arguments: object) -> Any:
-    return json.loads(text(*arguments, "--output", "json"))
+    return read_document(text(*arguments, "--output", "json"))
 
 
 def refusal(*arguments: object) -> str:
@@ -293,7 +293,7 @@ def test_a_source_is_named_where_it_cannot_be_told(
 def test_the_last_source_of_a_group_is_meant(of: Callable[..., Query]) -> None:
     of(Query(1).run(1, 10), ((GROUP, "source-0"), (GROUP, SOURCE)))
     result = run("show", "/t", "--output", "json")
-    assert json.loads(result.stdout)["source_id"] == SOURCE
+    assert read_document(result.stdout)["source_id"] == SOURCE
     assert "2 sources of the group wrote here; this is the last one" in result.stderr
     assert run("show", "/t", "--source", "source-1", "--output", "json").stderr == ""
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
+from documents import read_document
 from keyrange.cli import commits_reset
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
@@ -37,7 +38,7 @@ def run(*arguments: object) -> Result:
 def document(*arguments: object) -> Any:
     result = run(*arguments, *WHY, "--output", "json")
     assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
+    return read_document(result.stdout)
 
 
 def refusal(*arguments: object) -> str:

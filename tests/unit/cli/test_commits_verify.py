@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
 from commit_samples import Query, place_of, put_in_place
+from documents import read_document
 from keyrange.cli import commits_verify
 from keyrange.cli.commits_recount import Log, recount
 from keyrange.cli.main import app
@@ -57,7 +57,7 @@ def run(*arguments: object) -> Result:
 def document(code: int, *arguments: object) -> Any:
     result = run(*arguments, "--output", "json")
     assert result.exit_code == code, (result.output, result.exception)
-    found = json.loads(result.stdout)
+    found = read_document(result.stdout)
     assert found["agrees"] == (code == 0)
     return found
 

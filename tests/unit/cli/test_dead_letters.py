@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 import keyrange
 from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
+from documents import read_document
 from keyrange.cli import commits_reset, dead_letters
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
@@ -83,7 +83,7 @@ class Lake:
     def document(self, command: str, *arguments: object) -> Any:
         result = self.run(command, *arguments, "--output", "json")
         assert result.exit_code == 0, (result.output, result.exception)
-        return json.loads(result.stdout)
+        return read_document(result.stdout)
 
     def offsets(self, *arguments: object) -> list[int]:
         return [row["offset"] for row in self.document("list", *arguments)]
@@ -146,7 +146,7 @@ def test_a_list_can_be_narrowed(lake: Lake) -> None:
     assert lake.offsets("--status", "dead") == [40, 41, 77]
     assert lake.offsets("--status", "replayed") == []
     result = lake.run("list", "--limit", 2, "--output", "json")
-    assert len(json.loads(result.stdout)) == 2
+    assert len(read_document(result.stdout)) == 2
     assert "the first 2 of 3 dead letters" in result.stderr
     assert lake.run("list", "--partition", 0).exit_code == 2
 
@@ -320,7 +320,7 @@ def test_dead_letters_are_not_missed_in_a_sink(lake: Lake, tmp_path: Path) -> No
     def verify() -> Any:
         arguments = ["commits", "verify", lake.path, "--sink", str(tmp_path / "sink")]
         result = CliRunner().invoke(app, [*arguments, "--output", "json"])
-        return json.loads(result.stdout)
+        return read_document(result.stdout)
 
     assert verify()["agrees"]
     lake.document("replay", "--error", "keyerror", "--confirm")

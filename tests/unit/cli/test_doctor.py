@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from documents import read_document
 from keyrange.cli import doctor
 from keyrange.cli.main import app
 from keyrange.errors import error
@@ -18,7 +18,7 @@ def run(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
     command = ["doctor", "--output", "json", *map(str, arguments)]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, SystemExit | None), result.exception
-    return result.exit_code, {each["check"]: each for each in json.loads(result.stdout)}
+    return result.exit_code, {each["check"]: each for each in read_document(result.stdout)}
 
 
 @pytest.fixture
@@ -89,3 +89,9 @@ def test_a_file_that_is_not_there_is_refused_before_anything_is_looked_at(tmp_pa
     result = CliRunner().invoke(app, ["doctor", "--option", f"a=@{tmp_path / 'none'}"])
     assert "[INVALID_OPTIONS] --option a: the file cannot be read" in str(result.exception)
     assert result.stdout == ""
+
+
+def test_an_option_that_the_source_does_not_have_is_a_finding_without_a_cluster_too() -> None:
+    code, findings = run("--option", "kafka.nope=1")
+    assert code == 1
+    assert "[INVALID_OPTIONS] option 'kafka.nope'" in findings["options"]["detail"]

@@ -72,12 +72,57 @@ def test_an_error_of_the_catalogue_is_one_paragraph_on_stderr_and_ends_with_1(
     assert "To mend it:" in line
 
 
+def test_errors_notes_and_logs_are_lines_of_json_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYRANGE_LOG", "json")
+    failed = run("broker", "start", "--version", "9", cache=tmp_path)
+    [line] = map(json.loads, failed.stderr.splitlines())
+    assert (line["level"], line["condition"]) == ("ERROR", "INVALID_OPTIONS")
+    assert line["message"].startswith("[INVALID_OPTIONS] version '9'")
+    [line] = map(json.loads, run("broker", "status", cache=tmp_path).stderr.splitlines())
+    assert (line["level"], line["message"]) == ("INFO", "no broker is running")
+    command = run_main("import logging\nlogging.getLogger('keyrange.kafka').warning('again')")
+    logged = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(logged.stderr)["message"] == "again"
+
+
 def test_an_unexpected_error_keeps_its_traceback_without_values_of_variables() -> None:
     command = run_main("password = 'very' + 'secret'\nraise RuntimeError('surprise')")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "RuntimeError: surprise" in result.stderr
     assert "verysecret" not in result.stderr
+
+
+def test_what_a_terminal_has_no_letters_for_is_replaced() -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    result = subprocess.run(
+        run_main(r"print('K\u00f6ln \u2588 \udcff')"),
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"K\xf6ln ? ?\n", b"")
+
+
+@pytest.mark.parametrize(("log", "said"), [("", "error: [Errno 28] full\n"), ("json", None)])
+def test_a_place_that_fails_is_said_as_all_errors_are(log: str, said: str | None) -> None:
+    result = subprocess.run(
+        run_main("raise OSError(28, 'full')"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"KEYRANGE_LOG": log},
+    )
+    assert result.returncode == 1
+    if said is not None:
+        assert result.stderr == said
+    else:
+        line = json.loads(result.stderr)
+        assert (line["message"], line["condition"]) == ("[Errno 28] full", "OSError")
 
 
 def test_a_closed_pipe_is_silent() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from documents import read_document
 from keyrange.cli import members, members_commands
 from keyrange.cli.main import app
 from keyrange.cli.members_document import events, natural, owner
@@ -59,7 +60,14 @@ ROWS = [
     stored(2, 1, members=[*HERE, member("orders-2")], reason="joined: orders-0, orders-1"),
     stored(3, 1, members=[*HERE, LOST], reason="members changed"),
     stored(4, 2, members=HERE, assignment=AFTER, reason="lost: orders-2"),
-    stored(5, 2, members=[*HERE, JOINING], assignment=AFTER, commands_until=1),
+    stored(
+        5,
+        2,
+        members=[*HERE, JOINING],
+        assignment=AFTER,
+        commands_until=1,
+        membership={"version": 1, "forced": False, "members": {}, "dueInMs": 300_000},
+    ),
 ]
 
 
@@ -85,7 +93,7 @@ def text(*arguments: object) -> str:
 
 
 def document(*arguments: object) -> Any:
-    return json.loads(text(*arguments, "--output", "json"))
+    return read_document(text(*arguments, "--output", "json"))
 
 
 def refusal(*arguments: object) -> str:
@@ -111,6 +119,23 @@ def test_the_screen_of_list(path: Path) -> None:
 def test_the_document_of_list(path: Path) -> None:
     found = document("members", "list", path)
     golden("members-list.json", json.dumps(found, indent=1), path)
+
+
+def test_a_reassignment_that_is_overdue_comes_with_the_next_batch(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "now", lambda: NOW_MS + 5_000 + 300_000 + 65_000)
+
+    assert document("members", "list", path)["next"]["in_ms"] == -65_000
+    shown = "since 1 min, with the next batch: dynamic-7f3a joining"
+    assert shown in text("members", "list", path)
+
+
+def test_a_driver_that_waits_for_nothing_says_so(tmp_path: Path) -> None:
+    append_all(table_at(tmp_path / "members"), ROWS[:1])
+
+    assert document("members", "list", tmp_path / "members")["next"] is None
+    assert "\n  next" not in text("members", "list", tmp_path / "members")
 
 
 def test_the_screen_of_history(path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from documents import read_document
 from keyrange.cli import members_live
 from keyrange.cli.main import app
 from keyrange.cli.members_live import LiveGroup, live_member
@@ -60,7 +60,7 @@ def test_who_is_there_is_seen_now_and_where_it_is_now(
         view("orders-2", MemberMetadata("orders-2")),
         view(None, MemberMetadata("app-7-3", "10.0.0.8", "18")),
     )
-    found = json.loads(run(path, "--output", "json"))
+    found = read_document(run(path, "--output", "json"))
     assert groups == ["orders.members"]
     assert found["live"] == {"state": "Stable", "members": 3}
     rows = {each["slot"]: each for each in found["members"]}

@@ -12,9 +12,10 @@ import mmh3
 import pytest
 from typer.testing import CliRunner, Result
 
+from documents import read_document
 from keyrange.cli.main import app
 from keyrange.cli.plan_document import Plan, document
-from keyrange.cli.ranges import _sample
+from keyrange.cli.ranges import sample
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import InvalidError
@@ -31,7 +32,7 @@ def run(*arguments: str) -> Result:
 def owner(*arguments: str) -> dict[str, Any]:
     result = run("ranges", "owner", *arguments, "--output", "json")
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+    found: dict[str, Any] = read_document(result.stdout)
     return found
 
 
@@ -119,7 +120,7 @@ def test_a_sample_puts_null_keys_where_the_query_has_them(null_keys: str, first:
     """All in the first range they may make it hot, and the plan has to say so."""
     named = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "nullKeys": null_keys}
     reading: Any = SimpleNamespace(cluster=None, options=parse_options(named))
-    assert _sample(reading)._selection.nulls_first is first
+    assert sample(reading)._selection.nulls_first is first
 
 
 def planned(places: dict[TopicPartition, list[int]], **given: str) -> dict[str, Any]:

@@ -1,0 +1,19 @@
+"""Terminals that programs write to."""
+
+from __future__ import annotations
+
+import os
+
+
+def read_all(leader: int) -> bytes:
+    """What is written to a terminal until nobody holds its other side; closes this one."""
+    pieces = []
+    try:
+        while piece := os.read(leader, 65_536):
+            pieces.append(piece)
+    except OSError:
+        # How a terminal without a writer ends.
+        pass
+    finally:
+        os.close(leader)
+    return b"".join(pieces)

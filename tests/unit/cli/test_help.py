@@ -1,0 +1,97 @@
+"""What `--help` says: examples of every command that can be typed as they stand, exit codes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from command_words import COMMANDS, leaves
+from keyrange.cli.examples import EXAMPLES, EXIT_CODES
+from keyrange.cli.main import app
+from snippets import command_lines
+
+
+def help_of(*words: str) -> str:
+    result = CliRunner().invoke(app, [*words, "--help"], prog_name="keyrange")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_command_has_examples_and_no_other() -> None:
+    assert EXAMPLES.keys() == COMMANDS.keys()
+    assert len(COMMANDS) > 20
+    assert all(EXAMPLES.values())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_says_what_it_does_and_ends_with_the_examples(words: str) -> None:
+    shown = help_of(*words.split())
+    assert shown.startswith(f"Usage: keyrange {words} ")
+    _, _, examples = shown.partition("\n  Examples:\n")
+    lines = [line for each in EXAMPLES[words] for line in each.splitlines()]
+    assert [line[4:] for line in examples.splitlines()] == lines
+    described = COMMANDS[words].help
+    assert described
+    assert described.strip().partition("\n\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_is_described(words: str) -> None:
+    # NAME of `--option` and TABLE speak for themselves where their help says so; none is silent.
+    silent = [each.name for each in COMMANDS[words].params if not getattr(each, "help", None)]
+    assert silent == []
+
+
+def noted(called: list[str], words: str) -> Callable[..., None]:
+    return lambda **_: called.append(words)
+
+
+@pytest.mark.parametrize("words", EXAMPLES)
+def test_examples_are_taken(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to where the command would begin."""
+    called: list[str] = []
+    command = typer.main.get_command(app)
+    for each, leaf in leaves(command):
+        monkeypatch.setattr(leaf, "callback", noted(called, each))
+    for example in EXAMPLES[words]:
+        [given] = command_lines(example)
+        assert given[0] == "keyrange"
+        called.clear()
+        command.main(given[1:], prog_name="keyrange", standalone_mode=False)
+        assert called == [words], example
+
+
+def test_examples_fit_a_terminal_of_usual_width() -> None:
+    lines = [line for found in EXAMPLES.values() for each in found for line in each.splitlines()]
+    assert [line for line in lines if len(line) > 96] == []
+
+
+def test_the_exit_codes_stand_in_the_help() -> None:
+    shown = help_of()
+    for code, meaning in EXIT_CODES:
+        assert f"    {code.ljust(4)} {meaning}\n" in shown
+
+
+def test_help_is_plain_and_loads_little() -> None:
+    program = (
+        "import sys\nsys.argv = ['keyrange', 'commits', 'show', '--help']\n"
+        "from keyrange.cli import main\ntry:\n    main.main()\nfinally:\n"
+        "    print('rich' in sys.modules, 'deltalake' in sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "False False"
+    assert "\x1b" not in result.stdout
+    assert result.stdout.isascii()
+
+
+def test_examples_hold_no_secret() -> None:
+    for each in (line for found in EXAMPLES.values() for line in found):
+        assert not {"password", "secret", "jaas"} & set(shlex.split(each.lower(), comments=True))

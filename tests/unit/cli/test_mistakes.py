@@ -1,0 +1,256 @@
+"""What people get wrong, command by command: one paragraph that names it, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from command_words import COMMANDS
+from keyrange.cli import main
+from member_samples import append_all, stored, table_at
+from terminals import read_all
+
+# Nothing listens there: the port is one that no service has.
+NOWHERE = "127.0.0.1:1"
+WRONG_LINE, FAILED = 2, 1
+SOON = "--option=kafka.request.timeout.ms=3000"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Places by name: what a person may name in place of what is meant."""
+    import pyarrow as pa
+
+    home = tmp_path_factory.mktemp("mistakes")
+    (home / "empty").mkdir()
+    (home / "text").write_text("no table and no checkpoint\n")
+    (home / "bytes").write_bytes(b"\xff\xfe\x00")
+    (home / "files").mkdir()
+    (home / "files" / "notes").write_text("hello")
+    bad = home / "badcheckpoint"
+    (bad / "offsets").mkdir(parents=True)
+    (bad / "metadata").write_text('{"id": "1"}')
+    (bad / "offsets" / "0").write_text("v1\n{broken\n{}")
+    write_deltalake(str(home / "foreign"), pa.table({"x": [1]}))
+    append_all(table_at(home / "members"), [stored(1)])
+    names = ("empty", "text", "bytes", "files", "badcheckpoint", "foreign", "members", "missing")
+    return {name: str(home / name) for name in names}
+
+
+TABLES = [
+    *(("commits", command) for command in ("show", "gaps", "history", "verify")),
+    ("deadletters", "list"),
+    ("members", "list"),
+    ("members", "history"),
+]
+WHY = ("--why", "a test")
+# The words of a command, its exit code, and what it names. {name} stands for a place.
+MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
+    *(
+        ((*command, f"{{{place}}}"), FAILED, f"{{{place}}}")
+        for command in TABLES
+        for place in ("missing", "empty", "text", "files", "foreign")
+    ),
+    *(
+        (("checkpoint", "show", f"{{{place}}}"), FAILED, f"{{{place}}}")
+        for place in ("missing", "empty", "text", "files")
+    ),
+    *(
+        ((noun, f"{{{place}}}"), FAILED, f"{{{place}}}")
+        for noun in ("report", "watch")
+        for place in ("missing", "empty", "text", "files")
+    ),
+    (("report", "{missing}", "--every", "soon"), WRONG_LINE, "--every"),
+    (("report", "{missing}", "--option", "nope=1"), FAILED, "nope"),
+    (("watch", "{missing}", "--interval", "soon"), WRONG_LINE, "--interval"),
+    (("watch", "{missing}", "--option", "nope=1"), FAILED, "nope"),
+    (("checkpoint", "show", "{badcheckpoint}"), FAILED, "batch 0"),
+    (("checkpoint", "export", "{missing}"), FAILED, "INVALID_CHECKPOINT_PATH"),
+    (("checkpoint", "show", "nosuch://place/at/all"), FAILED, "nosuch"),
+    (("checkpoint", "show"), WRONG_LINE, "path"),
+    (("commits", "show", "nosuch://place"), FAILED, "nosuch"),
+    (("commits", "show", "relative/table"), FAILED, "relative/table"),
+    (("commits", "reset", "{missing}", "--topic", "t", "--to", "3", *WHY), FAILED, "{missing}"),
+    (
+        ("commits", "reset", "{missing}", "--topic", "t", "--to", "3", "--why", " "),
+        WRONG_LINE,
+        "why",
+    ),
+    (("commits", "reset", "{missing}", "--topic", "t"), WRONG_LINE, "--to"),
+    (("commits", "verify", "{missing}", "--columns", "a,b"), WRONG_LINE, "--columns"),
+    (("commits", "show", "{missing}", "--option", "nope=1"), FAILED, "nope"),
+    (("commits", "show", "{missing}", "--option", "nope"), FAILED, "NAME=VALUE"),
+    (("commits", "show", "{missing}", "--option", "keys=@{missing}"), FAILED, "keys"),
+    (("commits", "show", "{missing}", "--option", "keys=@{empty}"), FAILED, "keys"),
+    (("commits", "show", "{missing}", "--option", "keys=@{bytes}"), FAILED, "UTF-8"),
+    (("commits", "history", "{missing}", "--since", "yesterday"), FAILED, "{missing}"),
+    (("commits", "show", "{missing}", "--partition", "x"), WRONG_LINE, "--partition"),
+    (("deadletters", "show", "{missing}", "--topic", "t"), WRONG_LINE, "--partition"),
+    (("deadletters", "replay", "{missing}"), WRONG_LINE, "--all"),
+    (("deadletters", "replay", "{missing}", "--all", *WHY), FAILED, "{missing}"),
+    (("deadletters", "list", "{missing}", "--since", "yesterday"), WRONG_LINE, "--since"),
+    (("members", "list", "{members}", "--live"), WRONG_LINE, "--bootstrap-servers"),
+    (("members", "remove", "{members}", "nobody", *WHY), FAILED, "nobody"),
+    (("members", "rebalance", "{members}"), WRONG_LINE, "--why"),
+    (("ranges", "owner", "--key", "a"), WRONG_LINE, "--topic"),
+    (("ranges", "owner", "--key", "hex:zz", "--topic", "t"), WRONG_LINE, "hex"),
+    (("ranges", "owner", "--key", "a", "--topic", "t", "--members", "{text}"), FAILED, "{text}"),
+    (("ranges", "owner", "--key", "a", "--topic", "t"), FAILED, "kafka.bootstrap.servers"),
+    (("ranges", "plan", "--topic", "t"), FAILED, "kafka.bootstrap.servers"),
+    (("ranges", "plan", "--bootstrap-servers", NOWHERE), FAILED, "subscribe"),
+    (("ranges", "plan", "--topic", "t", "--bootstrap-servers", "nowhere"), FAILED, "host:port"),
+    (
+        ("ranges", "plan", "--topic", "t", "--bootstrap-servers", NOWHERE, "--option=keyRanges={"),
+        FAILED,
+        "keyRanges",
+    ),
+    (("records", "--topic", "t"), WRONG_LINE, "--key"),
+    (
+        ("records", "--key", "a", "--topic", "t", "--bootstrap-servers", NOWHERE, SOON),
+        FAILED,
+        NOWHERE,
+    ),
+    (("records", "--key", "a", "--limit", "0"), WRONG_LINE, "--limit"),
+    (("records", "--key", "a", "--option", "keys=[]"), WRONG_LINE, "--key"),
+    (("volumes", "show"), FAILED, "kafka.admin.bootstrap.servers"),
+    (("volumes", "show", "--every", "often"), WRONG_LINE, "--every"),
+    (("volumes", "guard", "--bootstrap-servers", NOWHERE), FAILED, "min.available"),
+    (("volumes", "reap"), FAILED, "kafka.admin.bootstrap.servers"),
+    (("volumes", "release", "--bootstrap-servers", NOWHERE), FAILED, NOWHERE),
+    (("broker", "status", "--dir", "{text}"), 3, "no broker"),
+    (("broker", "start", "--version", "9"), FAILED, "'9'"),
+    (("doctor", "--topic", "t"), WRONG_LINE, "--bootstrap-servers"),
+    (("errors", "COMITS_FENCED"), WRONG_LINE, "COMMITS_FENCED"),
+    (("errors", "COMMITS_FENCED", "--output", "markdown"), WRONG_LINE, "markdown"),
+    (("options", "--output", "yaml"), WRONG_LINE, "yaml"),
+    (("commit", "show"), WRONG_LINE, "commit"),
+    (("commits", "shwo"), WRONG_LINE, "shwo"),
+    (("commits", "show", "--tpoic", "t"), WRONG_LINE, "--tpoic"),
+]
+
+
+def meant(text: str, places: dict[str, str]) -> str:
+    for name, place in places.items():
+        text = text.replace(f"{{{name}}}", place)
+    return text
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """As from a shell; what a command does not expect is raised here."""
+    sys.argv = ["keyrange", *words]
+    code = main._run()
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"), MISTAKES, ids=[" ".join(words) for words, *_ in MISTAKES]
+)
+def test_a_mistake_is_named_in_one_paragraph(
+    words: tuple[str, ...],
+    code: int,
+    named: str,
+    places: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    ended, out, err = run(capsys, *(meant(each, places) for each in words))
+    assert (ended, out) == (code, ""), err
+    assert meant(named, places) in err
+    assert "Traceback" not in err
+    if code == FAILED:
+        # Notes may stand before it.
+        said = err.splitlines()[-1]
+        assert re.match(r"error: \[[A-Z_.]+\] .+\. To mend it: .+\.$", said), err
+        assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
+
+
+def test_every_command_is_among_them() -> None:
+    tried = {" ".join(words) for words, *_ in MISTAKES}
+    missing = [each for each in COMMANDS if not any(t.startswith(each) for t in tried)]
+    assert missing == ["broker stop"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets").chmod(0)
+    monkeypatch.setattr(sys, "argv", [])
+    code, _, err = run(capsys, "checkpoint", "show", str(tmp_path))
+    assert code == FAILED
+    assert "INVALID_CHECKPOINT_PATH" in err
+
+
+def test_an_error_of_the_system_is_a_paragraph_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    monkeypatch.setattr(sys, "argv", [])
+    code, out, err = run(capsys, "broker", "start", "--dir", str(place))
+    assert (code, out) == (FAILED, "")
+    assert err == f"error: [Errno 17] File exists: '{place}'\n"
+
+
+def in_terminal(body: str, **environment: str) -> str:
+    """What a program writes to a terminal."""
+    leader, follower = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", body],
+        stdout=follower,
+        stderr=follower,
+        env=kept | {"TERM": "xterm-256color", "COLUMNS": "100"} | environment,
+    )
+    os.close(follower)
+    written = read_all(leader)
+    assert process.wait(timeout=60) == 0
+    return written.decode()
+
+
+TABLE = (
+    "from keyrange.cli.render import OutputFormat, make_output\n"
+    "out = make_output(OutputFormat.TEXT)\n"
+    "out.record('Commits', {'group': 'a', 'last': 7})\n"
+    "out.table('Offsets', ['topic', 'offset'], [['orders', 41207]])\n"
+)
+COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])m")
+
+
+def test_no_colours_where_they_are_not_wanted() -> None:
+    styled = in_terminal(TABLE)
+    assert "\x1b[" in styled
+    plain = in_terminal(TABLE, NO_COLOR="1")
+    assert "41207" in plain
+    assert not COLOUR.search(plain)
+
+
+def test_no_colours_and_no_control_where_there_is_no_terminal() -> None:
+    piped = subprocess.run(
+        [sys.executable, "-c", TABLE],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TERM": "xterm-256color"},
+        check=True,
+    )
+    assert "41207" in piped.stdout
+    assert "\x1b" not in piped.stdout
+
+
+def test_json_stays_json_in_a_terminal() -> None:
+    program = (
+        "import sys; from keyrange.cli import main\n"
+        "sys.argv = ['keyrange', 'errors', 'COMMITS_FENCED', '--output', 'json']\nmain.main()"
+    )
+    assert json.loads(in_terminal(program))["schema"] == "keyrange.errors/1"
