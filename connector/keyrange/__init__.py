@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from keyrange.consumer.api import Consumer
-    from keyrange.consumer.listener import KeyRangeListener
     from keyrange.core.key_ranges import KeyRange
     from keyrange.core.offsets import TopicPartition
     from keyrange.delta.replaying import replay_dead_letters
+    from keyrange.members.listener import KeyRangeListener
     from keyrange.spark.commit_frames import commits
     from keyrange.spark.commits.alarm import RecordTimeout
     from keyrange.spark.commits.api import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from keyrange.spark.commits.each_batch import each_batch
     from keyrange.spark.lag import LagListener
+    from keyrange.spark.progress import ProgressListener
     from keyrange.spark.slots import Slot, slot
     from keyrange.spark.source import KeyRangeDataSource
 
@@ -33,6 +34,7 @@ __all__ = [
     "KeyRangeDataSource",
     "KeyRangeListener",
     "LagListener",
+    "ProgressListener",
     "RecordTimeout",
     "Slot",
     "TopicPartition",
@@ -54,8 +56,9 @@ _PLACES = {
     "Consumer": "keyrange.consumer.api",
     "KeyRange": "keyrange.core.key_ranges",
     "KeyRangeDataSource": "keyrange.spark.source",
-    "KeyRangeListener": "keyrange.consumer.listener",
+    "KeyRangeListener": "keyrange.members.listener",
     "LagListener": "keyrange.spark.lag",
+    "ProgressListener": "keyrange.spark.progress",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "Slot": "keyrange.spark.slots",
     "TopicPartition": "keyrange.core.offsets",
@@ -71,13 +74,20 @@ _PLACES = {
     "transaction": "keyrange.spark.commits.api",
 }
 
-try:
-    __version__ = version("keyrange")
-except PackageNotFoundError:
-    __version__ = "0"
-
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    # Imported late: it takes longer than all else here.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("keyrange")
+    except PackageNotFoundError:
+        return "0"

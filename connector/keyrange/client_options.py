@@ -186,51 +186,65 @@ PROPERTIES: Final[dict[str, Property]] = {
 }
 
 
-def parse_client_options(options: Mapping[str, str], violations: Violations) -> ClientSettings:
-    """Settings of the `kafka.*` options, without prefix; what is wrong goes to `violations`."""
+def parse_client_options(
+    options: Mapping[str, str], violations: Violations, prefix: str = "kafka."
+) -> ClientSettings:
+    """Settings of the `kafka.*` options; what is wrong goes to `violations`.
+
+    Their names are without `prefix`, which they have where they are spoken of.
+    """
     values: dict[str, Any] = {}
     for name, value in sorted(options.items()):
-        row = PROPERTIES.get(name)
-        if row is None:
-            near = difflib.get_close_matches(name, PROPERTIES, 1)
-            hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
-            violations.add(f"kafka.{name}", f"is not a property of Kafka's consumer{hint}")
-        elif row.refused:
-            violations.add(f"kafka.{name}", f"is not supported: {row.refused}")
+        unknown = unknown_property(name, prefix)
+        if unknown is not None:
+            violations.add(f"{prefix}{name}", unknown)
+            continue
+        row = PROPERTIES[name]
+        if row.refused:
+            violations.add(f"{prefix}{name}", f"is not supported: {row.refused}")
         else:
-            with violations.collecting(f"kafka.{name}"):
+            with violations.collecting(f"{prefix}{name}"):
                 parsed = row.parse(value)
                 if row.field:
                     values[row.field] = parsed
     settings = ClientSettings(**values)
-    _check_together(settings, options, violations)
+    _check_together(settings, options, violations, prefix)
     return settings
 
 
+def unknown_property(name: str, prefix: str = "kafka.") -> str | None:
+    """What is to be said of a name, without prefix, that no property has; None where one has it."""
+    if name in PROPERTIES:
+        return None
+    near = difflib.get_close_matches(name, PROPERTIES, 1)
+    hint = f"; did you mean '{prefix}{near[0]}'?" if near else ""
+    return f"is not a property of Kafka's consumer{hint}"
+
+
 def _check_together(
-    settings: ClientSettings, options: Mapping[str, str], violations: Violations
+    settings: ClientSettings, options: Mapping[str, str], violations: Violations, prefix: str
 ) -> None:
     if "bootstrap.servers" not in options:
-        violations.add("kafka.bootstrap.servers", "must be specified")
+        violations.add(f"{prefix}bootstrap.servers", "must be specified")
     for store, inline in (("truststore", "certificates"), ("keystore", "key")):
         both = {f"ssl.{store}.location", f"ssl.{store}.{inline}"}
         if both <= options.keys():
             violations.add(
-                f"kafka.ssl.{store}.{inline}", f"is given beside kafka.ssl.{store}.location"
+                f"{prefix}ssl.{store}.{inline}", f"is given beside {prefix}ssl.{store}.location"
             )
     chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
     if bool(chain) != bool(key):
         violations.add(
-            "kafka.ssl.keystore.key", "and kafka.ssl.keystore.certificate.chain go together"
+            f"{prefix}ssl.keystore.key", f"and {prefix}ssl.keystore.certificate.chain go together"
         )
     # A broken sasl property has its violation, and what it lacks would only be noise.
-    broken = any(message.startswith("option 'kafka.sasl.") for message in violations.messages)
+    broken = any(message.startswith(f"option '{prefix}sasl.") for message in violations.messages)
     if not broken and not settings.sasl_jaas.is_reference:
-        with violations.collecting("kafka.sasl.jaas.config"):
-            read_login(settings)
+        with violations.collecting(f"{prefix}sasl.jaas.config"):
+            read_login(settings, prefix)
 
 
-def read_login(settings: ClientSettings) -> dict[str, Secret]:
+def read_login(settings: ClientSettings, prefix: str = "kafka.") -> dict[str, Secret]:
     """All that logs in, by the names of JAAS: the entry's options, and the properties over them.
 
     Looks up a JAAS configuration that is a reference. Raises SECRET_NOT_FOUND for that; ValueError
@@ -244,12 +258,12 @@ def read_login(settings: ClientSettings) -> dict[str, Secret]:
     mechanism = settings.sasl_mechanism
     if module and mechanism not in module.mechanisms:
         raise ValueError(
-            f"must hold a login module for {mechanism}, which kafka.sasl.mechanism is (by default "
-            f"GSSAPI); {module.short_name} is for {' and '.join(module.mechanisms)}"
+            f"must hold a login module for {mechanism}, which {prefix}sasl.mechanism is (by "
+            f"default GSSAPI); {module.short_name} is for {' and '.join(module.mechanisms)}"
         )
     service = settings.kerberos_service_name
     if service and "serviceName" in login and login["serviceName"].reveal() != service:
-        raise ValueError("must have the serviceName that kafka.sasl.kerberos.service.name has")
+        raise ValueError(f"must have the serviceName that {prefix}sasl.kerberos.service.name has")
     properties = {
         "username": settings.sasl_username,
         "password": settings.sasl_password,
@@ -259,7 +273,7 @@ def read_login(settings: ClientSettings) -> dict[str, Secret]:
         "serviceName": _literal(service),
     }
     login |= {name: value for name, value in properties.items() if value}
-    _check_login(settings, login)
+    _check_login(settings, login, prefix)
     return login
 
 
@@ -267,30 +281,30 @@ def _literal(value: str) -> Secret:
     return Secret(f"literal:{value}") if value else NO_SECRET
 
 
-def _check_login(settings: ClientSettings, login: Mapping[str, Secret]) -> None:
+def _check_login(settings: ClientSettings, login: Mapping[str, Secret], prefix: str) -> None:
     """What each mechanism cannot do without."""
     mechanism = settings.sasl_mechanism
     given = {name for name, value in login.items() if value}
     if mechanism == "GSSAPI" and "serviceName" not in given:
         raise ValueError(
             "must hold serviceName for mechanism GSSAPI (Java's default), or "
-            "kafka.sasl.kerberos.service.name be given"
+            f"{prefix}sasl.kerberos.service.name be given"
         )
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
         {"username", "password"} <= given
     ):
         raise ValueError(
-            f"must hold username and password for {mechanism}, or kafka.sasl.username and "
-            "kafka.sasl.password be given"
+            f"must hold username and password for {mechanism}, or {prefix}sasl.username and "
+            f"{prefix}sasl.password be given"
         )
     if mechanism == "AWS_MSK_IAM" and settings.security_protocol != "SASL_SSL":
-        raise ValueError("must be used with kafka.security.protocol SASL_SSL for AWS_MSK_IAM")
+        raise ValueError(f"must be used with {prefix}security.protocol SASL_SSL for AWS_MSK_IAM")
     if mechanism == "OAUTHBEARER":
         url = settings.oauth_token_endpoint_url
         unsecured = any(name.startswith("unsecuredLogin") for name in given)
         if bool(url) == unsecured:
             raise ValueError(
-                "must go with kafka.sasl.oauthbearer.token.endpoint.url, or hold "
+                f"must go with {prefix}sasl.oauthbearer.token.endpoint.url, or hold "
                 "unsecuredLoginStringClaim_sub for an unsecured token, and not both"
             )
         if url and not url.startswith("file:") and not {"clientId", "clientSecret"} <= given:

@@ -21,6 +21,8 @@ from keyrange.options.commits import CommitOptions
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.member_rows import MEMBER_ROWS
 from keyrange.options.members import MemberOptions
+from keyrange.options.volume_rows import VOLUME_ROWS
+from keyrange.options.volumes import VolumeOptions
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"
@@ -54,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "key_ranges": KeyRangeOptions(memory_bytes=200 << 20, spill_bytes=20 << 30),
     "commits": CommitOptions(group="default"),
     "members": MemberOptions(group="default"),
+    "volumes": VolumeOptions(),
     "columns": None,
     "filter_pushdown": False,
     "map_in_arrow": None,
@@ -123,10 +126,11 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
-    # In test_options_key_ranges.py, test_options_commits.py and test_options_members.py.
+    # In test_options_key_ranges.py, _commits.py, _members.py and _volumes.py.
     key_ranges = {row.name for row in KEY_RANGE_ROWS}
     commits = {row.name for row in COMMIT_ROWS}
     members = {row.name for row in MEMBER_ROWS}
+    volumes = {row.name for row in VOLUME_ROWS}
     positions = {
         f"{side}{name}"
         for side in ("starting", "ending")
@@ -148,7 +152,7 @@ def test_every_option_is_tested_here() -> None:
         "mapInArrowSchema",
     }
     assert {row.name for row in OPTIONS} == (
-        tested | positions | key_ranges | commits | members | others
+        tested | positions | key_ranges | commits | members | volumes | others
     )
 
 

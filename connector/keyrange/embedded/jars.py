@@ -185,6 +185,18 @@ def resolve(jar_set: JarSet, report: Report = report_nothing) -> list[Path]:
     return jars
 
 
+def delta_confs(report: Report = report_nothing) -> dict[str, str]:
+    """What a Spark of this machine is told to have Delta, with few partitions: its defaults and
+    Delta's are for clusters, and tables here have some kilobytes. Raises what `resolve` raises."""
+    return {
+        "spark.jars": ",".join(map(str, resolve(delta(), report))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
 def _complete(place: Path) -> list[Path] | None:
     try:
         names = json.loads((place / _MARKER).read_text())

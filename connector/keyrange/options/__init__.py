@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings, parse_client_options
+from keyrange.client_options import ClientSettings, parse_client_options, unknown_property
 from keyrange.core.columns import COLUMNS, IDENTIFYING, chosen_columns
 from keyrange.core.offsets import EARLIEST, LATEST
 from keyrange.core.positions import (
@@ -30,6 +30,7 @@ from keyrange.options.mapping import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
 from keyrange.options.table import OPTIONS
+from keyrange.options.volumes import ADMIN_PREFIX, VolumeOptions, choose_volumes
 from keyrange.parsing import Violations
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Mode",
     "Option",
     "SourceOptions",
+    "check_names",
     "parse_options",
 ]
 
@@ -70,6 +72,7 @@ class SourceOptions:
     key_ranges: KeyRangeOptions
     commits: CommitOptions
     members: MemberOptions
+    volumes: VolumeOptions
     columns: tuple[str, ...] | None
     filter_pushdown: bool
     map_in_arrow: MapInArrow | None
@@ -109,11 +112,14 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     violations = Violations()
     values: dict[str, Any] = {}
     client: dict[str, str] = {}
+    admin: dict[str, str] = {}
     storage: dict[str, str] = {}
     given: set[str] = set()
     for name, value in options.items():
         folded = name.lower()
-        if folded.startswith("kafka."):
+        if folded.startswith(ADMIN_PREFIX):
+            admin[folded.removeprefix(ADMIN_PREFIX)] = value
+        elif folded.startswith("kafka."):
             client[folded.removeprefix("kafka.")] = value
         elif folded.startswith(STORAGE_PREFIX):
             storage[name[len(STORAGE_PREFIX) :]] = value
@@ -133,12 +139,33 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     choose_key_ranges(values, violations)
     choose_commits(values, given, storage, mode, violations)
     choose_members(values, client, violations)
+    choose_volumes(values, admin, violations)
     choose_mapping(values, given, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
     if violations.messages:
         raise invalid_options(violations.messages)
     return SourceOptions(**{name: values[name] for name in SourceOptions.__dataclass_fields__})
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Whether the source has options of these names, whatever they are given.
+
+    For who uses a few of many. Raises one InvalidError that names all that it has not.
+    """
+    violations = Violations()
+    for name in names:
+        folded = name.lower()
+        prefix = next((each for each in (ADMIN_PREFIX, "kafka.") if folded.startswith(each)), "")
+        if prefix:
+            unknown = unknown_property(folded.removeprefix(prefix), prefix)
+        else:
+            is_known = folded in _BY_NAME or folded.startswith(STORAGE_PREFIX)
+            unknown = None if is_known else _unknown(folded)
+        if unknown is not None:
+            violations.add(name, unknown)
+    if violations.messages:
+        raise invalid_options(violations.messages)
 
 
 def _read(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.core.ddl import parse_ddl
 from keyrange.options.option import BOTH, Option
-from keyrange.parsing import Violations
+from keyrange.parsing import Violations, importable
 
-_NAMES: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
-_FUNCTION: Final = re.compile(rf"({_NAMES}):({_NAMES})", re.ASCII)
 _BOTH_FIELDS: Final = ("map_function", "map_schema")
 
 
@@ -52,15 +49,6 @@ def choose_mapping(values: dict[str, Any], given: Collection[str], violations: V
         values["map_in_arrow"] = MapInArrow(module, function, values["map_schema"])
 
 
-def _function(value: str) -> tuple[str, str]:
-    names = _FUNCTION.fullmatch(value.strip())
-    if names is None:
-        raise ValueError(
-            f"must be package.module:function, a name that Python imports, not '{value[:40]}'"
-        )
-    return names[1], names[2]
-
-
 def _schema(value: str) -> str:
     return json.dumps(parse_ddl(value))
 
@@ -71,7 +59,7 @@ MAPPING_ROWS: Final = (
         "map_function",
         None,
         BOTH,
-        _function,
+        importable("function"),
         "package.module:function",
         "The function that DataFrame.mapInArrow would be given, by the name under which executors "
         "import it: from an iterator of pyarrow.RecordBatch, of the columns that the DataFrame "

@@ -15,6 +15,7 @@ from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.mapping import MAPPING_ROWS
 from keyrange.options.member_rows import MEMBER_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
+from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.parsing import (
     NAME_BYTES_MAX,
     boolean,
@@ -389,5 +390,6 @@ OPTIONS: Final = (
     *MAPPING_ROWS,
     *COMMIT_ROWS,
     *MEMBER_ROWS,
+    *VOLUME_ROWS,
     *_CLUSTER,
 )
