@@ -12,13 +12,13 @@ Any option of the source, `kafka.*` settings included, is passed with `--option 
 installed for the driver's and the executors' Python.
 
 It runs until it is stopped (SIGTERM or Ctrl-C), or with `--available-now` until what is there has
-been read. One line is logged for every batch.
+been read. One line is logged for every batch, as JSON with `--log-format json`; `--progress` keeps
+what Spark reports of each batch, for `keyrange watch` and `keyrange report`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import signal
 import sys
@@ -26,21 +26,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from keyrange import KeyRangeDataSource
+from keyrange import KeyRangeDataSource, ProgressListener
 from keyrange.cli.arguments import named_values
-from keyrange.core.lag import read_query_lag
+from keyrange.core import query_progress
+from keyrange.core.query_progress import QueryProgress
 from keyrange.errors import KeyrangeError
+from keyrange.observing import logs, prometheus
 
 log = logging.getLogger("ingest")
 
 POLL_S = 0.5
+# How long to wait for what Spark still has to tell of a query that has ended.
+TOLD_S = 10.0
 
 
 def source_arguments(description: str) -> argparse.ArgumentParser:
@@ -80,6 +83,23 @@ def source_arguments(description: str) -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="an option of the source, such as maxOffsetsPerTrigger=100000 or "
         "kafka.security.protocol=SSL; VALUE may be @FILE",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=[each.value for each in logs.LogFormat],
+        help="how the job logs (default: what KEYRANGE_LOG says, else text)",
+    )
+    parser.add_argument(
+        "--progress", metavar="FILE", help="append a line of JSON for every batch to this file"
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="serve Prometheus there"
+    )
+    parser.add_argument(
+        "--metrics-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="at this address of the driver (default: %(default)s)",
     )
     return parser
 
@@ -128,48 +148,38 @@ def start(
     return writer.toTable(arguments.table)
 
 
-def batch_line(progress: Any) -> str:
-    """What is logged of one batch: records, rate, lag."""
-    report = json.loads(progress.json)
-    records, duration_ms = report["numInputRows"], report.get("batchDuration", 0)
-    rate = records / max(duration_ms, 1) * 1000
-    progressed = read_query_lag(report)
-    lags = [source.lag for source in progressed.sources] if progressed else []
-    lag = sum(each.total_offsets for each in lags if each)
-    return (
-        f"batch {report['batchId']}: {records:,} records in {duration_ms / 1000:.2f} s "
-        f"({rate:,.0f}/s), lag {lag:,}"
-    )
-
-
 class Follower:
-    """Logs every batch once and counts the records."""
+    """Counts what the batches of a query held, and has each of them logged."""
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
-        self._last_batch_id = -1
+    def __init__(self, arguments: argparse.Namespace) -> None:
         self.batches = 0
         self.records = 0
+        self.listener = ProgressListener(
+            progress_file=arguments.progress,
+            prometheus=bool(arguments.metrics_port),
+            report=self._count,
+            # Of a failure the job says more, and that it ended.
+            log_ends=False,
+        )
 
-    def log_new(self) -> None:
-        for progress in self._query.recentProgress:
-            if progress.batchId > self._last_batch_id and progress.numInputRows > 0:
-                log.info("%s", batch_line(progress))
-                self.batches += 1
-                self.records += progress.numInputRows
-                self._last_batch_id = progress.batchId
+    def _count(self, progress: QueryProgress) -> None:
+        self.batches += 1
+        self.records += progress.records
 
 
-def follow(query: StreamingQuery, stopping: list[int]) -> Follower:
-    """Log batches until the query ends or a signal asks for it."""
-    follower = Follower(query)
-    while not query.awaitTermination(POLL_S):
-        follower.log_new()
-        if stopping:
-            log.info("stopping on %s", signal.Signals(stopping[0]).name)
-            query.stop()
-    follower.log_new()
-    return follower
+def follow(query: StreamingQuery, follower: Follower, stopping: list[int]) -> None:
+    """Wait until the query ends, or a signal asks for it. Raises what the query failed with."""
+    run_id = str(query.runId)
+    try:
+        while not query.awaitTermination(POLL_S):
+            if stopping:
+                log.info("stopping on %s", signal.Signals(stopping[0]).name)
+                query.stop()
+    except PySparkException:
+        follower.listener.wait_ended(run_id, TOLD_S)
+        raise
+    # Spark tells of batches a moment later, in a thread of its own.
+    follower.listener.wait_ended(run_id, TOLD_S)
 
 
 Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], StreamingQuery]
@@ -177,8 +187,9 @@ Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], StreamingQu
 
 def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     """Start a query and log its batches until it ends or a signal stops it; the exit code."""
-    configure_logging()
+    logs.configure(arguments.log_format)
     options = source_options(arguments)
+    follower = made_follower(arguments)
     stopping: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 the signal's form
@@ -198,7 +209,8 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     began = time.monotonic()
     try:
         spark.dataSource.register(KeyRangeDataSource)
-        follower = follow(start(spark, arguments, options), stopping)
+        spark.streams.addListener(follower.listener)
+        follow(start(spark, arguments, options), follower, stopping)
         log.info(
             "ended: %s records in %s batches, %.1f s",
             f"{follower.records:,}",
@@ -218,19 +230,19 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     return 0
 
 
+def made_follower(arguments: argparse.Namespace) -> Follower:
+    try:
+        if arguments.metrics_port:
+            prometheus.serve(arguments.metrics_port, arguments.metrics_host)
+        return Follower(arguments)
+    except (KeyrangeError, OSError) as failure:
+        raise SystemExit(str(failure)) from None
+
+
 def first_cause(text: str) -> str:
     """keyrange's own paragraph out of a Java and Python traceback, or the first line of it."""
-    for line in text.splitlines():
-        _, found, message = line.partition("Error: [")
-        if found:
-            return f"[{message}"
-    return text.strip().splitlines()[0] if text.strip() else "the query failed without a message"
-
-
-def configure_logging() -> None:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    # Every call into the JVM is logged there, at INFO.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    cause = query_progress.first_cause(text) or text.strip().partition("\n")[0]
+    return cause or "the query failed without a message"
 
 
 def main() -> int:

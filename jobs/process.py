@@ -31,8 +31,25 @@ import keyrange
 from ingest import run_query, source_arguments
 
 
+def process_arguments(description: str) -> argparse.ArgumentParser:
+    """What a job has to be told that works on records one by one."""
+    parser = source_arguments(description)
+    parser.add_argument(
+        "--commit-table", required=True, metavar="PATH", help="Delta table of what is done"
+    )
+    parser.add_argument(
+        "--written-by",
+        choices=("spark", "keyrange"),
+        default="spark",
+        help="who writes the table: keyrange writes each row once, where it takes two writes with "
+        "Spark, and takes the path of a table without partition columns and constraints "
+        "(default: %(default)s)",
+    )
+    return parser
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = source_arguments("Run a function on every record, and keep its rows in a Delta table.")
+    parser = process_arguments("Run a function on every record, and keep its rows in a table.")
     parser.add_argument(
         "--function", required=True, metavar="MODULE:NAME", help="what is called with each record"
     )
@@ -41,9 +58,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         required=True,
         metavar="DDL",
         help='of its rows, such as "id long, price double"',
-    )
-    parser.add_argument(
-        "--commit-table", required=True, metavar="PATH", help="Delta table of what is done"
     )
     return parser.parse_args(arguments)
 
@@ -62,10 +76,25 @@ def find_function(name: str) -> Callable[[Any], Any]:
 def start(
     spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
 ) -> StreamingQuery:
-    function, schema, table = find_function(arguments.function), arguments.schema, arguments.table
+    function = find_function(arguments.function)
+    return start_with(function, arguments.schema, spark, arguments, options)
+
+
+def start_with(
+    function: Callable[[Any], Any],
+    schema: str,
+    spark: SparkSession,
+    arguments: argparse.Namespace,
+    options: dict[str, str],
+) -> StreamingQuery:
+    """Start a query that calls a function with each record and appends its rows to the table."""
+    table = arguments.table
     given = {"commitMode": "individual", "commitTable": arguments.commit_table, **options}
 
-    def work(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 the form that Spark calls
+    def into(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 the form that Spark calls
+        keyrange.process_into(batch, function, schema, table)
+
+    def work(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001
         rows = keyrange.process(batch, function, schema)
         # Written once, also where a batch runs again after a crash.
         writer = rows.write.format("delta").mode("append").options(**keyrange.transaction())
@@ -74,9 +103,10 @@ def start(
         else:
             writer.saveAsTable(table)
 
+    body = into if arguments.written_by == "keyrange" else work
     records = spark.readStream.format("keyrange").options(**given).load()
     writer = records.writeStream.foreachBatch(
-        keyrange.each_batch(work, given, arguments.checkpoint)
+        keyrange.each_batch(body, given, arguments.checkpoint)
     ).option("checkpointLocation", arguments.checkpoint)
     if arguments.available_now:
         return writer.trigger(availableNow=True).start()

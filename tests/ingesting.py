@@ -103,7 +103,7 @@ class Ingest:
             with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
         self.process.wait(30)
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = 400) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -141,7 +141,7 @@ def ingest(
 
 def kill_when_busy(run: Ingest, victim: str) -> bool:
     """kill -9 an executor's JVM, or a Python worker that reads, as soon as there is one."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and run.process.poll() is None:
         executors = [
             process
@@ -179,7 +179,7 @@ def wait_for_sharing(
     has begun a chain of chunks; None where the run ends before."""
     memory = usual_settings(0, 0).memory_directory
     assert memory is not None
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and run.process.poll() is None:
         for chain in memory.glob(f"keyrange-{os.getuid()}/*/*/chain"):
             try:

@@ -1,9 +1,10 @@
 """A job that works on records one by one, run by spark-submit in a process of its own.
 
-    processing.py BOOTSTRAP TOPIC HOME WRITER
+    processing.py BOOTSTRAP TOPIC HOME WRITER [DELIVERIES]
 
-WRITER `spark` writes output through Spark, `keyrange` with `process_into`. Values that begin with
-"!" fail whenever they are worked on; those with "?" fail at random.
+WRITER `spark` writes output through Spark, `keyrange` with `process_into`; `frames` decides by
+DataFrame. Values that begin with "!" fail whenever they are worked on; those with "?" fail at
+random, but not by DataFrame. A record fails so many deliveries until it is dead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import keyrange
 
@@ -27,7 +29,20 @@ def work(record: Any) -> Any:
     return (record.partition, record.offset, record.key.decode(), text)
 
 
-def main(bootstrap: str, topic: str, home: str, by: str) -> None:
+def process(batch: DataFrame, by: str) -> DataFrame:
+    """The output of a batch, of whose records each is done or rejected then."""
+    if by == "spark":
+        return keyrange.process(batch, work, SCHEMA)
+    whole = keyrange.materialize(batch)
+    text = F.col("value").cast("string")
+    keyrange.reject(whole.where(text.startswith("!")).withColumn("why", F.lit("no")), "why")
+    good = whole.where(~text.startswith("!"))
+    keyrange.acknowledge(good)
+    key = F.col("key").cast("string").alias("key")
+    return good.select("partition", "offset", key, text.alias("text"))
+
+
+def main(bootstrap: str, topic: str, home: str, by: str, deliveries: str = "6") -> None:
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -39,7 +54,7 @@ def main(bootstrap: str, topic: str, home: str, by: str) -> None:
         "commitTable": f"{home}/commits",
         "redelivery.backoff": "1ms",
         "redelivery.backoff.max": "1ms",
-        "maxDeliveries": "6",
+        "maxDeliveries": deliveries,
         "availableNow.redelivery": "drain",
     }
     spark = SparkSession.builder.appName("processing").getOrCreate()
@@ -48,7 +63,7 @@ def main(bootstrap: str, topic: str, home: str, by: str) -> None:
         if by == "keyrange":
             keyrange.process_into(batch, work, SCHEMA, f"{home}/sink")
             return
-        output = keyrange.process(batch, work, SCHEMA)
+        output = process(batch, by)
         writer = output.write.format("delta").mode("append").option("txnAppId", "processing")
         writer.option("txnVersion", batch_id).save(f"{home}/sink")
 

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from deltalake import DeltaTable
 
 from brokers import Record, Topics
 from ingesting import cmdline, kill_when_busy
 from keyrange.embedded import jars
-from keyrange.options.commits import CommitOptions
+from processed import check
 
 RECORDS = 2000
 JOB = Path(__file__).parents[1] / "processing.py"
@@ -29,19 +27,12 @@ class Job:
 
     def __init__(self, topics: Topics, topic: str, home: Path, master: str, by: str) -> None:
         self.log = home / f"job-{time.monotonic_ns()}.log"
-        delta_jars = ",".join(map(str, jars.resolve(jars.delta())))
-        confs = {
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.databricks.delta.snapshotPartitions": "2",
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
+        confs = jars.delta_confs() | {"spark.ui.enabled": "false"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
                     str(Path(sys.executable).parent / "spark-submit"),
-                    *("--master", master, "--jars", delta_jars),
+                    *("--master", master),
                     *(f"--conf={name}={value}" for name, value in confs.items()),
                     *(str(JOB), topics.cluster.bootstrap_servers, topic, str(home), by),
                 ],
@@ -93,30 +84,8 @@ def test_every_record_once_whatever_is_killed(topics: Topics, tmp_path: Path, by
             job.kill_all()
     job = Job(topics, topic, tmp_path, "local-cluster[2,1,1024]", by)
     try:
-        kill_when_busy(job, "executor")  # type: ignore[arg-type]
+        assert kill_when_busy(job, "executor")  # type: ignore[arg-type]
         assert job.process.wait(900) == 0, job.log.read_text(errors="replace")[-3000:]
     finally:
         job.kill_all()
     check(tmp_path, values)
-
-
-def check(home: Path, values: list[bytes]) -> None:
-    sink = DeltaTable(str(home / "sink")).to_pyarrow_table().to_pylist()
-    letters = DeltaTable(str(home / "commits_dead_letters")).to_pyarrow_table().to_pylist()
-    done = sorted(row["text"].encode() for row in sink)
-    dead = sorted(row["value"] for row in letters if row["kind"] == "dead")
-    assert len(done) == len(set(done))
-    assert len(dead) == len(set(dead))
-    assert sorted(done + dead) == sorted(values)
-    assert {value[:1] for value in dead} <= {b"!", b"?"}
-    assert not [value for value in done if value.startswith(b"!")]
-    states: dict[Any, Any] = _states(home)
-    assert all(state.committed == state.position and not state.holes for state in states.values())
-
-
-def _states(home: Path) -> dict[Any, Any]:
-    from keyrange.delta.commit_table import open_commit_table
-
-    options = CommitOptions(table=str(home / "commits"))
-    [source] = os.listdir(home / "commits_verdicts")
-    return dict(open_commit_table(options, source).known().states)

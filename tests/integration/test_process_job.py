@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from brokers import Record, Topics
+from documents import read_document
 from ingesting import ingest
 from keyrange.cli.main import app
+from keyrange.observing.progress_file import read_last
 
 COUNT = 600
 BROKEN = ("7", "150", "151")
@@ -19,7 +21,10 @@ BROKEN = ("7", "150", "151")
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_function_on_every_record(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["spark", "keyrange"])
+def test_a_function_on_every_record(
+    topics: Topics, spark: SparkSession, tmp_path: Path, by: str
+) -> None:
     topic = topics.create_topic("orders", 2)
     texts = [f"!{n}" if str(n) in BROKEN else str(n) for n in range(COUNT)]
     topics.produce(
@@ -30,7 +35,8 @@ def test_a_function_on_every_record(topics: Topics, spark: SparkSession, tmp_pat
     more = [
         *("--function", "processing:work"),
         *("--schema", "partition int, offset bigint, key string, text string"),
-        *("--commit-table", str(commits), "--available-now"),
+        *("--commit-table", str(commits), "--available-now", "--written-by", by),
+        *("--log-format", "json", "--progress", str(tmp_path / "progress.jsonl")),
         *(each for option in options for each in ("--option", option)),
     ]
     with ingest(topics, topic, tmp_path, "local[2]", *more, job="process.py") as run:
@@ -40,20 +46,24 @@ def test_a_function_on_every_record(topics: Topics, spark: SparkSession, tmp_pat
     found = sorted(int(row.text) for row in table.collect())
     assert found == [n for n in range(COUNT) if str(n) not in BROKEN]
     shown = CliRunner().invoke(app, ["deadletters", "list", str(commits), "--output", "json"])
-    letters = json.loads(shown.stdout)
+    letters = read_document(shown.stdout)
     assert sorted(letter["attempts"] for letter in letters) == [2] * len(BROKEN)
+    logged = [json.loads(line) for line in run.text().splitlines() if line.startswith('{"at"')]
+    batches = [each for each in logged if each.get("event") == "batch"]
+    told = read_last(tmp_path / "progress.jsonl", 1_000)
+    assert [each["batch_id"] for each in batches] == [each["batchId"] for each in told]
+    records = sum(each["records"] for each in batches)
+    # Each broken one is tried twice, and what waited behind it comes again.
+    assert records >= COUNT + len(BROKEN)
+    assert records == sum(each["numInputRows"] for each in told)
+    assert logged[-1]["message"].startswith(f"ended: {records:,} records in {len(told)} batches")
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [("nowhere:work", "No module named 'nowhere'"), ("processing:SCHEMA", "cannot be called")],
-)
-def test_a_function_that_is_none_is_refused(
-    function: str, said: str, topics: Topics, tmp_path: Path
-) -> None:
-    more = ["--function", function, "--schema", "n int", "--commit-table", str(tmp_path / "c")]
+def test_a_function_that_is_none_is_refused(topics: Topics, tmp_path: Path) -> None:
+    function = ("--function", "nowhere:work", "--schema", "n int")
+    more = [*function, "--commit-table", str(tmp_path / "c")]
     with ingest(topics, "orders", tmp_path, "local[1]", *more, job="process.py") as run:
         assert run.wait() == 1
-    assert said in run.text()
+    assert "No module named 'nowhere'" in run.text()
     assert "Traceback" not in run.text()

@@ -1,0 +1,138 @@
+"""Keep the tables of individual commits small: compaction, checkpoint of Delta's log, vacuum.
+
+    python jobs/compact_commits.py /lake/prices_commits s3://lake/quotes_commits
+
+A query does the same by itself, every hundred commits, between two batches. This is for tables of
+queries that have stopped or never get so far in one run, such as short ones with availableNow. It
+may run beside the queries: of two who write, the query wins, and what was to be compacted is left
+for the next time. Small files become one where there are fifty of them. Nothing that a query, the
+command line or an older reader asks for is removed; files that no version needs go after the
+table's own retention of half an hour.
+
+With each table come those beside it, where they are there: `_dead_letters` and `_members`. Settings
+of the object store are given as `--option commitTable.storage.NAME=VALUE`; a VALUE `@FILE` is read
+from a file, `env:NAME` from the environment.
+
+Tables that only Spark can write (commitTable.writer=delta-spark) are given by their names, and need
+a session:
+
+    spark-submit --master 'local[2]' \
+        --packages io.delta:delta-spark_4.2_2.13:4.4.0 --properties-file conf/spark-defaults.conf \
+        jobs/compact_commits.py lake.streams.prices_commits
+
+In the place of `--master 'local[2]'` on a cluster:
+
+    --master spark://master:7077
+    --master yarn --archives environment.tar.gz#environment \
+        --conf spark.pyspark.python=./environment/bin/python
+    --master k8s://https://api:6443 --deploy-mode cluster \
+        --conf spark.kubernetes.container.image=registry.example/spark-keyrange:1
+
+where the job of the last one is `local:///opt/jobs/compact_commits.py`. Only the driver needs
+keyrange. The exit code is 1 where a table is not there or could not be compacted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from keyrange.cli.arguments import named_values
+from keyrange.cli.commits_opening import storage_of
+from keyrange.delta import assignments, commit_table, dead_letters
+from keyrange.delta.delta_rs import DeltaRsStore
+from keyrange.delta.store import Conflict
+from keyrange.errors import KeyrangeError
+from keyrange.options.commits import DEAD_LETTERS, beside
+from keyrange.options.members import MEMBERS
+
+if TYPE_CHECKING:
+    from keyrange.spark.commit_table import SparkStore
+
+log = logging.getLogger("compact")
+
+# What is beside a commit table, by what its name has behind it.
+LAYOUTS = {"": commit_table.LAYOUT, DEAD_LETTERS: dead_letters.LAYOUT, MEMBERS: assignments.LAYOUT}
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compact and vacuum tables of individual commits.")
+    parser.add_argument(
+        "tables", nargs="+", metavar="TABLE", help="a commit table: path, URI or catalogue name"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="commitTable.storage.NAME=VALUE, a setting of the object store; VALUE may be @FILE",
+    )
+    return parser.parse_args(arguments)
+
+
+def stores(
+    table: str, storage: dict[str, str], session: Any
+) -> Iterator[DeltaRsStore | SparkStore]:
+    """The tables that go by a commit table's name, whether they are there or not."""
+    for suffix, layout in LAYOUTS.items():
+        uri = beside(table, suffix) if suffix else table
+        if any(each in table for each in "/:"):
+            yield DeltaRsStore(uri, layout, storage)
+        elif suffix != MEMBERS:  # those are written by delta-rs alone
+            from keyrange.spark.commit_table import SparkStore
+
+            yield SparkStore(session(), uri, layout)
+
+
+def spark_session() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName("compact commits").getOrCreate()
+
+
+def compact(store: DeltaRsStore | SparkStore) -> bool:
+    """Whether there is such a table. Says what came of it."""
+    if not store.refresh():
+        return False
+    before = store.extent()
+    try:
+        store.tidy_up()
+    except Conflict:
+        log.info("%s: a query was faster, it is left for the next time", store.uri)
+        return True
+    store.refresh()
+    after = store.extent()
+    log.info("%s: %s, before %s", store.uri, text_of(*after), text_of(*before))
+    return True
+
+
+def text_of(files: int, size_bytes: int) -> str:
+    return f"{files:,} files, {size_bytes / 1e6:,.2f} MB"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    given = parse_arguments(arguments)
+    failed = 0
+    try:
+        storage = storage_of(named_values(given.option))
+    except KeyrangeError as failure:
+        raise SystemExit(str(failure)) from None
+    for table in given.tables:
+        try:
+            found = [compact(store) for store in stores(table, storage, spark_session)]
+            if not found[0]:
+                log.error("%s: there is no commit table", table)
+                failed = 1
+        except KeyrangeError as failure:
+            log.error("%s", failure)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
