@@ -12,8 +12,8 @@ _setup_fail() {
   exit 1
 }
 
-# Run a step with a line before and after it, and one every 10 seconds in between; its own output is
-# shown only when it fails. _setup_so_far, where a caller sets it, says from the log how far it is.
+# Run a step with a line before and after it, and one every 10 seconds in between, or on a terminal
+# one that changes every second; its own output is shown only when it fails. _setup_so_far, where a caller sets it, says from the log how far it is.
 _setup_step() {
   local title="$1" started=$SECONDS log code=0 ticker
   shift
@@ -25,6 +25,7 @@ _setup_step() {
   "$@" >"$log" 2>&1 || code=$?
   kill "$ticker" 2>/dev/null || true
   wait "$ticker" 2>/dev/null || true
+  [[ ! -t 2 ]] || printf '\r\033[K' >&2
   if ((code != 0)); then
     cat "$log" >&2
     rm -f "$log"
@@ -38,7 +39,10 @@ _setup_step() {
 _setup_tick() {
   local title="$1" log="$2" parent="$3" started=$SECONDS next=10
   while sleep 1 && kill -0 "$parent" 2>/dev/null; do
-    if ((SECONDS - started >= next)); then
+    if [[ -t 2 ]]; then
+      printf '\r\033[K==> %s: %d s%s' "$title" $((SECONDS - started)) \
+        "$(${_setup_so_far:-true} "$log")" >&2
+    elif ((SECONDS - started >= next)); then
       printf '==> %s: %d s%s\n' "$title" "$next" "$(${_setup_so_far:-true} "$log")" >&2
       next=$((next + 10))
     fi
@@ -55,6 +59,16 @@ _setup_pip_so_far() {
     count="$(find "$_setup_venv"/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l)"
   fi
   printf ', %d of %d packages %s' "$count" "$all" "$verb"
+  [[ ! -t 2 ]] || _setup_bar "$count" "$all"
+}
+
+# How much of a whole is done, as a bar.
+_setup_bar() {
+  local width=24 filled bar
+  filled=$(($2 > 0 ? width * $1 / $2 : 0))
+  printf -v bar '%*s' "$((filled < width ? filled : width))" ''
+  printf -v bar '%-*s' "$width" "${bar// /#}"
+  printf ' [%s]' "${bar// /.}"
 }
 
 _setup_find_python() {

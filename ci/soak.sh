@@ -8,10 +8,6 @@ cd "$root"
 export KEYRANGE_SOAK=1 KEYRANGE_HYPOTHESIS_PROFILE=soak
 for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
-  .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration/test_faults.py \
-    tests/unit/kafka/test_ranges_simulated.py tests/integration/test_key_ranges.py \
-    tests/integration/test_key_ranges_faults.py tests/integration/test_key_ranges_speculation.py \
-    tests/integration/test_redelivery.py tests/integration/test_process_faults.py \
-    tests/integration/test_each_batch_crashes.py \
-    tests/integration/test_individual_operations.py tests/bench tests/parity
+  .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration tests/bench \
+    tests/parity tests/unit/kafka/test_ranges_simulated.py
 done

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from terminals import read_all
 
 SETUP = Path(__file__).parents[2] / "ci" / "setup.sh"
 
@@ -66,3 +70,34 @@ def test_how_far_pip_is_can_be_told_from_its_log(project: Path, log: str, expect
     command = f"source '{project}/ci/functions.sh'; _setup_pip_so_far '{project}/log'"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, expected), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "." * 24), (1, "." * 24), (60, "#" * 12 + "." * 12), (120, "#" * 24), (130, "#" * 24)],
+)
+def test_a_bar_shows_how_much_of_a_whole_is_done(project: Path, count: int, expected: str) -> None:
+    functions = SETUP.read_text().rpartition("\n_setup_check_java\n")[0]
+    (project / "ci" / "functions.sh").write_text(functions)
+    command = f"source '{project}/ci/functions.sh'; _setup_bar {count} 120"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, f" [{expected}]"), result.stderr
+
+
+def test_a_step_on_a_terminal_leaves_a_line_before_and_one_behind(project: Path) -> None:
+    """What changed in between is gone; without a terminal nothing of it is written."""
+    functions = SETUP.read_text().rpartition("\n_setup_check_java\n")[0]
+    (project / "ci" / "functions.sh").write_text(functions)
+    command = f"source '{project}/ci/functions.sh'; _setup_step waits sleep 2.5"
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(["bash", "-c", command], stderr=follower)
+    os.close(follower)
+    written = read_all(leader)
+    assert process.wait(30) == 0
+    lines = written.decode().split("\r\n")
+    assert lines[0] == "==> waits ..."
+    assert lines[1].startswith(
+        "\r\x1b[K==> waits: 1 s\r\x1b[K==> waits: 2 s\r\x1b[K==> waits: done in"
+    )
+    piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"==> waits \.\.\.\n==> waits: done in \d s\n", piped.stderr)
