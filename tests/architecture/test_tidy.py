@@ -35,7 +35,8 @@ LINE_CHARACTERS_MAX = 100
 # Modules that nothing imports, because something else starts them.
 ENTRY_POINTS = {
     "keyrange.cli.main",
-    "keyrange.core.members.diagrams",
+    "keyrange.core.diagrams",
+    "keyrange.volumes",
     "pyspark_keyrange",
 }
 

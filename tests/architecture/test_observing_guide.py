@@ -1,0 +1,73 @@
+"""The guide to watching: its table is the code's, and its Python runs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from keyrange.core.metric_table import TABLE, markdown, prometheus_name
+
+GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "observing.md"
+BEGIN, END = "<!-- metrics: begin -->\n", "\n<!-- metrics: end -->"
+
+
+def test_the_table_of_metrics_is_that_of_the_code() -> None:
+    """To write it anew: what `keyrange.core.metric_table.markdown` returns, between the marks."""
+    text = GUIDE.read_text()
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == markdown()
+
+
+def test_rules_name_metrics_that_there_are() -> None:
+    known = {prometheus_name(metric) for metric in TABLE}
+    named = set(re.findall(r"\bkeyrange_[a-z_]+", GUIDE.read_text()))
+    assert named
+    assert {name.removesuffix("_total") for name in named} <= known
+
+
+def blocks() -> Iterator[str]:
+    yield from re.findall(r"^```python[^\n]*\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
+
+
+@pytest.fixture
+def _quiet_logging() -> Iterator[None]:
+    """What `configure` changes is put back."""
+    root, py4j = logging.getLogger(), logging.getLogger("py4j")
+    before = root.handlers[:], root.level, py4j.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    py4j.setLevel(before[2])
+
+
+@pytest.mark.usefixtures("_quiet_logging")
+@pytest.mark.parametrize("text", list(blocks()), ids=lambda text: str(text.count("\n")))
+def test_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("prometheus_client")
+    monkeypatch.setattr(client, "start_http_server", lambda port, address: None)
+    monkeypatch.setattr(client, "REGISTRY", client.CollectorRegistry())
+    if "opentelemetry" in text:
+        _without_exporting(monkeypatch)
+    added: list[Any] = []
+    streams = SimpleNamespace(addListener=added.append)
+    names: dict[str, Any] = {"spark": SimpleNamespace(streams=streams)}
+    exec(compile(text.replace("/lake/", f"{tmp_path}/"), str(GUIDE), "exec"), names)  # noqa: S102
+    assert all(isinstance(each, StreamingQueryListener) for each in added)
+    assert added or "logs.configure" in text
+
+
+def _without_exporting(monkeypatch: pytest.MonkeyPatch) -> None:
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    from opentelemetry import metrics
+
+    reader = export.InMemoryMetricReader()
+    monkeypatch.setattr(export, "PeriodicExportingMetricReader", lambda exporter: reader)
+    made: list[Any] = []
+    monkeypatch.setattr(metrics, "set_meter_provider", made.append)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: made[0])

@@ -1,0 +1,215 @@
+"""What the README and the guides show is run: Python in a session, commands on what it has made.
+
+`.start(` of a block ends by itself here, and what a block only defines is read to its end. A file
+is one namespace, as a notebook is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQueryManager
+from typer.testing import CliRunner
+
+from brokers import Record, Topics
+from keyrange.cli.main import app
+from keyrange.core.offsets import TopicPartition
+from member_samples import append_all, assignment, owned, stored, table_at
+from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+TOPIC = "orders"
+PARTITIONS, RECORDS = 4, 800
+
+
+class Places:
+    """What the documents' names stand for."""
+
+    def __init__(self, bootstrap_servers: str, home: Path) -> None:
+        self.home = home
+        self.lake = home / "lake"
+        self._names = {
+            "broker:9092": bootstrap_servers,
+            "s3a://lake": str(self.lake),
+            "s3://lake": str(self.lake),
+            "/lake/": f"{self.lake}/",
+            # Whatever this machine's disk is like, a query is not to be held back.
+            '"min.available.ratio", "0.1"': '"min.available.ratio", "0.0000001"',
+            '"min.available.ratio": "0.1"': '"min.available.ratio": "0.0000001"',
+            ".start(": ".trigger(availableNow=True).start(",
+        }
+
+    def put(self, text: str) -> str:
+        pieces = [text]
+        for name, place in self._names.items():
+            # What was put in already is not looked at again.
+            pieces = [
+                part
+                for at, piece in enumerate(pieces)
+                for part in ([piece] if at % 2 else _between(piece, name, place))
+            ]
+        return "".join(pieces)
+
+
+def _between(text: str, name: str, place: str) -> list[str]:
+    first, *others = text.split(name)
+    return [first, *(part for other in others for part in (place, other))]
+
+
+@contextmanager
+def session_as_it_was(spark: SparkSession) -> Iterator[None]:
+    """Other tests share the session: its settings come back, and its listeners go."""
+    settings = dict(spark.conf.getAll)
+    added: list[StreamingQueryListener] = []
+    add = StreamingQueryManager.addListener
+
+    def noted(manager: StreamingQueryManager, listener: StreamingQueryListener) -> None:
+        add(manager, listener)
+        added.append(listener)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StreamingQueryManager, "addListener", noted)
+            yield
+    finally:
+        for listener in added:
+            spark.streams.removeListener(listener)
+        for name in dict(spark.conf.getAll).keys() - settings.keys():
+            spark.conf.unset(name)
+
+
+class Pages:
+    """Runs the blocks of documents."""
+
+    def __init__(self, spark: SparkSession, places: Places) -> None:
+        self.spark, self.places = spark, places
+        self.modules = places.home / "modules"
+
+    def run(self, path: Path, languages: tuple[str, ...] = ("python", "bash", "sql")) -> int:
+        """Run a document from its beginning; how many blocks ran."""
+        names: dict[str, Any] = {"__name__": "__main__", "spark": self.spark, **_given(path)}
+        run = {"python": self._python, "bash": self._bash, "sql": self._sql}
+        ran = 0
+        with session_as_it_was(self.spark):
+            for each in snippets(path):
+                if each.language in languages and "no-test" not in each.marks:
+                    run[each.language](each, names)
+                    ran += 1
+        return ran
+
+    def _python(self, snippet: Snippet, names: dict[str, Any]) -> None:
+        text = self.places.put(snippet.text)
+        if module := snippet.marks.get("file"):
+            self._add_module(module, text)
+            return
+        before = dict(names)
+        # Lines of a traceback are those of the document.
+        code = compile("\n" * (snippet.line - 1) + text, str(snippet.path), "exec")
+        exec(code, names)  # noqa: S102
+        started = self.spark.streams.active
+        for query in started:
+            assert query.awaitTermination(120), f"{snippet}: the query goes on"
+        made = [each for name, each in names.items() if each is not before.get(name)]
+        if "load-only" not in snippet.marks:
+            for each in made:
+                if isinstance(each, DataFrame):
+                    self._read(each, bool(started) or ".start(" in text, snippet)
+        for query in made:
+            if hasattr(query, "exception") and hasattr(query, "lastProgress"):
+                assert query.exception() is None, f"{snippet}: {query.exception()}"
+
+    def _read(self, frame: DataFrame, started: bool, snippet: Snippet) -> None:
+        if not frame.isStreaming:
+            frame.write.format("noop").mode("overwrite").save()
+        elif not started:
+            checkpoint = self.places.home / "checkpoints" / f"{snippet.path.stem}-{snippet.line}"
+            writer = frame.writeStream.format("noop").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", str(checkpoint)).start()
+            assert query.awaitTermination(120), f"{snippet}: the query goes on"
+
+    def _add_module(self, name: str, text: str) -> None:
+        place = self.modules / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (place.parent / "__init__.py").touch()
+        place.write_text(text)
+        archive = shutil.make_archive(str(self.places.home / "modules"), "zip", self.modules)
+        self.spark.sparkContext.addPyFile(archive)
+
+    def _bash(self, snippet: Snippet, names: dict[str, Any]) -> None:
+        for words in command_lines(self.places.put(snippet.text)):
+            assert words[0] == "keyrange", f"{snippet}: {words[0]} is not run here: mark the block"
+            result = CliRunner().invoke(app, words[1:], prog_name="keyrange")
+            said = f"{snippet}: {' '.join(words)}\n{result.output}\n{result.exception!r}"
+            assert result.exit_code == 0, said
+
+    def _sql(self, snippet: Snippet, names: dict[str, Any]) -> None:
+        for statement in self.places.put(snippet.text).split(";"):
+            if statement.strip():
+                self.spark.sql(statement).collect()
+
+
+def _given(path: Path) -> dict[str, Callable[..., Any]]:
+    """What a document takes for granted: the reader's own functions."""
+    if path.name != "consumer.md":
+        return {}
+    left = [True] * 6
+    return {
+        "work": lambda row: row["offset"] % 50 != 7,
+        "running": lambda: bool(left) and left.pop(),
+    }
+
+
+def orders() -> list[Record]:
+    """Orders of some aircraft, of which a few have no price and a few no key."""
+    records = []
+    for n in range(RECORDS):
+        order = {"id": n, "price": n / 4} if n % 97 else {"id": n}
+        key = None if n % 50 == 49 else b"N14228" if n % 11 == 0 else b"N%05d" % (n % 40)
+        records.append(Record(json.dumps(order).encode(), key, n % PARTITIONS))
+    return records
+
+
+@pytest.fixture(scope="module")
+def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterator[Pages]:
+    """The topic, the tables and the checkpoints that the documents speak of."""
+    home = tmp_path_factory.mktemp("guides")
+    topics.create_named(TOPIC, PARTITIONS)
+    topics.produce(TOPIC, orders())
+    places = Places(topics.cluster.bootstrap_servers, home)
+    made = Pages(spark, places)
+    owners = {TopicPartition(TOPIC, n): owned(f"orders-{n % 3}") for n in range(PARTITIONS)}
+    append_all(
+        table_at(places.lake / "orders_members"), [stored(1, assignment=assignment(1, owners))]
+    )
+    made.run(ROOT / "README.md", ("python",))
+    # Twice, so that what failed is tried again and given up.
+    for _ in range(2):
+        made.run(ROOT / "connector" / "guides" / "individual-commits.md", ("python",))
+        time.sleep(1)
+    yield made
+    topics.delete_topic(TOPIC)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_what_is_shown_runs(pages: Pages, path: Path) -> None:
+    runnable = [s for s in snippets(path) if s.language in ("python", "bash", "sql")]
+    assert pages.run(path) == len([s for s in runnable if "no-test" not in s.marks])
+
+
+def test_a_page_leaves_the_session_as_it_was(spark: SparkSession) -> None:
+    name = "spark.sql.python.filterPushdown.enabled"
+    before = dict(spark.conf.getAll)
+    with session_as_it_was(spark):
+        spark.conf.set(name, "true")
+        assert spark.conf.get(name) == "true"
+    assert dict(spark.conf.getAll) == before
