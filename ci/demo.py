@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from keyrange.cli.waiting import waiting
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "flights"
 PARTITIONS = 4
 BATCH_OFFSETS = 100_000
+_SHOWN_EVERY = 5_000
 
 console = Console(stderr=False)
 
@@ -62,14 +63,9 @@ def produce(bootstrap_servers: str, keys: Sequence[bytes | None], values: Sequen
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
     admin.close()
-    columns = (
-        TextColumn("[bold]writing flights[/bold]"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     with (
-        Progress(*columns, console=console) as progress,
+        waiting() as bars,
+        bars.step("writing flights", len(values)) as advance,
         KafkaProducer(
             bootstrap_servers=bootstrap_servers,
             linger_ms=50,
@@ -77,16 +73,15 @@ def produce(bootstrap_servers: str, keys: Sequence[bytes | None], values: Sequen
             compression_type="lz4",
         ) as producer,
     ):
-        task = progress.add_task("", total=len(values))
-        for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        for number, (key, value) in enumerate(zip(keys, values, strict=True), 1):
             producer.send(TOPIC, key=key, value=value)
-            if number % 5_000 == 0:
-                progress.update(task, completed=number)
+            if number % _SHOWN_EVERY == 0:
+                advance(_SHOWN_EVERY)
         producer.flush()
-        progress.update(task, completed=len(values))
+    console.print(f"written: {len(values):,} flights in {PARTITIONS} partitions")
 
 
-def ingest(bootstrap_servers: str, home: Path) -> list[str]:
+def ingest(bootstrap_servers: str, home: Path, flights: int) -> list[str]:
     """Run the job as a user would; shows its lines and returns them."""
     arguments = [
         *("--bootstrap-servers", bootstrap_servers, "--topic", TOPIC),
@@ -95,7 +90,7 @@ def ingest(bootstrap_servers: str, home: Path) -> list[str]:
     ]
     process = submit("ingest.py", arguments, home, {})
     try:
-        return follow(process)
+        return follow(process, flights)
     finally:
         end_group(process)
 
@@ -141,15 +136,18 @@ def log4j() -> str:
     return f"-Dlog4j.configurationFile={ROOT / 'conf' / 'log4j2.properties'}"
 
 
-def follow(process: subprocess.Popen[str]) -> list[str]:
-    """Show the job's own lines, and all of it if it fails."""
+def follow(process: subprocess.Popen[str], flights: int) -> list[str]:
+    """Show how far the job is, its own lines, and all of it if it fails."""
     everything: list[str] = []
     assert process.stdout is not None
-    with console.status("starting Spark ..."):
+    with waiting() as bars, bars.step("Spark reads flights", flights) as advance:
         for line in process.stdout:
             everything.append(line.rstrip())
             if re.search(r" (INFO|ERROR) (batch|ended|stopping|\[)", line):
-                console.print(f"  {line.rstrip()}", highlight=False, markup=False, soft_wrap=True)
+                # Not by the console, which would write into the bar.
+                print(f"  {line.rstrip()}", flush=True)
+            for records, _ in batches([line]):
+                advance(records)
     if process.wait() != 0:
         console.print("\n".join(everything), highlight=False, markup=False)
         raise SystemExit("demo: the job failed, its output is above")
@@ -239,7 +237,7 @@ def run(home: Path) -> int:
             f"ready in {time.monotonic() - began:.1f} s"
         )
         produce(broker.bootstrap_servers, keys, values)
-        lines = ingest(broker.bootstrap_servers, home)
+        lines = ingest(broker.bootstrap_servers, home, len(values))
     table, wrong = check(home, values)
     show(table, lines, wrong)
     return 1 if wrong else 0

@@ -7,15 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CI = Path(__file__).parents[2] / "ci"
 WAYS = ("", ".per_range", ".grouped")
 READ = {
-    f"read.{size}.{codec}.{figure}"
-    for size in ("200B", "1KB")
-    for codec in ("none", "lz4", "zstd")
+    f"read.{cell}.{figure}"
+    for cell in ("200B.none", "200B.zstd", "1KB.lz4")
     for figure in (
         "vs_jvm",
         "vs_jvm_tuned",
@@ -63,12 +63,29 @@ MEMBERS = {
     "members.bind.ms_per_task",
     "members.owner_share",
     "members.process.rss_mb",
+    "members.process.core_share",
     *(f"members.batch.{side}.ms" for side in ("off.1", "prefer.2", "prefer.4")),
     *(
         f"members.rolling.{figure}{kind}"
         for figure in ("moved_ranges", "reassignments")
         for kind in ("", ".dynamic")
     ),
+}
+
+VOLUMES = {
+    *(f"volumes.check_1000.{figure}" for figure in ("cpu_seconds", "stretch.ms")),
+    *(f"volumes.batch_delay.{share}ms" for share in ("p50.", "", "max.")),
+    *(
+        f"volumes.plan.{side}.{share}.ms"
+        for side in ("alone", "beside")
+        for share in ("p50", "p99", "max")
+    ),
+    "volumes.longest_mute.seconds",
+}
+
+CONSUMER = {
+    *(f"consumer.{side}.vs_kafka_python" for side in ("arrow", "records")),
+    *(f"consumer.{side}.mrec_per_second" for side in ("arrow", "records", "kafka_python")),
 }
 
 THROUGHPUT = {
@@ -99,7 +116,7 @@ SLOW_KEY = {
 }
 
 
-def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, timeout_s: int = 580) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", "bench", *arguments],
@@ -109,6 +126,15 @@ def bench(*arguments: str, timeout_s: int = 280) -> subprocess.CompletedProcess[
         timeout=timeout_s,
         check=False,
     )
+
+
+def tiny_figures(directory: Path, *groups: str, timeout_s: int = 580) -> dict[str, dict[str, Any]]:
+    """The figures by name that the tiny form of some groups writes."""
+    out = directory / "figures.json"
+    only = [word for group in groups for word in ("--only", group)]
+    finished = bench("--tiny", *only, "--out", str(out), timeout_s=timeout_s)
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    return {each["name"]: each for each in json.loads(out.read_text())["figures"]}
 
 
 @pytest.mark.broker
@@ -136,11 +162,7 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "keyrange", "--out", str(out), timeout_s=580)
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    document = json.loads(out.read_text())
-    figures = {figure["name"]: figure for figure in document["figures"]}
+    figures = tiny_figures(tmp_path, "keyrange", timeout_s=580)
     assert figures.keys() == KEYRANGE
     # What is counted and not timed holds at any size.
     assert figures["keyrange.shuffle.bytes"]["value"] == 0
@@ -153,10 +175,7 @@ def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> 
 
 
 def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "commits", "--out", str(out))
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    figures = tiny_figures(tmp_path, "commits")
     assert figures.keys() == COMMITS
     # What is counted and not timed holds at any size.
     assert 0 < figures["commits.wide_span.bytes"]["value"] < 1000
@@ -167,11 +186,8 @@ def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
-    only = ("--only", "commits_throughput", "--only", "commits_slow_key")
-    finished = bench("--tiny", *only, "--out", str(out), timeout_s=580)
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    groups = ("commits_throughput", "commits_slow_key")
+    figures = tiny_figures(tmp_path, *groups, timeout_s=580)
     assert figures.keys() == THROUGHPUT | SLOW_KEY
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
@@ -183,14 +199,45 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "members", "--out", str(out), timeout_s=880)
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    figures = {each["name"]: each for each in json.loads(out.read_text())["figures"]}
+    figures = tiny_figures(tmp_path, "members", timeout_s=880)
     assert figures.keys() == MEMBERS
     # What is counted and not timed holds at any size.
     assert figures["members.rolling.moved_ranges"]["value"] == 0
     assert figures["members.rolling.reassignments"]["value"] == 0
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_volumes_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "volumes", timeout_s=580)
+    assert figures.keys() == VOLUMES
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_tiny_benchmark_of_the_consumer_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "consumer")
+    assert figures.keys() == CONSUMER
+    assert all(each["value"] > 0 for each in figures.values())
+
+
+def test_at_any_other_scale_every_size_is_read_with_every_codec() -> None:
+    program = """
+from bench.groups.read import GROUP, cells
+from bench.registry import Bench
+for scale in ("full", "quick"):
+    found = [cell.prefix for cell in cells(Bench("read", scale, "", None))]
+    assert {name.rpartition(".")[0] for name in GROUP.targets} == set(found)
+    print(*found)
+"""
+    path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"PYTHONPATH": path}
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    sizes, codecs = ("200B", "1KB"), ("none", "lz4", "zstd")
+    every = [f"read.{size}.{codec}" for size in sizes for codec in codecs]
+    assert [line.split() for line in told.stdout.splitlines()] == [every, every]
 
 
 def test_an_unknown_group_is_refused_by_name() -> None:

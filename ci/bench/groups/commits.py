@@ -51,8 +51,8 @@ print(imported - started, time.perf_counter() - imported, known.seq)
 
 def run(bench: Bench) -> Iterator[Figure]:
     yield from _wide_span(bench)
-    _prove_bulk(bench, bench.pick(full=500, quick=500, tiny=60))
-    count = bench.pick(full=50_000, quick=50_000, tiny=300)
+    _prove_bulk(bench, bench.pick(full=500, quick=500, tiny=20))
+    count = bench.pick(full=50_000, quick=50_000, tiny=100)
     old = _history(bench, bench.directory / "old", count)
     young_ms: list[list[float]] = []
     old_ms: list[list[float]] = []
@@ -177,7 +177,9 @@ def _make_in_bulk(path: Path, count: int, at_a_time: int = 400) -> None:
                 again = made[seq % 400] = rows_of(_commit(seq))
             tables.append(_numbered(again, seq))
         store.write(
-            pa.concat_tables(tables), Transaction(_APP, end - 1, begin - 1 or None), {"bulk": "yes"}
+            pa.concat_tables(tables),
+            [Transaction(_APP, end - 1, begin - 1 or None)],
+            {"bulk": "yes"},
         )
 
 

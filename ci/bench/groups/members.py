@@ -26,7 +26,7 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, at_most, from_runs
 from bench.registry import Bench, Group
-from keyrange.core.members.assignment import assign, moved
+from keyrange.core.members.assignment import Assignment, assign, moved
 from keyrange.core.members.binding import PinRule
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.pinned_plan import Shape, plan_pinned
@@ -74,7 +74,7 @@ def _binding(bench: Bench) -> Iterator[Figure]:
             plan = service.add(owners, documents, slots, len(portions), PinRule())
             planned = time.perf_counter()
             for task, slot in enumerate(owners):
-                next(Caller(service.address, plan, task).portions(slot))
+                next(Caller(service.address, plan, task).portions(lambda slot=slot: slot))
             if number >= 0:
                 plans.append((planned - started) * 1e3)
                 asks.append((time.perf_counter() - planned) * 1e3 / len(owners))
@@ -122,6 +122,31 @@ class _Query:
                 raise TimeoutError(f"the members never came to it: {self.metrics()}")
             time.sleep(0.1)
 
+    def settled(self) -> Assignment:
+        """The assignment as soon as both executors have their ranges, and batches go by that."""
+        table = open_assignments(str(self.table), self.group, {})
+        found: list[Assignment] = []
+
+        def now() -> bool:
+            stored, told = table.last(), self.metrics()
+            if stored is None or stored.assignment is None:
+                return False
+            found[:] = [stored.assignment]
+            there = {each.slot for each in stored.members if each.state == "ASSIGNED"}
+            return (
+                there == set(stored.assignment.slots)
+                and told.get("reached") == told.get("members") == len(there) == 2
+                and told["epoch"] == stored.epoch
+            )
+
+        self.wait(now)
+        return found[0]
+
+    def go_on(self) -> None:
+        """Until two more batches are done."""
+        until = self.query.lastProgress["batchId"] + 2
+        self.wait(lambda: self.query.lastProgress["batchId"] >= until)
+
     def batches(self, count: int) -> list[dict[str, Any]]:
         """The metrics of as many batches that are bound, from the next one on."""
         found: dict[int, dict[str, Any]] = {}
@@ -139,12 +164,14 @@ class _Query:
 
 
 @contextmanager
-def _query(bench: Bench, spark: SparkSession, name: str, **given: str) -> Iterator[_Query]:
-    """A query over a topic that has enough for all its batches."""
+def _query(
+    bench: Bench, spark: SparkSession, name: str, every: str = "0 seconds", **given: str
+) -> Iterator[_Query]:
+    """A query over a topic that has enough for all its batches, one of them `every` so often."""
     home = bench.directory / name
     home.mkdir()
     topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
-    rows = bench.pick(full=2_000_000, quick=600_000, tiny=40_000)
+    rows = bench.pick(full=2_000_000, quick=600_000, tiny=200_000)
     records = topics.records(spark, rows, 200, PARTITIONS)
     topics.fill(records, bench.bootstrap_servers, topic, "none")
     frame = (
@@ -171,6 +198,7 @@ def _query(bench: Bench, spark: SparkSession, name: str, **given: str) -> Iterat
         frame.mapInArrow(_uneven, "rows long")
         .writeStream.format("noop")
         .option("checkpointLocation", str(home / "checkpoint"))
+        .trigger(processingTime=every)
         .start()
     )
     try:
@@ -195,8 +223,7 @@ def _owners(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         name = f"owners-{pin}-{splits}"
         with _query(bench, spark, name, pin=pin, splitsPerCore=str(splits)) as query:
             if pin != "off":
-                query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
-                query.wait(lambda q=query: q.metrics().get("ownPortions", 0) > 0)
+                query.settled()
             else:
                 query.wait(lambda q=query: q.query.lastProgress is not None)
             batches = query.batches(count)
@@ -206,15 +233,8 @@ def _owners(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
             all_of = own + sum(b["foreignPortions"] + b["unownedPortions"] for b in batches)
             shares.append(own / all_of)
             bench.progress(f"{splits} splits a core: {own} of {all_of} with their owner")
-            for member in _member_processes(query.group):
-                rss = member.memory_info().rss / 2**20
-                bench.progress(f"a member process: {rss:.1f} MB")
             if splits == 4:
-                yield from_runs(
-                    "members.process.rss_mb",
-                    [each.memory_info().rss / 2**20 for each in _member_processes(query.group)],
-                    "MB",
-                )
+                yield from _processes(query, bench.pick(full=60, quick=20, tiny=3))
     yield from_runs("members.owner_share", [min(shares)], "ratio")
     for side, found in delays.items():
         yield from_runs(f"members.batch.{side}.ms", found, "ms")
@@ -224,30 +244,23 @@ def _rolling(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     """Each executor killed in turn and back under its name: what moved, and how often."""
     restarts = bench.pick(full=20, quick=4, tiny=1)
     for kind in ("static", "dynamic"):
-        with _query(bench, spark, f"rolling-{kind}", pin="prefer", memberNames=kind) as query:
-            query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
-            table = open_assignments(str(query.table), query.group, {})
-            before = table.last()
-            assert before is not None
+        given = {"pin": "prefer", "memberNames": kind, "maxOffsetsPerTrigger": "2000"}
+        # It must not run out of records while executors come back.
+        with _query(bench, spark, f"rolling-{kind}", "1 second", **given) as query:
+            before = query.settled()
             for number in range(restarts):
                 killed_at = time.time()
                 _kill_oldest()
                 # Its member ends with it, and another one comes with the next executor.
                 query.wait(lambda q=query, at=killed_at: _came_after(q.group, at))
-                query.wait(lambda q=query: q.metrics().get("reached", 0) == 2)
-                bench.progress(f"{kind}: restart {number + 1} of {restarts}")
-            time.sleep(2)
-            rows = [row for row in table.history() if row.assignment is not None]
-            epochs = [row for row in rows if row.epoch > before.epoch]
-            last = rows[-1].assignment
-            assert last is not None
-            assert before.assignment is not None
-            weights = dict.fromkeys(last.owners, 1.0)
-            share = moved(before.assignment, last, weights)
+                query.go_on()
+                after = query.settled()
+                bench.progress(f"{kind}: restart {number + 1} of {restarts}, epoch {after.epoch}")
+            share = moved(before, after, dict.fromkeys(after.owners, 1.0))
             suffix = "" if kind == "static" else ".dynamic"
             yield from_runs(f"members.rolling.moved_ranges{suffix}", [share], "share")
-            count = len({row.epoch for row in epochs})
-            yield from_runs(f"members.rolling.reassignments{suffix}", [float(count)], "times")
+            count = float(after.epoch - before.epoch)
+            yield from_runs(f"members.rolling.reassignments{suffix}", [count], "times")
 
 
 def _jvms() -> list[psutil.Process]:
@@ -282,6 +295,24 @@ def _member_processes(group: str) -> list[psutil.Process]:
     return found
 
 
+def _processes(query: _Query, seconds: float) -> Iterator[Figure]:
+    """What member processes cost while batches run, which is no less than while none does."""
+    members = _member_processes(query.group)
+    spent = [-_cpu_seconds(each) for each in members]
+    started = time.perf_counter()
+    time.sleep(seconds)
+    passed = time.perf_counter() - started
+    shares = [(s + _cpu_seconds(each)) / passed for s, each in zip(spent, members, strict=True)]
+    sizes = [each.memory_info().rss / 2**20 for each in members]
+    yield from_runs("members.process.rss_mb", sizes, "MB")
+    yield from_runs("members.process.core_share", shares, "cores")
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 def _command(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
@@ -298,6 +329,7 @@ GROUP = Group(
         "members.bind.ms_per_task": at_most(5),
         "members.owner_share": at_least(0.95),
         "members.process.rss_mb": at_most(60),
+        "members.process.core_share": at_most(0.01),
         "members.rolling.moved_ranges": at_most(0),
         "members.rolling.reassignments": at_most(0),
     },
