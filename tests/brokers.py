@@ -29,6 +29,8 @@ SHARED_SETTINGS = BrokerSettings(
         "replica.fetch.max.bytes": str(64 << 20),
         # Tests write records of any time; only a test of retention wants them deleted.
         "log.retention.ms": "-1",
+        # Some keep a transaction open until all that share the broker are done.
+        "transaction.max.timeout.ms": "3600000",
     },
 )
 
@@ -218,11 +220,11 @@ def send(
             )
         )
     producer.flush()
-    placed = [future.get(timeout=30) for future in futures]
+    placed = [future.get(timeout=120) for future in futures]
     return [(metadata.partition, metadata.offset) for metadata in placed]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     """Return when a condition holds; fail the test when it does not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -68,7 +68,7 @@ def run_available_now(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     return query
 
 

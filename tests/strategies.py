@@ -3,14 +3,11 @@
 Rule of this file: nothing of keyrange is used. The format is written here a second time, byte by
 byte from Kafka's description ("Message Format"), with the standard library and with codecs that are
 not the connector's, so that both sides cannot be wrong in the same way.
-
-Profiles: `ci` is the default; KEYRANGE_HYPOTHESIS_PROFILE=soak tries many more examples.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +17,7 @@ import lz4.frame
 import numpy as np
 import snappy
 import zstandard
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-
-_CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
-settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=_CHECKS)
-settings.register_profile("soak", max_examples=2_000, deadline=None, suppress_health_check=_CHECKS)
-settings.load_profile(os.environ.get("KEYRANGE_HYPOTHESIS_PROFILE", "ci"))
 
 TIMESTAMP_MS_MAX: Final = 9223372036854775
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")

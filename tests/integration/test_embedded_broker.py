@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from brokers import Record, Topics, client_config, wait_until
+from documents import read_document
 from keyrange.embedded import daemon
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.process import answers_api_versions, is_free
@@ -100,7 +100,7 @@ def test_each_listener_serves(
     topic = topics.create_topic()
     config = client_config(broker, protocol, mechanism)
     with KafkaProducer(**config) as producer:
-        assert producer.send(topic, b"value").get(timeout=30).offset == 0
+        assert producer.send(topic, b"value").get(timeout=120).offset == 0
 
 
 def test_a_wrong_password_and_an_unknown_ca_are_refused(broker: EmbeddedBroker) -> None:
@@ -189,8 +189,8 @@ def test_a_broker_dies_with_its_parent_and_leaves_nothing() -> None:
         os.kill(int(pid), signal.SIGSTOP)
         parent.kill()
         parent.wait()
-        wait_until(lambda: not alive(int(pid)), timeout_s=10)
-        wait_until(lambda: not Path(directory).exists(), timeout_s=10)
+        wait_until(lambda: not alive(int(pid)))
+        wait_until(lambda: not Path(directory).exists())
     finally:
         parent.kill()
         with contextlib.suppress(ProcessLookupError):
@@ -263,7 +263,7 @@ def test_a_detached_broker_outlives_its_command_and_is_found_again(tmp_path: Pat
     address = started.stdout.strip()
     try:
         assert cli("start", "--dir", place).stdout.strip() == address
-        found = json.loads(cli("status", "--dir", place, "--output", "json").stdout)
+        found = read_document(cli("status", "--dir", place, "--output", "json").stdout)
         assert found["bootstrap_servers"] == address
         assert answers_api_versions(int(address.rpartition(":")[2]))
         os.kill(found["pid"], signal.SIGKILL)

@@ -146,7 +146,7 @@ def test_a_stream_goes_into_a_table_in_memory(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     found = rows(spark.table("folded"))
     frame = batch(spark, topics, topic, **SPLIT).mapInArrow(mapped.fold, mapped.FOLDED)
     assert found == rows(frame)

@@ -89,7 +89,7 @@ def test_trigger_once_ignores_limits(spark: SparkSession, topics: Topics, tmp_pa
         .start()
     )
 
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert [len(runs[0]) for runs in sink.batches.values()] == [20]
 
 
@@ -136,7 +136,7 @@ def test_initial_positions_survive_a_failed_first_batch(
     once = frame.writeStream.foreachBatch(failing).option("checkpointLocation", str(tmp_path))
     query = once.start()
     with pytest.raises(StreamingQueryException):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     end = planned_offsets(tmp_path, 0)
     topics.produce(topic, [b"after"])
     sink = Collected()

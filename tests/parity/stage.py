@@ -17,7 +17,7 @@ from brokers import Record, Topics, send, wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 
 SINCE_MS = 1_700_000_000_000
-OPEN_TRANSACTION_MS = 840_000
+OPEN_TRANSACTION_MS = 3_600_000
 
 
 def numbered(

@@ -11,15 +11,14 @@ from typing import Any
 import mmh3
 import pyarrow as pa
 from hypothesis import given
-from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from keyrange.core.columns import COLUMNS, USUAL
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.core.placement import NOBODY, Placement
-from keyrange.wire.batches import AbortedTransaction
-from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.select import Selection
+from scanned_logs import FEWER, place_of, scanned
 from strategies import Batch, Log, Record, Row, array, encode_batch, logs, rows_of, within
 
 SIZES = st.builds(
@@ -29,21 +28,6 @@ SIZES = st.builds(
     batch_bytes=st.sampled_from([1, 64, 8 << 20]),
     selection=st.builds(Selection, nulls_first=st.booleans()),
 )
-
-# Each example decodes a log several times.
-FEWER = limits(max_examples=limits().max_examples // 2)
-
-
-def place_of(row: Row, settings: DecodeSettings) -> int:
-    if row.key is None and settings.selection.nulls_first:
-        return 0
-    key = row.offset.to_bytes(8, "big") if row.key is None else row.key
-    return int(mmh3.hash64(key, 0, signed=False)[0]) >> 1
-
-
-def scanned(log: Log, committed: bool) -> Chunk:
-    aborted = [AbortedTransaction(*entry) for entry in log.aborted] if committed else ()
-    return scan_chunk(array(log.encode()), "t", 1, log.start, aborted)
 
 
 @st.composite
