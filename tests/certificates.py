@@ -108,5 +108,5 @@ def make_stores(directory: Path) -> Stores:
 
 def keytool(*arguments: str) -> None:
     command = ["keytool", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -161,7 +161,7 @@ class Producing:
 
     def __enter__(self) -> Producing:
         self._thread.start()
-        wait_until(lambda: len(self.acked) > 5, 60)
+        wait_until(lambda: len(self.acked) > 5)
         return self
 
     def __exit__(self, *_: object) -> None:

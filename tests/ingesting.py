@@ -101,7 +101,7 @@ class Ingest:
         everyone += [child.pid for child in psutil.Process(self.process.pid).children(True)]
         for pid in everyone:
             with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
-        self.process.wait(30)
+        self.process.wait(120)
 
     def wait(self, timeout_s: float = 400) -> int:
         try:

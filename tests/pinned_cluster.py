@@ -328,7 +328,7 @@ class PinnedCluster:
         everyone = [self.process.pid, *(each.pid for each in _descendants(self.process.pid))]
         for pid in everyone:
             with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
-        self.process.wait(30)
+        self.process.wait(120)
         if self.process.stdin is not None:
             self.process.stdin.close()
 

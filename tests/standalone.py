@@ -62,12 +62,12 @@ def standalone_cluster(home: Path) -> Iterator[tuple[str, list[int]]]:
 
     try:
         start("master.Master", "--host", HOSTS[0], "--port", str(port))
-        wait_until(lambda: "I have been elected leader" in log.read_text(errors="replace"), 60)
+        wait_until(lambda: "I have been elected leader" in log.read_text(errors="replace"))
         for host in HOSTS:
             work = ("--work-dir", str(home / f"work-{host}"))
             start("worker.Worker", "--host", host, "--cores", "1", "--memory", "1g", *work, master)
         registered = "Successfully registered with master"
-        wait_until(lambda: log.read_text(errors="replace").count(registered) == len(HOSTS), 60)
+        wait_until(lambda: log.read_text(errors="replace").count(registered) == len(HOSTS))
         yield master, [each.pid for each in started[1:]]
     finally:
         for process in reversed(started):
@@ -77,4 +77,4 @@ def standalone_cluster(home: Path) -> Iterator[tuple[str, list[int]]]:
             ]
             for pid in family:
                 with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
-            process.wait(30)
+            process.wait(120)

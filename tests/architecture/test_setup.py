@@ -44,7 +44,7 @@ def test_a_python_without_ensurepip_is_not_taken(project: Path, tmp_path: Path) 
         env=environment | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 1
@@ -93,7 +93,7 @@ def test_a_step_on_a_terminal_leaves_a_line_before_and_one_behind(project: Path)
     process = subprocess.Popen(["bash", "-c", command], stderr=follower)
     os.close(follower)
     written = read_all(leader)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     lines = written.decode().split("\r\n")
     assert lines[0] == "==> waits ..."
     assert lines[1].startswith(

@@ -210,7 +210,7 @@ def impostor(answer: bytes, hold: bool = False) -> Iterator[int]:
                 connection.recv(4096)
                 connection.sendall(answer)
                 if hold:
-                    stop.wait(30)
+                    stop.wait(120)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

@@ -21,7 +21,6 @@ from keyrange.core.key_ranges import SPACE, merge
 from keyrange.errors import KeyrangeError
 from sharing_consumer import SHORT_SESSION_MS, sharing_options
 
-PATIENCE_S = 90
 # The hash spaces of the three partitions.
 ALL = 3 * SPACE.size
 
@@ -92,7 +91,7 @@ def produced(topics: Topics, start: Start, count: int) -> set[tuple[int, int]]:
 def until_done(processes: list[Process], wanted: set[tuple[int, int]]) -> None:
     """Wait until all is committed, and look whether anything is twice."""
     found = lambda: [place for each in processes for place in each.committed()]  # noqa: E731
-    wait_until(lambda: set(found()) >= wanted, PATIENCE_S)
+    wait_until(lambda: set(found()) >= wanted)
     assert [place for place, times in Counter(found()).items() if times > 1] == []
 
 
@@ -100,14 +99,14 @@ def test_a_static_consumer_that_is_killed_and_comes_back_finds_its_ranges(
     topics: Topics, start: Start
 ) -> None:
     first, second = (start(name, 60_000) for name in ("group-0", "group-1"))
-    wait_until(lambda: first.held() > 0 and held_by(first, second) == ALL, PATIENCE_S)
+    wait_until(lambda: first.held() > 0 and held_by(first, second) == ALL)
     until_done([first, second], before := produced(topics, start, 900))
     held, told = second.held(), first.lines("generation")
     second.send(signal.SIGKILL)
     # While it is away, the other one has its own keys only.
     later = produced(topics, start, 900)
     again = start("group-1", 60_000)
-    wait_until(lambda: again.held() == held, PATIENCE_S)
+    wait_until(lambda: again.held() == held)
     until_done([first, second, again], before | later)
     assert first.lines("generation") == told
     assert first.held() + again.held() == ALL
@@ -117,16 +116,16 @@ def test_a_consumer_that_was_paused_comes_back_and_changes_nothing(
     topics: Topics, start: Start
 ) -> None:
     first, second = start("group-0"), start("group-1")
-    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL, PATIENCE_S)
+    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL)
     second.send(signal.SIGSTOP)
     try:
         wanted = produced(topics, start, 900)
-        wait_until(lambda: first.held() == ALL, PATIENCE_S)
+        wait_until(lambda: first.held() == ALL)
         until_done([first], wanted)
     finally:
         second.send(signal.SIGCONT)
-    wait_until(lambda: bool(second.lines("lost")), PATIENCE_S)
-    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL, PATIENCE_S)
+    wait_until(lambda: bool(second.lines("lost")))
+    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL)
     until_done([first, second], wanted | produced(topics, start, 300))
 
 
@@ -159,9 +158,9 @@ def test_ranges_are_announced_and_move_when_the_heir_is_ready(
     ]
     with Consumer(options[0]) as first, Consumer(options[1]) as second:
         first.subscribe([topic], old)
-        wait_until(lambda: first.poll(100) == [] and bool(first.assignment()), PATIENCE_S)
+        wait_until(lambda: first.poll(100) == [] and bool(first.assignment()))
         second.subscribe([topic], new)
-        wait_until(lambda: not [first.poll(100), second.poll(100)] or bool(new.told), PATIENCE_S)
+        wait_until(lambda: not [first.poll(100), second.poll(100)] or bool(new.told))
         began = time.monotonic()
         while time.monotonic() < began + 1.5:
             first.poll(100)
@@ -169,8 +168,7 @@ def test_ranges_are_announced_and_move_when_the_heir_is_ready(
         assert (old.told, new.told) == (["announced", "assigned"], ["announced"])
         second.ready()
         wait_until(
-            lambda: not [first.poll(100)] or bool(second.poll(100)) or bool(second.assignment()),
-            PATIENCE_S,
+            lambda: not [first.poll(100)] or bool(second.poll(100)) or bool(second.assignment())
         )
         assert (old.told[2:], new.told) == (["revoked"], ["announced", "assigned"])
         partition = TopicPartition(topic, 0)
@@ -186,11 +184,11 @@ def test_two_consumers_of_one_name_are_told(topics: Topics, tmp_path: Path) -> N
     )
     first, second = Consumer(options), Consumer(options)
     first.subscribe([topic])
-    wait_until(lambda: first.poll(100) == [] and bool(first.assignment()), PATIENCE_S)
+    wait_until(lambda: first.poll(100) == [] and bool(first.assignment()))
     second.subscribe([topic])
     with pytest.raises(KeyrangeError, match=r"DUPLICATE_STATIC_MEMBER.*FENCED_INSTANCE_ID"):
-        wait_until(lambda: bool(first.poll(100)) or second.poll(100) is None, PATIENCE_S)
-    wait_until(lambda: second.poll(100) == [] and bool(second.assignment()), PATIENCE_S)
+        wait_until(lambda: bool(first.poll(100)) or second.poll(100) is None)
+    wait_until(lambda: second.poll(100) == [] and bool(second.assignment()))
     with pytest.raises(KeyrangeError, match="RANGES_LOST"):
         first.poll(0)
     second.close()

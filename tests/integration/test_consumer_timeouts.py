@@ -22,8 +22,6 @@ from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from sharing_consumer import sharing_options
 
-PATIENCE_S = 60
-
 
 class Stage:
     """A topic, and consumers of it that share one table."""
@@ -58,7 +56,7 @@ class Stage:
             each.commit()
 
     def until(self, condition: Any, *consumers: Consumer) -> None:
-        wait_until(lambda: bool(self.step(*consumers)) or condition(), PATIENCE_S)
+        wait_until(lambda: bool(self.step(*consumers)) or condition())
 
     def until_done(self, *consumers: Consumer) -> None:
         """Everything once."""
@@ -169,7 +167,7 @@ def test_a_consumer_survives_that_its_broker_restarts(tmp_path: Path) -> None:
                 for each in consumers:
                     assert not stepped(stage, each)
                 back.start()
-                wait_until(lambda: all(stepped(stage, each) for each in consumers), PATIENCE_S)
+                wait_until(lambda: all(stepped(stage, each) for each in consumers))
                 back.join()
                 topics = stage.topics = Topics(broker)
                 stage.produce(200)

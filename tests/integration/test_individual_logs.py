@@ -57,7 +57,7 @@ def test_a_hole_whose_record_is_compacted_away_closes(
         topics.produce(topic, [Record(b"%d" % n, key=b"k%d" % n)])
         return not any(value and value.startswith(b"!") for value in topics.values(topic))
 
-    wait_until(is_compacted, 60)
+    wait_until(is_compacted)
     query.run(journal.work, **DRAIN)
     assert query.numbers() == [*range(20), *range(23, next(numbers))]
     assert len(journal.failures) == delivered

@@ -145,7 +145,7 @@ def test_a_compacted_topic(spark: SparkSession, topics: Topics) -> None:
     for part in (records[:300], records[300:], records[:20]):
         topics.produce(topic, part, batch_size=1_000, linger_ms=20)
     whole = batch(spark, topics, topic, **ALL)
-    wait_until(lambda: whole.count() < len(records), 60)
+    wait_until(lambda: whole.count() < len(records))
     before, split, after = None, None, rows(whole)
     # The cleaner may run between two reads.
     while before != after:

@@ -126,7 +126,7 @@ def fails(query: PinnedQuery, fault: Callable[[], None]) -> str:
 
 
 def failure_of(running: StreamingQuery) -> str:
-    wait_until(lambda: running.exception() is not None, 90)
+    wait_until(lambda: running.exception() is not None)
     return str(running.exception())
 
 

@@ -51,7 +51,7 @@ class Job:
             if cmdline(child):
                 child.kill()
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(120)
 
 
 def wait_for(job: Job, path: Path, more: int, timeout_s: float = 400) -> None:

@@ -203,8 +203,8 @@ def test_a_stream_outlives_its_sessions(
         return query.exception() is not None or (len(sent) >= 12 and len(endpoint.requests) >= 3)
 
     try:
-        wait_until(outlived, 90)
-        wait_until(lambda: query.exception() is not None or len(collected.values) >= len(sent), 60)
+        wait_until(outlived)
+        wait_until(lambda: query.exception() is not None or len(collected.values) >= len(sent))
     finally:
         query.stop()
 

@@ -75,9 +75,7 @@ def truncated(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         by_id[leader].kill()
         by_id[follower].start()
         observer = Cluster(client(cluster))
-        wait_until(
-            lambda: observer.describe([topic]).topics[topic].leaders[0].node_id == follower, 60
-        )
+        wait_until(lambda: observer.describe([topic]).topics[topic].leaders[0].node_id == follower)
         observer.close()
         topics.produce(topic, WRITTEN_SINCE, acks=1, enable_idempotence=False)
         yield made

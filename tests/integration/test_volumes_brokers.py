@@ -87,7 +87,7 @@ def sending(
         yield
     finally:
         ended.set()
-        thread.join(60)
+        thread.join(120)
 
 
 def filling(topics: Topics, topic: str) -> AbstractContextManager[None]:
@@ -123,19 +123,19 @@ def test_producers_are_slowed_while_a_disk_is_full_and_released_exactly(
     volume.fill(KEPT_MB + 8)
     with Producing(topics, load, rate) as producing, guarding(cluster, log, options) as guard:
         with filling(topics, fill):
-            wait_until(lambda: is_full(volume), 60)
-        wait_until(lambda: quotas.rate(EVERYBODY) == floor, 60)
+            wait_until(lambda: is_full(volume))
+        wait_until(lambda: quotas.rate(EVERYBODY) == floor)
         # A quota is about the mean of a window.
         time.sleep(12)
         now_s = time.time()
         slowed = producing.rate(now_s - 11, now_s)
         volume.free()
         topics.delete_records(fill, {0: -1})
-        wait_until(lambda: quotas() == PRIOR, 60)
+        wait_until(lambda: quotas() == PRIOR)
         guard.send_signal(signal.SIGTERM)
-        assert guard.wait(30) == 0
+        assert guard.wait(120) == 0
         freed_s = time.time()
-        wait_until(lambda: producing.rate(max(freed_s, time.time() - 3), time.time()) > floor, 60)
+        wait_until(lambda: producing.rate(max(freed_s, time.time() - 3), time.time()) > floor)
     print(f"at the floor {slowed:.0f} B/s, longest mute {producing.longest_mute_s:.1f} s")
     assert ramp(log)[0][0] == floor
     assert slowed < 1.2 * floor
@@ -157,7 +157,7 @@ def java_producer(cluster: EmbeddedCluster, topic: str, rate: int, home: Path) -
             stderr=errors,
         )
         try:
-            wait_until(lambda: acked.stat().st_size > 100, 60)
+            wait_until(lambda: acked.stat().st_size > 100)
             yield acked
             assert process.stdin is not None
             process.stdin.write(b"end\n")
@@ -195,17 +195,17 @@ def test_a_disk_that_a_producer_fills_and_that_is_full_again_during_recovery(
         wait_until(lambda: quotas.rate(EVERYBODY) == floor, 150)
         time.sleep(12)
         topics.delete_records(fill, {0: -1})
-        wait_until(lambda: "RECOVERING" in stages(log), 60)
+        wait_until(lambda: "RECOVERING" in stages(log))
         volume.fill(KEPT_MB - 10)
-        wait_until(lambda: stages(log)[-1] in ("RAMPING", "FLOOR"), 60)
+        wait_until(lambda: stages(log)[-1] in ("RAMPING", "FLOOR"))
         refilled_s = time.time()
         wait_until(lambda: quotas.rate(EVERYBODY) == floor, 150)
         print(f"full again, and at the floor after {time.time() - refilled_s:.0f} s")
         volume.free()
         topics.delete_records(fill, {0: -1})
-        wait_until(lambda: quotas() == PRIOR, 60)
+        wait_until(lambda: quotas() == PRIOR)
         guard.send_signal(signal.SIGTERM)
-        assert guard.wait(30) == 0
+        assert guard.wait(120) == 0
     levels = ramp(log)
     print(f"stages {stages(log)}")
     for (level, since_s), (_, until_s) in pairwise(levels):
@@ -277,7 +277,7 @@ def test_a_query_holds_back_within_a_check_and_resumes(
 
     try:
         with ticking(topics, topic):
-            wait_until(lambda: newest_s() > 0, 60)
+            wait_until(lambda: newest_s() > 0)
             with filling(topics, fill):
                 while not is_full(volume):
                     time.sleep(0.005)
@@ -285,7 +285,7 @@ def test_a_query_holds_back_within_a_check_and_resumes(
             before = time.monotonic()
             reader.read(10_000)
             check_s = time.monotonic() - before
-            wait_until(lambda: time.time() - newest_s() > 3 * INTERVAL_S, 60)
+            wait_until(lambda: time.time() - newest_s() > 3 * INTERVAL_S)
             held_after_s = newest_s() - crossed_s
             assert query.isActive
             last = query.lastProgress
@@ -293,12 +293,12 @@ def test_a_query_holds_back_within_a_check_and_resumes(
             allowed_s = INTERVAL_S + check_s + last["durationMs"]["triggerExecution"] / 1000
             print(f"held {held_after_s:.2f} s after the crossing, allowed are {allowed_s:.2f} s")
             topics.delete_records(fill, {0: -1})
-            wait_until(lambda: not is_full(volume), 60)
+            wait_until(lambda: not is_full(volume))
             freed_s = time.time()
             wait_until(lambda: newest_s() > freed_s, 120)
             print(f"takes in new records {newest_s() - freed_s:.1f} s after there was room")
         assert held_after_s <= allowed_s
-        wait_until(lambda: len(sink.values) == topics.offsets(topic)[0][1], 60)
+        wait_until(lambda: len(sink.values) == topics.offsets(topic)[0][1])
     finally:
         query.stop()
         reader.close()
@@ -322,19 +322,19 @@ def test_a_broker_that_leaves_is_remembered_for_the_validity_time_and_comes_back
     volume.fill(KEPT_MB - 10)
     node = cluster.nodes[SMALL - 1]
     try:
-        wait_until(lambda: checked() == (0.0, 3, True), 60)
+        wait_until(lambda: checked() == (0.0, 3, True))
         told_ms = monotonic_ms()
         assert checked() == (0.0, 3, True)
         node.kill()
         # While its session lasts it is a broker that does not answer; then it is none.
-        wait_until(lambda: checked() == (0.0, 2, True), 30)
+        wait_until(lambda: checked() == (0.0, 2, True))
         left_ms = monotonic_ms() - told_ms
-        wait_until(lambda: checked() == (1.0, 2, False), 60)
+        wait_until(lambda: checked() == (1.0, 2, False))
         forgotten_ms = monotonic_ms() - told_ms
         print(f"gone from the cluster after {left_ms} ms, and from the view after {forgotten_ms}")
         assert left_ms < validity_ms < forgotten_ms
         node.start()
-        wait_until(lambda: checked() == (0.0, 3, True), 60)
+        wait_until(lambda: checked() == (0.0, 3, True))
     finally:
         node.start()
         source.close()

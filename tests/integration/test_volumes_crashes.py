@@ -85,11 +85,11 @@ class Guards:
             if at:
                 assert guard.wait(120) == -signal.SIGKILL
             else:
-                wait_until(lambda: said(log, "guard") != [], 60)
+                wait_until(lambda: said(log, "guard") != [])
                 wait_until(lambda: self.factor.read_text() == "1", 120)
                 wait_until(lambda: not is_held(self._quotas()), 120)
                 guard.send_signal(signal.SIGTERM)
-                assert guard.wait(60) == 0
+                assert guard.wait(120) == 0
         return writes.read_text().splitlines()
 
 
@@ -107,7 +107,7 @@ def reaped(broker: EmbeddedBroker) -> None:
     cluster = Cluster(client(broker))
     store = QuotaStore(cluster)
     # What was sent by a guard that is dead may come a moment later, as of one that lives.
-    wait_until(lambda: reap_dead(store, _DEAD_MS, lambda *_: None), 30)
+    wait_until(lambda: reap_dead(store, _DEAD_MS, lambda *_: None))
     cluster.close()
 
 
@@ -149,4 +149,4 @@ def test_what_a_guard_leaves_that_is_killed_at_a_write_is_restored(
     else:
         guards.factor.write_text(str(number % 4 - 2))
         guards.written("")
-    wait_until(lambda: quotas() == expected, 30)
+    wait_until(lambda: quotas() == expected)

@@ -68,40 +68,40 @@ def test_a_broker_that_joins_takes_part_within_a_check_and_leaves_again(tmp_path
 
         def listed(count: int) -> float:
             """When the cluster has so many brokers."""
-            wait_until(lambda: len(view.brokers(10_000)) == count, 60)
+            wait_until(lambda: len(view.brokers(10_000)) == count)
             return time.monotonic()
 
         with guarding(cluster, log, OPTIONS, metrics_port=port) as guard:
-            wait_until(lambda: bool(said(log, "guard")), 60)
+            wait_until(lambda: bool(said(log, "guard")))
             shown = Shown(port)
             assert (shown.active, shown.brokers) == (3, {"1", "2", "3"})
             volume.fill(KEPT_MB - 10)
             fourth.start()
             since_s = listed(JOINING)
-            wait_until(lambda: shown.active == JOINING, 60)
+            wait_until(lambda: shown.active == JOINING)
             joined_s = time.monotonic() - since_s
             assert (shown.factor, shown.brokers) == (0.0, {"1", "2", "3", "4"})
-            wait_until(lambda: quotas.rate(ALICE) == PRIOR[ALICE][RATE] / 2, 60)
+            wait_until(lambda: quotas.rate(ALICE) == PRIOR[ALICE][RATE] / 2)
 
             fourth.stop()
             since_s = listed(JOINING - 1)
-            wait_until(lambda: shown.active == JOINING - 1, 60)
+            wait_until(lambda: shown.active == JOINING - 1)
             left_s = time.monotonic() - since_s
             # It is remembered, and nobody let go yet.
             assert (shown.factor, shown.brokers) == (0.0, {"1", "2", "3", "4"})
-            wait_until(lambda: shown.factor == 1.0, 90)
+            wait_until(lambda: shown.factor == 1.0)
             assert shown.brokers == {"1", "2", "3"}
-            wait_until(lambda: quotas() == PRIOR, 90)
+            wait_until(lambda: quotas() == PRIOR)
 
             volume.free()
             fourth.start()
-            wait_until(lambda: shown.active == JOINING, 60)
+            wait_until(lambda: shown.active == JOINING)
             assert (shown.factor, shown.brokers) == (1.0, {"1", "2", "3", "4"})
             fourth.stop()
-            wait_until(lambda: shown.active == JOINING - 1, 60)
+            wait_until(lambda: shown.active == JOINING - 1)
             assert (shown.factor, quotas()) == (1.0, PRIOR)
             guard.send_signal(signal.SIGTERM)
-            assert guard.wait(60) == 0
+            assert guard.wait(120) == 0
         print(f"shown {joined_s:.1f} s after it had joined, and {left_s:.1f} s after it had left")
         assert max(joined_s, left_s) <= INTERVAL_S + MARGIN_S
         assert any("broker 4" in each["why"] for each in said(log, "factor"))

@@ -19,7 +19,7 @@ def ask(*arguments: str, program: str = PROGRAM, **environment: str) -> str:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr

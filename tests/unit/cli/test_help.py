@@ -85,7 +85,7 @@ def test_help_is_plain_and_loads_little() -> None:
         "    print('rich' in sys.modules, 'deltalake' in sys.modules)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )
     assert result.stdout.splitlines()[-1] == "False False"
     assert "\x1b" not in result.stdout

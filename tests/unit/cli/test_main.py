@@ -20,7 +20,7 @@ def run(*arguments: str, cache: Path | None = None) -> subprocess.CompletedProce
     environment = os.environ | {"KEYRANGE_CACHE": str(cache or "unused"), "COLUMNS": "120"}
     command = [sys.executable, "-m", "keyrange.cli.main", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=60, check=False
+        command, capture_output=True, text=True, env=environment, timeout=120, check=False
     )
 
 
@@ -100,7 +100,7 @@ def test_what_a_terminal_has_no_letters_for_is_replaced() -> None:
     result = subprocess.run(
         run_main(r"print('K\u00f6ln \u2588 \udcff')"),
         capture_output=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=environment,
     )
@@ -113,7 +113,7 @@ def test_a_place_that_fails_is_said_as_all_errors_are(log: str, said: str | None
         run_main("raise OSError(28, 'full')"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=os.environ | {"KEYRANGE_LOG": log},
     )
@@ -133,7 +133,7 @@ def test_a_closed_pipe_is_silent() -> None:
     assert process.stdout.readline() == b"line\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 1
+    assert process.wait(timeout=120) == 1
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     assert process.stdout.readline() == b"ready\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=120) == 130
     assert b"Traceback" not in process.stderr.read()
 
 

@@ -215,7 +215,7 @@ def in_terminal(body: str, **environment: str) -> str:
     )
     os.close(follower)
     written = read_all(leader)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     return written.decode()
 
 

@@ -58,13 +58,13 @@ def server(press: Press) -> Iterator[_Server]:
         thread.start()
         yield made
         made.shutdown()
-        thread.join(10)
+        thread.join(120)
 
 
 def ask(
     server: _Server, path: str = "/", host: str | None = None, method: str = "GET"
 ) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection(ADDRESS, server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(ADDRESS, server.server_port, timeout=120)
     named = host if host is not None else f"{ADDRESS}:{server.server_port}"
     connection.putrequest(method, path, skip_host=True)
     if named:
@@ -174,12 +174,12 @@ main.main()
         line = process.stderr.readline().decode()
         assert line.startswith(f"http://{ADDRESS}:")
         port = int(line.rpartition(":")[2].split("/")[0])
-        connection = http.client.HTTPConnection(ADDRESS, port, timeout=10)
+        connection = http.client.HTTPConnection(ADDRESS, port, timeout=120)
         connection.request("GET", "/report.json")
         assert json.loads(connection.getresponse().read())["sections"]
         connection.close()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, b"", b"")
@@ -189,7 +189,7 @@ def test_a_browser_that_leaves_is_not_said(
     server: _Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = threading.active_count()
-    connection = socket.create_connection((ADDRESS, server.server_port), timeout=10)
+    connection = socket.create_connection((ADDRESS, server.server_port), timeout=120)
     connection.sendall(b"GET / HT")
     # Closed with a reset, as by a browser that is killed.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -44,7 +44,7 @@ def run(output: str, terminal: bool) -> tuple[str, str]:
     written = read_all(leader)
     assert process.stdout is not None
     out = process.stdout.read().decode()
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     return out, written.decode()
 
 

@@ -93,7 +93,7 @@ def test_json_is_a_document_a_line(home: Path) -> None:
         assert time.monotonic() < deadline
         documents.append(read_document(process.stdout.readline()))
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert process.stderr.read() == b""
 
 
@@ -115,7 +115,7 @@ def test_a_pipe_gets_a_plain_line_an_interval(home: Path) -> None:
         lines.append(process.stdout.readline().decode())
     assert ", unknown, batch 1 under way" in lines[-1]
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert process.stderr.read() == b""
 
 
@@ -145,7 +145,7 @@ def on_a_terminal(arguments: list[str], number: int, until: bytes) -> tuple[int,
                 written += os.read(leader, 65_536)
             except OSError:
                 break
-        return process.wait(30), written
+        return process.wait(120), written
     finally:
         process.kill()
         os.close(leader)
@@ -174,7 +174,7 @@ def test_a_wrong_place_or_interval_is_said_at_once(tmp_path: Path) -> None:
         ([tmp_path, "--option", "nope=1"], 1, "[INVALID_OPTIONS]"),
     ):
         result = subprocess.run(
-            command(*arguments), capture_output=True, text=True, check=False, timeout=60
+            command(*arguments), capture_output=True, text=True, check=False, timeout=120
         )
         assert (result.returncode, result.stdout) == (code, "")
         assert text in result.stderr

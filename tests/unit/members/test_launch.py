@@ -127,7 +127,7 @@ def test_another_setups_process_is_ended_first(
     try:
         put(tmp_path, pid=old.pid, started=start_time(old.pid), setup="another", state="STABLE")
         ensure_member(SETUP, tmp_path)
-        assert old.wait(timeout=60) == -by
+        assert old.wait(timeout=120) == -by
     finally:
         old.kill()
         old.communicate()

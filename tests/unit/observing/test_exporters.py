@@ -61,7 +61,7 @@ def test_prometheus_is_served_at_the_address_that_is_named() -> None:
     pytest.importorskip("prometheus_client")
     [port] = free_ports(1)
     to_prometheus.serve(port, "127.0.0.1")
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
         assert b"# TYPE" in answer.read()
     with pytest.raises(InvalidError, match="in use"):
         to_prometheus.serve(port, "127.0.0.1")

@@ -135,7 +135,7 @@ def test_several_processes_lose_nothing_within_the_bound(tmp_path: Path) -> None
     for each in writers:
         each.start()
     for each in writers:
-        each.join(60)
+        each.join(120)
         assert each.exitcode == 0
     kept = read_last(path, 10_000)
     assert 80 < len(kept) < 200

@@ -93,7 +93,7 @@ def test_a_bomb_stops_at_the_cap_in_bounded_memory(name: str, tmp_path: Path) ->
         env=os.environ | {"PYTHONPATH": path_list},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr
