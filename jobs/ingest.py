@@ -212,9 +212,10 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         spark.streams.addListener(follower.listener)
         follow(start(spark, arguments, options), follower, stopping)
         log.info(
-            "ended: %s records in %s batches, %.1f s",
+            "ended: %s records in %s %s, %.1f s",
             f"{follower.records:,}",
             follower.batches,
+            "batch" if follower.batches == 1 else "batches",
             time.monotonic() - began,
         )
     except PySparkException as failure:

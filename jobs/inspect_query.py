@@ -71,7 +71,9 @@ bootstrap_servers = setting("bootstrap_servers", "")
 # How many of the last commits are plotted.
 commits_max = int(setting("commits_max", "1000"))
 if not (checkpoint and commit_table):
-    raise ValueError("name the checkpoint and the commit table, and run this cell again")
+    if "dbutils" in globals() or "get_ipython" in globals():
+        raise ValueError("name the checkpoint and the commit table, and run this cell again")
+    sys.exit("set NOTEBOOK_CHECKPOINT and NOTEBOOK_COMMIT_TABLE to those of a query")
 spark = globals().get("spark") or own_session()
 spark.dataSource.register(keyrange.KeyRangeDataSource)
 plots = Path(setting("plots", "") or tempfile.mkdtemp(prefix="keyrange-inspect-"))
