@@ -77,6 +77,6 @@ def serve(port: int, host: str, collector: Any = None) -> None:
         registry.register(collector)
     try:
         start_http_server(port, host, registry)
-    except OSError as failure:
+    except (OSError, OverflowError) as failure:
         text = f"--metrics-port: {host}:{port} cannot be served: {failure}"
         raise invalid_options([text]) from None

@@ -67,6 +67,12 @@ def test_prometheus_is_served_at_the_address_that_is_named() -> None:
         to_prometheus.serve(port, "127.0.0.1")
 
 
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_is_none_is_an_option_at_fault(port: int) -> None:
+    with pytest.raises(KeyrangeError, match=f"--metrics-port: 127.0.0.1:{port} cannot be served"):
+        to_prometheus.serve(port, "127.0.0.1")
+
+
 def test_prometheus_forgets_the_gauges_of_what_ended() -> None:
     ended = metrics()
     ended.end("orders", RUN_ID, failed=True)
