@@ -28,7 +28,7 @@ from keyrange.core.volumes.quota_entities import (
     read_holds,
 )
 from keyrange.core.volumes.ramp import floor_rate, mute_ms
-from keyrange.core.volumes.releasing import Alter, reap
+from keyrange.core.volumes.releasing import Alter, reap, release
 from keyrange.core.volumes.stages import IDLE
 from quota_store import RequestRefusedError, Store, allowed, without_reserved
 from volume_samples import factor
@@ -88,6 +88,8 @@ class World(RuleBasedStateMachine):
         self.writers: dict[int, int] = {}
         # When a rate was lowered last, and what to.
         self.lowered: dict[QuotaEntity, int] = {}
+        # The version that somebody released.
+        self.released = 0
 
     def birth(self) -> Guard:
         self.born += 1
@@ -186,6 +188,13 @@ class World(RuleBasedStateMachine):
         for command in commands[: 1 if partial else None]:
             self.applies(Sent(command, self.store.version), None)
 
+    @rule()
+    def somebody_releases(self) -> None:
+        """While guards live, and have requests on their way."""
+        for command in release(self.store.quotas, self.now_ms, RECORDS_MAX):
+            self.applies(Sent(command, self.store.version), None)
+        self.released = self.store.version
+
     def applies(self, sent: Sent, guard: Guard | None) -> None:
         """A request arrives; all that a single one may not do is checked here."""
         before, seen = self.store.quotas, self.store.versions[sent.version]
@@ -204,7 +213,9 @@ class World(RuleBasedStateMachine):
             assert hold is None or hold.is_ours
             self.loses(each.entity, sent.version)
             if guard is not None and each.value is not None:
-                self.is_gentle(each, before.get(each.entity, {}).get(RATE))
+                # What is written into a release was meant for the rate before it.
+                if sent.version >= self.released:
+                    self.is_gentle(each, before.get(each.entity, {}).get(RATE))
                 assert not exposed(seen, EXCLUDED) or hold is not None
         self.has_one_writer(guard)
 

@@ -41,11 +41,10 @@ def brokers_that_ignore_quotas(cluster: Cluster, timeout_ms: float = 5_000) -> t
     """
     brokers = dict(cluster.brokers(timeout_ms))
     entities = _entities(read_quotas(cluster, timeout_ms))
-    by = cluster.deadline(timeout_ms)
     canary = _Canary(cluster)
     try:
         _write(cluster, entities, _RATE, timeout_ms)
-        return canary.try_out(brokers, by)
+        return canary.try_out(brokers, cluster.deadline(timeout_ms))
     finally:
         canary.close()
         _write(cluster, entities, None, timeout_ms)

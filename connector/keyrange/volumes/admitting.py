@@ -24,11 +24,12 @@ def admit(options: Mapping[str, str], timeout_ms: int | None = None) -> Factor:
     """Wait until there is room: until the throttle factor is above 0.0.
 
     Call it before a write to the cluster. `options` are those of the volume guard, named as for the
-    source; `timeout_ms` 0 answers at once, None waits for as long as it takes. Returns the factor
-    in force then: a `value` of 0.0 says that the time is over and there still is no room, `why`
-    tells the reason. A query whose foreachBatch waits here cannot be stopped meanwhile, since Spark
-    waits for that function: `timeout_ms` is for it. The volumes are watched by a thread of this
-    process from the first call on, one for the same options.
+    source; `timeout_ms` 0 answers at once, None waits for as long as it takes; the first call waits
+    for the first check besides, half a minute at the most. Returns the factor in force then: a
+    `value` of 0.0 says that the time is over and there still is no room, `why` tells the reason. A
+    query whose foreachBatch waits here cannot be stopped meanwhile, since Spark waits for that
+    function: `timeout_ms` is for it. The volumes are watched by a thread of this process from the
+    first call on, one for the same options.
 
     Raises INVALID_OPTIONS, and at the first call what its check fails with, such as
     BROKER_UNREACHABLE.

@@ -23,6 +23,7 @@ from keyrange.core.volumes.enforcement import (
     next_look_ms,
     step,
 )
+from keyrange.core.volumes.lease import is_held, read_lease
 from keyrange.core.volumes.policy import Factor
 from keyrange.core.volumes.quota_entities import Alteration, Quotas
 from keyrange.core.volumes.releasing import Alter
@@ -36,6 +37,7 @@ from keyrange.volumes.clock import monotonic_ms
 Say = Callable[[str, dict[str, Any]], None]
 
 _TIMEOUT_MS: Final = 5_000
+LATE: Final = "a request came too late to be sent"
 
 
 class QuotaStore:
@@ -69,6 +71,9 @@ class Enforcer:
         self._say = say
         self._now_ms = now_ms
         self._trouble = ""
+        self._seen: Quotas = {}
+        # The leases that this process has held.
+        self._epochs: set[int] = set()
         self.state = State()
 
     def run(self, stop: threading.Event) -> bool:
@@ -84,7 +89,7 @@ class Enforcer:
         while self._now_ms() < until_ms:
             self.look()
             if self.state.stage in IDLE:
-                return True
+                return not self._has_left()
             time.sleep(min(next_look_ms(self._settings, self.state), 500) / 1000)
         return False
 
@@ -96,9 +101,11 @@ class Enforcer:
         except KeyrangeError as failure:
             self._troubled(str(failure))
             return
-        before = self.state
+        before, self._seen = self.state, quotas
         commands = self._step(Look(quotas, self._factor()), now_ms)
         after = self.state
+        if not self._settings.dry_run:
+            self._epochs.add(after.epoch)
         if after.stage != before.stage:
             self._say("stage", {"from": str(before.stage), "to": str(after.stage)})
         if after.yielded != before.yielded:
@@ -108,6 +115,13 @@ class Enforcer:
         for command in commands:
             if not self._send(command):
                 return
+
+    def _has_left(self) -> bool:
+        """Whether something is held still that nobody holds but this process: it lost its lease,
+        and had no time to take it again."""
+        lease = read_lease(self._seen)
+        is_own = lease.epoch in self._epochs if lease is not None else any(self._epochs)
+        return is_own and is_held(self._seen)
 
     def _step(self, event: Event, now_ms: int | None = None) -> tuple[Alter, ...]:
         at_ms = self._now_ms() if now_ms is None else now_ms
@@ -122,7 +136,7 @@ class Enforcer:
         try:
             self._store.alter(command.alterations, validate_only=True)
             if self._now_ms() > command.until_ms:
-                self._troubled("a request came too late to be sent")
+                self._troubled(LATE)
                 self._step(Refused(command))
                 return False
             self._store.alter(command.alterations, validate_only=False)

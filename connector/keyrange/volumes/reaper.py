@@ -8,9 +8,9 @@ from typing import Final
 
 from keyrange.core.volumes.lease import Watch, is_held, read_lease
 from keyrange.core.volumes.ramp import WINDOW_MS
-from keyrange.core.volumes.releasing import Alter, reap, release
+from keyrange.core.volumes.releasing import LATENESS, Alter, reap, release
 from keyrange.volumes.clock import monotonic_ms
-from keyrange.volumes.enforcer import QuotaStore, Say, described
+from keyrange.volumes.enforcer import LATE, QuotaStore, Say, described
 
 # How often a reaper looks, as a part of the lease.
 _LOOKS: Final = 10
@@ -46,25 +46,28 @@ def reap_dead(
             return False
         first = lease
         watch, commands = reap(watch, quotas, at_ms, lease_ms)
-        if commands:
-            _send(store, commands, say)
+        if commands and _send(store, commands, say, now_ms):
             return _is_free(store, sleep)
         sleep(lease_ms / _LOOKS / 1000)
 
 
 def release_all(
-    store: QuotaStore, lease_ms: int, say: Say, sleep: Callable[[float], None] = time.sleep
+    store: QuotaStore,
+    lease_ms: int,
+    say: Say,
+    now_ms: Callable[[], int] = monotonic_ms,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Release whatever is held, by whomever; returns whether nothing is held any more.
 
     A guard that lives throttles again: it is looked for as long as that may take, and said.
     """
-    commands = release(store.read(), monotonic_ms() + lease_ms)
+    at_ms = now_ms()
+    commands = release(store.read(), at_ms + lease_ms // LATENESS)
     if not commands:
         say("nothing is held", {})
         return True
-    _send(store, commands, say)
-    if not _is_free(store, sleep):
+    if not _send(store, commands, say, now_ms) or not _is_free(store, sleep):
         return False
     for _ in range(int(_RETAKEN_S / _PAUSE_S)):
         sleep(_PAUSE_S)
@@ -84,8 +87,16 @@ def _is_free(store: QuotaStore, sleep: Callable[[float], None]) -> bool:
     return False
 
 
-def _send(store: QuotaStore, commands: tuple[Alter, ...], say: Say) -> None:
+def _send(
+    store: QuotaStore, commands: tuple[Alter, ...], say: Say, now_ms: Callable[[], int]
+) -> bool:
+    """Whether all were sent in time. After it, what they were made from may be over: people may
+    have set quotas since, and a guard may hold them."""
     for command in commands:
         store.alter(command.alterations, validate_only=True)
+        if now_ms() > command.until_ms:
+            say("trouble", {"error": LATE})
+            return False
         store.alter(command.alterations, validate_only=False)
         say("released", described(command))
+    return True

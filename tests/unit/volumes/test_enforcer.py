@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from keyrange.core.volumes.enforcement import Settings
 from keyrange.core.volumes.policy import Factor
@@ -13,6 +16,7 @@ from keyrange.core.volumes.releasing import Alter
 from keyrange.core.volumes.stages import Stage
 from keyrange.core.volumes.standings import Standing
 from keyrange.errors import KeyrangeError, error
+from keyrange.volumes import enforcer as enforcer_module
 from keyrange.volumes.enforcer import Enforcer, QuotaStore, described
 from keyrange.volumes.reaper import reap_dead, release_all
 
@@ -48,6 +52,24 @@ class MemoryStore(QuotaStore):
             values[each.key] = each.value
         if not values:
             del quotas[each.entity]
+
+
+class RacedStore(MemoryStore):
+    """The next request that changes alice's quota goes to `meanwhile`, once."""
+
+    meanwhile: Callable[[Iterable[Alteration]], None] | None = None
+
+    def alter(self, alterations: Iterable[Alteration], validate_only: bool) -> None:
+        request, meanwhile = tuple(alterations), self.meanwhile
+        if validate_only or meanwhile is None or all(each.entity != ALICE for each in request):
+            super().alter(request, validate_only)
+            return
+        self.meanwhile = None
+        meanwhile(request)
+
+    def apply(self, alterations: Iterable[Alteration]) -> None:
+        for each in alterations:
+            self._apply(self.quotas, each)
 
 
 class LaggingStore(MemoryStore):
@@ -88,6 +110,14 @@ class Guard:
     def _factor(self) -> Factor:
         standing = Standing.HELD if self.value < 1 else Standing.OPEN
         return Factor(self.value, "", 0, False, (), None, standing)
+
+    def stops(self, monkeypatch: pytest.MonkeyPatch) -> bool:
+        """As on SIGTERM; the guard's time passes while it sleeps."""
+        slept = SimpleNamespace(sleep=lambda _: setattr(self, "now_ms", self.now_ms + 500))
+        monkeypatch.setattr(enforcer_module, "time", slept)
+        stop = threading.Event()
+        stop.set()
+        return self.enforcer.run(stop)
 
     def looks(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -146,14 +176,84 @@ def test_what_fails_is_said_once_and_tried_again() -> None:
     assert rate(store, ALICE) < 4_000_000
 
 
-def test_a_guard_that_is_stopped_releases_all() -> None:
+def test_a_guard_that_is_stopped_releases_all(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(PRIOR)
     guard = Guard(store)
     guard.looks(60)
     assert rate(store, ALICE) < 4_000_000
-    stop = threading.Event()
-    stop.set()
-    assert guard.enforcer.run(stop)
+    assert guard.stops(monkeypatch)
+    assert store.quotas == PRIOR
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_guard_says_that_it_could_not_release(
+    is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writes are refused, still or just long enough that its lease was lost."""
+    store = MemoryStore(PRIOR)
+    guard = Guard(store)
+    guard.looks(60)
+    store.fails = [error("QUOTAS_UNAVAILABLE", "no controller")] * 1_000
+    if is_over:
+        guard.looks(32)
+        assert guard.enforcer.state.stage is Stage.STANDBY
+        store.fails = []
+    assert not guard.stops(monkeypatch)
+    assert rate(store, ALICE) < 4_000_000
+
+
+def test_what_another_guard_holds_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(PRIOR)
+    guard, other = Guard(store), Guard(store, chance=8)
+    guard.looks(60)
+    store.fails = [error("QUOTAS_UNAVAILABLE", "no controller")] * 1_000
+    guard.looks(32)
+    store.fails = []
+    other.looks(90)
+    assert other.enforcer.state.epoch
+    assert guard.stops(monkeypatch)
+
+
+def test_a_write_that_arrives_after_a_release_is_restored_too() -> None:
+    store = RacedStore(PRIOR)
+    guard = Guard(store)
+    guard.looks(13)
+    time = Time()
+
+    def release(alterations: Iterable[Alteration]) -> None:
+        assert release_all(store, 60_000, lambda *_: None, time, time.sleep)
+        assert store.quotas == PRIOR
+        store.apply(alterations)
+
+    store.meanwhile = release
+    guard.looks(40)
+    assert store.meanwhile is None
+    assert rate(store, ALICE) < 4_000_000
+    guard.value = 1.0
+    guard.looks(200)
+    assert store.quotas == PRIOR
+
+
+def test_a_write_that_arrives_after_a_person_has_the_quota_mutes_nobody() -> None:
+    """Kafka has no compare-and-set: the person's edit is lost, and what was before comes back."""
+    store = RacedStore(PRIOR)
+    guard = Guard(store)
+    guard.looks(30)
+    late: list[Alteration] = []
+
+    def delay(alterations: Iterable[Alteration]) -> None:
+        late.extend(alterations)
+        raise error("QUOTAS_UNAVAILABLE", "no answer in time")
+
+    store.meanwhile = delay
+    guard.looks(20)
+    assert late
+    store.quotas[ALICE][RATE] = 50_000_000.0
+    guard.looks(2)
+    assert guard.enforcer.state.yielded == (ALICE,)
+    store.apply(late)
+    guard.value = 1.0
+    guard.looks(200)
     assert store.quotas == PRIOR
 
 
@@ -208,14 +308,32 @@ def test_a_reaper_waits_until_the_brokers_have_heard_of_it() -> None:
     assert store.quotas == PRIOR
 
 
+def test_a_reaper_that_stood_still_looks_again() -> None:
+    """What it has read is over: somebody has set a quota meanwhile."""
+    store = MemoryStore(PRIOR)
+    Guard(store).looks(60)
+    time, alter = Time(), store.alter
+
+    def slow(alterations: Iterable[Alteration], validate_only: bool) -> None:
+        if validate_only and time.now_ms < 3_600_000:
+            time.now_ms += 3_600_000
+            store.quotas[ALICE][RATE] = 50_000_000.0
+        alter(alterations, validate_only)
+
+    store.alter = slow  # type: ignore[method-assign]
+    assert reaped(store, time) == (True, ["trouble", "released"])
+    assert store.quotas == PRIOR | {ALICE: {RATE: 50_000_000.0}}
+
+
 def test_people_release_whatever_is_held() -> None:
     store = MemoryStore(PRIOR)
     Guard(store).looks(60)
     said, time = list[str](), Time()
-    assert release_all(store, 60_000, lambda what, _: said.append(what), time.sleep)
+    assert release_all(store, 60_000, lambda what, _: said.append(what), time, time.sleep)
     assert (store.quotas, said) == (PRIOR, ["released"])
     assert time.now_ms > 11_000
-    assert release_all(store, 60_000, lambda what, _: said.append(what), Time().sleep)
+    again = Time()
+    assert release_all(store, 60_000, lambda what, _: said.append(what), again, again.sleep)
     assert said == ["released", "nothing is held"]
 
 
@@ -225,7 +343,7 @@ def test_that_a_living_guard_throttles_again_is_said() -> None:
     guard.looks(60)
     said, time = list[str](), Time()
     time.on_sleep = lambda: guard.looks(1)
-    assert not release_all(store, 60_000, lambda what, _: said.append(what), time.sleep)
+    assert not release_all(store, 60_000, lambda what, _: said.append(what), time, time.sleep)
     assert said == ["released", "a guard lives"]
 
 

@@ -280,9 +280,7 @@ class _Level:
         return stepped(self.rate, self.target)
 
     def written(self) -> Parcel:
-        if self.hold is not None:
-            return entities.changed(self.hold, float(self.next))
-        return entities.captured(self.entity, self.prior, float(self.next))
+        return entities.written(self.entity, self.prior, float(self.next))
 
 
 def _levels(

@@ -124,18 +124,14 @@ def is_rate(value: float) -> bool:
     return 1 <= value < _RATE_MAX and value == int(value)
 
 
-def captured(entity: QuotaEntity, prior: float | None, value: float) -> tuple[Alteration, ...]:
-    """Write a rate for the first time."""
+def written(entity: QuotaEntity, prior: float | None, value: float) -> tuple[Alteration, ...]:
+    """Write a rate, and all that its marker is to say, whatever it says already: a request may
+    arrive after somebody has released or yielded, and `prior` has to be there then too."""
     mark = marker(entity)
-    kept = () if prior is None else (Alteration(mark, PRIOR, prior),)
-    return (*kept, Alteration(mark, WRITTEN, value), Alteration(entity, RATE, value))
-
-
-def changed(hold: Hold, value: float) -> tuple[Alteration, ...]:
-    """Write another rate."""
     return (
-        Alteration(marker(hold.entity), WRITTEN, value),
-        Alteration(hold.entity, RATE, value),
+        Alteration(mark, PRIOR, prior),
+        Alteration(mark, WRITTEN, value),
+        Alteration(entity, RATE, value),
     )
 
 
