@@ -12,11 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from keyrange.core.offsets import Positions, TopicPartition, pending
+from keyrange.core.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.core.retention import Retention, must_reach, young_since_ms
 from keyrange.core.volumes.policy import Factor
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.retention import retentions
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 _YOUNG_AGE_MS: Final = 5_000
 _TOPICS_AGE_MS: Final = 60_000
 _READ_UNCOMMITTED: Final = 0
+# How many offsets before the end of a log its newest records are sampled.
+_NEWEST: Final = 1_000
 
 
 class Admission:
@@ -51,6 +54,7 @@ class Admission:
         self._young: dict[TopicPartition, int] = {}
         self._young_until_ms = 0
         self._unknown = ""
+        self._newest_sizes = RecordSizes(cluster)
 
     def begin(self) -> None:
         """Look at the volumes for the first time in this run.
@@ -78,6 +82,11 @@ class Admission:
         watch, self._watch = self._watch, None
         if watch is not None:
             leave_watch(self._options)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing may be read but what retention makes necessary, which is due then."""
+        return self._holds
 
     @property
     def factor(self) -> float:
@@ -134,6 +143,7 @@ class Admission:
         topics = {partition.topic for partition in latest}
         if now_ms >= self._retentions_until_ms or not topics <= self._topics:
             self._ask_retentions(topics)
+            self._newest_sizes.forget()
             self._topics = topics
             self._retentions_until_ms = now_ms + _TOPICS_AGE_MS
         timed = [
@@ -148,7 +158,14 @@ class Admission:
             for p, span in pending(start, latest).items()
             if (kept := self._retentions.get(p.topic)) and kept.bytes is not None
         }
-        sizes = sizes_of(sized) if sized else {}
+        sizes = dict(sizes_of(sized)) if sized else {}
+        # Where it is held the query sees the same old records again, and newer ones may be larger.
+        newest = {
+            p: OffsetRange(max(span.from_offset, span.until_offset - _NEWEST), span.until_offset)
+            for p, span in sized.items()
+        }
+        for partition, size in self._newest_sizes.of(view, newest).items():
+            sizes[partition] = max(size, sizes[partition])
         return must_reach(start, latest, self._retentions, self._young, sizes)
 
     def _ask_retentions(self, topics: set[str]) -> None:

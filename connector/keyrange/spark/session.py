@@ -216,8 +216,10 @@ class PlanningSession:
         if self._admission is not None:
             latest = self._admission.admitted(findings.start, latest, view, self._sizes_in(view))
             self._limits.part = self._admission.factor or 1.0
-        # A run with availableNow would end and leave what it waits with.
-        may_wait = limited and self._target is None
+        # A run with availableNow would end and leave what it waits with, and what is read while
+        # the guard holds the query is about to be deleted.
+        is_due = self._admission is not None and self._admission.holds
+        may_wait = limited and self._target is None and not is_due
         at_once = start.fresh or bool(findings.restarted)
         if may_wait and self._limits.waits(findings.start, latest, _now_ms(), at_once):
             if self._individual is None:

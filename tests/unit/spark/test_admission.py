@@ -9,7 +9,7 @@ import pytest
 
 from committing import rejected
 from keyrange.core.checkpoint import RESERVED
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.retention import Retention
 from keyrange.core.volumes.policy import Factor
 from keyrange.errors import KeyrangeError, error
@@ -73,7 +73,23 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> ScriptedWatch:
 
     monkeypatch.setattr(admission_module, "take_watch", take)
     monkeypatch.setattr(admission_module, "leave_watch", leave)
+    monkeypatch.setattr(admission_module, "RecordSizes", NewestSizes)
     return made
+
+
+class NewestSizes(FixedSizes):
+    """What the newest records take, and which were asked for."""
+
+    size = 100.0
+
+    def __init__(self, _: Any) -> None:
+        NewestSizes.asked: dict[TopicPartition, OffsetRange] = {}
+
+    def of(
+        self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> dict[TopicPartition, float]:
+        NewestSizes.asked |= ranges
+        return dict.fromkeys(ranges, self.size)
 
 
 class Kept:
@@ -181,6 +197,28 @@ def test_so_is_what_the_size_of_the_log_leaves_no_room_for(
     """100 bytes an offset, of which half of 10,000 bytes may wait."""
     Kept(monkeypatch, t=Retention(bytes=10_000))
     assert begun(session(GuardedCluster(80)))["t"] == {"0": 30}
+
+
+def test_newer_records_that_are_larger_leave_less_room(
+    watch: ScriptedWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is held the query sees the same old records again and again."""
+    Kept(monkeypatch, t=Retention(bytes=1_000_000))
+    monkeypatch.setattr(NewestSizes, "size", 400.0)
+    assert begun(session(GuardedCluster(4_000)))["t"] == {"0": 4_000 - 1_250}
+    assert NewestSizes.asked == {T0: OffsetRange(3_000, 4_000)}
+
+
+def test_what_is_about_to_be_deleted_does_not_wait_for_more(
+    watch: ScriptedWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kept(monkeypatch, t=Retention(ms=DAY_MS))
+    cluster = GuardedCluster(100)
+    run = session(cluster, minOffsetsPerTrigger="1000")
+    end = begun(run)
+    cluster.young = 30
+    run._admission._young_until_ms = 0  # type: ignore[union-attr]  # as if time had passed
+    assert run.latest(end, limited=True)["t"] == {"0": 30}
 
 
 def test_a_topic_whose_retention_is_not_known_is_not_held(
