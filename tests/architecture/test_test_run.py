@@ -78,7 +78,7 @@ def test_what_fails_alone_too_is_red(project: Path) -> None:
 
 
 def test_many_failures_are_nobody_elses(project: Path) -> None:
-    (project / "test_own.py").write_text(TESTS + "".join(map(BROKEN.format, range(5))))
+    (project / "test_own.py").write_text(TESTS + "".join(map(BROKEN.format, range(10))))
     ended = run(project)
     assert ended.returncode == 1
     assert "once more" not in ended.stdout
