@@ -152,7 +152,8 @@ class DeadLetters:
             except Conflict:
                 continue
             except KeyrangeError:
-                if (self._written(source_id, app_id) or -1) >= batch_id:
+                written = self._written(source_id, app_id)
+                if written is not None and written >= batch_id:
                     return
                 raise
         message = "other writers were faster every time"

@@ -13,7 +13,9 @@ from keyrange.errors import KeyrangeError, error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TEXT_MAX = 400
-_SECRET = re.compile(r"secret|key|token|password|sas|signature|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|key|token|password|sas|signature|credential|connection.?string", re.IGNORECASE
+)
 # A stored log or file that is there, and is not what Delta writes.
 _DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
 _NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
@@ -26,11 +28,12 @@ def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
         if re.match(r"\s+\d+: ", line):
             break
         lines.append(line.strip())
-    text = " ".join(filter(None, lines))[:_TEXT_MAX]
+    text = " ".join(filter(None, lines))
     for name, value in settings.items():
         if value and _SECRET.search(name):
             text = text.replace(value, "***")
-    return text
+    # Not before: what is left of a secret that is cut through would not be found.
+    return text[:_TEXT_MAX]
 
 
 @contextmanager

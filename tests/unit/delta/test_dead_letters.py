@@ -87,11 +87,13 @@ def test_a_letter_of_another_batch_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("batch", [0, 1])
 def test_a_write_that_failed_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lands: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, lands: bool
 ) -> None:
     letters = open_at(tmp_path)
-    letters.append("5a1c", 0, [letter(1, 0)], NOW_MS + 3)
+    for before in range(batch):
+        letters.append("5a1c", before, [letter(1, before)], NOW_MS + 3)
     real = deltalake.write_deltalake
 
     def fails(*arguments: Any, **named: Any) -> None:
@@ -101,14 +103,14 @@ def test_a_write_that_failed_is_looked_at(
 
     monkeypatch.setattr(deltalake, "write_deltalake", fails)
     if lands:
-        letters.append("5a1c", 1, [letter(2, 1)], NOW_MS + 3)
+        letters.append("5a1c", batch, [letter(2, batch)], NOW_MS + 3)
     else:
         with pytest.raises(KeyrangeError, match="timed out") as raised:
-            letters.append("5a1c", 1, [letter(2, 1)], NOW_MS + 3)
+            letters.append("5a1c", batch, [letter(2, batch)], NOW_MS + 3)
         assert condition(raised) == "COMMITS_UNWRITABLE"
     monkeypatch.undo()
-    letters.append("5a1c", 1, [letter(2, 1)], NOW_MS + 3)
-    assert [each.offset for each in open_at(tmp_path).read()] == [1, 2]
+    letters.append("5a1c", batch, [letter(2, batch)], NOW_MS + 3)
+    assert [each.offset for each in open_at(tmp_path).read()] == [1, 2][1 - batch :]
 
 
 CHOICES = {
