@@ -181,7 +181,7 @@ def replay(
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
     from keyrange.delta import replaying
-    from keyrange.delta.by_hand import user_name
+    from keyrange.delta.by_hand import check_current, user_name
     from keyrange.delta.dead_letters import Choice
 
     check_partition(topic, partition)
@@ -194,13 +194,12 @@ def replay(
     since_ms = read_since(since, now())
     letters = replaying.open_letters(table, dead_letters, storage_of(named))
     commits = open_commits(table, group, source, named)
-    choice = Choice(
-        source_id=commits.source_id, topic=topic or None, partition=partition, replayed=False
-    )
+    known = commits.table.known()
+    own = check_current(commits, known)
+    choice = Choice(topic=topic or None, partition=partition, replayed=False)
     with waiting(output) as bars:
-        found = _read(letters, choice, error, since_ms, bars)
+        found = _read(letters, choice, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
-        known = commits.table.known()
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
         plan = replaying.plan_replay(known, bars.over("planning", wanted, len(wanted)), now())
@@ -225,12 +224,12 @@ def replay(
 
 
 def _read(
-    letters: DeadLetters, choice: Choice, error: str, since_ms: int, bars: Waiting
+    letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
 ) -> list[DeadLetter]:
     from keyrange.delta.replaying import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
-        found = chosen_letters(letters.read(choice), "", "", error, since_ms)
+        found = chosen_letters(letters.read(choice), group, "", error, since_ms)
         advance(len(found))
     return found
 

@@ -101,6 +101,26 @@ def choose_source(
     return groups[0], [source_id for _, source_id in found]
 
 
+def check_current(commits: Commits, known: Known) -> str:
+    """The group of a source that may be written to by hand; `known` is its last commit.
+
+    Raises INVALID_OPTIONS where another source of the group has gone on with what this one did:
+    what is written here would stop the query of that one, and nobody would hand it out.
+    """
+    last = commits.last(known.seq)
+    if last is None:
+        raise ValueError("a source without a commit has nothing to reset")
+    current = commits.table.last_source(last.group, with_states=True)
+    if known.states and current not in (None, commits.source_id):
+        raise invalid_options(
+            [
+                f"source {commits.source_id} is over: source {current} of group {last.group} has "
+                "gone on with what it did, and is the one to name"
+            ]
+        )
+    return last.group
+
+
 def write_reset(
     commits: Commits,
     known: Known,

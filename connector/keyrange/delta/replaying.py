@@ -11,7 +11,13 @@ from keyrange.core.commits.resetting import reopen
 from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta import commit_table, dead_letters
-from keyrange.delta.by_hand import Commits, open_commits, user_name, write_reset
+from keyrange.delta.by_hand import (
+    Commits,
+    check_current,
+    open_commits,
+    user_name,
+    write_reset,
+)
 from keyrange.delta.dead_letters import Choice, DeadLetter, DeadLetters
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import invalid_options
@@ -57,15 +63,15 @@ def replay_dead_letters(
     settings = {name: parse_secret(value).reveal() for name, value in (storage or {}).items()}
     letters = open_letters(table, dead_letter_table, settings)
     commits = open_commits(table, group, source, settings)
-    choice = Choice(
-        source_id=commits.source_id, topic=topic or None, partition=partition, replayed=False
-    )
+    known = commits.table.known()
+    # Of all sources of the group: a query that was started afresh goes on with what others did.
+    own = check_current(commits, known)
+    choice = Choice(topic=topic or None, partition=partition, replayed=False)
     found = [
         each
-        for each in chosen_letters(letters.read(choice), error=error)
+        for each in chosen_letters(letters.read(choice), own, error=error)
         if not offsets or each.offset in offsets
     ]
-    known = commits.table.known()
     plan = plan_replay(known, found, now_ms)
     replay(commits, letters, known, plan, who or user_name(), why, now_ms)
     return len(plan.taken)

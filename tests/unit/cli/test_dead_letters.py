@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +326,21 @@ def test_dead_letters_are_not_missed_in_a_sink(lake: Lake, tmp_path: Path) -> No
     assert verify()["agrees"]
     lake.document("replay", "--error", "keyerror", "--confirm")
     assert verify()["agrees"]
+
+
+def test_a_query_that_was_started_afresh_replays_what_others_gave_up(lake: Lake) -> None:
+    """It goes on with their commits; theirs are over, and nobody would hand out what they hold."""
+    *_, last = lake.table.history()
+    heir = open_commit_table(lake.options, "source-2")
+    heir.append(replace(last, source_id="source-2", seq=1, committed_at_ms=BEGAN_MS + 90_000))
+    for command in (("replay", "--all"), ("replay", "--topic", "flights", "--confirm")):
+        said = lake.refusal(*command, "--source", SOURCE)
+        assert f"source {SOURCE} is over: source source-2" in said
+    with pytest.raises(KeyrangeError, match="is over"):
+        keyrange.replay_dead_letters(lake.path, source=SOURCE)
+    assert lake.offsets("--status", "replayed") == []
+    assert keyrange.replay_dead_letters(lake.path, offsets=[40]) == 1
+    done = lake.document("replay", "--all", "--confirm")
+    assert [each["offset"] for each in done["replayed"]] == [41, 77]
+    assert [hole.offset for hole in heir.known().states[A].holes] == [40, 41, 77]
+    assert lake.holes() == {}
