@@ -91,15 +91,18 @@ def reset(
 
     Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.delta.by_hand import user_name, write_reset
+    from keyrange.delta.by_hand import check_current, user_name, write_reset
 
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
     known = commits.table.known()
+    check_current(commits, known)
     states = chosen(known, topic, partition).states
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
     changed = {place: each for place, each in resets.items() if each.state != states[place]}
+    if known.terms is not None and known.terms.isolation == "transactional":
+        _check_releases(changed)
     if checkpoint:
         check_no_batch_is_open(checkpoint)
     written = None
@@ -140,6 +143,24 @@ def plan(
         place: (rewind if redo or at <= states[place].committed else skip)(states[place], at)
         for place, at in sorted(wanted.items())
     }
+
+
+def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
+    """What is staged above a hole is released when the hole closes; one that is given up by hand
+    would take it along.
+
+    Raises INVALID_OPTIONS that names every partition with one.
+    """
+    from keyrange.errors import invalid_options
+
+    if violations := [
+        f"--to would give up offset {each.given_up[0].offset} of {place}, and lose the finished "
+        "output above it, which commit.isolation=transactional releases when that record is done "
+        "or a dead letter: lower maxDeliveries to give it up"
+        for place, each in sorted(changed.items())
+        if each.given_up
+    ]:
+        raise invalid_options(violations)
 
 
 def check_no_batch_is_open(checkpoint: str) -> None:

@@ -49,8 +49,9 @@ COMMIT_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
-        "records what is done: keyrange.process, acknowledge or reject; where it does, bring the "
-        "commit table back that it wrote to",
+        "records what is done: keyrange.process, acknowledge or reject, with "
+        "commit.isolation=transactional for an empty batch too, which may release what waited; "
+        "where it does, bring the commit table back that it wrote to",
     ),
     # What is stored, and where: delta/
     Condition(

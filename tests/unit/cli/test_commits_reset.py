@@ -14,7 +14,7 @@ from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 from documents import read_document
 from keyrange.cli import commits_reset
 from keyrange.cli.main import app
-from keyrange.core.commits.log import Kind
+from keyrange.core.commits.log import Kind, Terms
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta import by_hand
 from keyrange.errors import KeyrangeError
@@ -158,6 +158,29 @@ def test_what_was_not_handed_out_cannot_be_skipped(query: Query) -> None:
     said = refusal("--to", 2001, "--confirm")
     assert "--to 2001 lies beyond the position of flights-0, 2000" in said
     assert "flights-1" in said
+    assert query.table.known().seq == 6
+
+
+def test_finished_output_above_a_hole_is_not_given_up_with_it(query: Query) -> None:
+    for at, commit in enumerate(query.table.store):
+        terms = replace(commit.terms or Terms(), isolation="transactional")
+        query.table.store[at] = replace(commit, terms=terms)
+    hole = query.states[TopicPartition("flights", 0)].holes[0]
+    place = ("--partition", 0, "--confirm")
+    said = refusal("--to", hole.offset + 1, *place)
+    assert f"--to would give up offset {hole.offset} of flights-0" in said
+    assert "lower maxDeliveries" in said
+    assert query.table.known().seq == 6
+    # Back is another matter, and so is what lies below every hole.
+    document("--to", hole.offset, *place)
+    document("--to", 100, *place)
+
+
+def test_a_source_that_another_has_gone_on_from_is_not_reset(query: Query) -> None:
+    later = query.table.store[-1]
+    query.table.store.append(replace(later, source_id="source-2", seq=1))
+    said = refusal("--to", 100, "--confirm")
+    assert f"source {SOURCE} is over: source source-2 of group {GROUP} has gone on" in said
     assert query.table.known().seq == 6
 
 

@@ -329,20 +329,30 @@ class BatchRun:
     def judged(self) -> dict[TopicPartition, Judged]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
         if self._judged is None:
-            told = self.told()
-            strange = sorted(told.not_done.keys() - self.plan.intakes.keys())
-            if strange:
-                raise self._implausible(strange[0], "the batch reads no such partition")
-            self._judged = {}
-            for partition, intake in self.plan.intakes.items():
-                state = self.plan.states[partition]
-                verdict, policy = told.verdict_on(partition), self.plan.policy
-                try:
-                    judged = judge(state, intake, verdict, policy, self.now_ms)
-                except ValueError as failure:
-                    raise self._implausible(partition, str(failure)) from None
-                self._judged[partition] = judged
+            self._judged = self._judge(self.told())
         return self._judged
+
+    def closes_holes(self) -> bool:
+        """Whether committed offsets move with a batch of which nothing is said."""
+        judged = self._judge(Told())
+        return any(
+            each.state.committed > self.plan.states[partition].committed
+            for partition, each in judged.items()
+        )
+
+    def _judge(self, told: Told) -> dict[TopicPartition, Judged]:
+        strange = sorted(told.not_done.keys() - self.plan.intakes.keys())
+        if strange:
+            raise self._implausible(strange[0], "the batch reads no such partition")
+        found: dict[TopicPartition, Judged] = {}
+        for partition, intake in self.plan.intakes.items():
+            state = self.plan.states[partition]
+            verdict, policy = told.verdict_on(partition), self.plan.policy
+            try:
+                found[partition] = judge(state, intake, verdict, policy, self.now_ms)
+            except ValueError as failure:
+                raise self._implausible(partition, str(failure)) from None
+        return found
 
     def _implausible(self, partition: TopicPartition, why: str) -> KeyrangeError:
         return error(
