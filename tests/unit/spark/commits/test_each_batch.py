@@ -1,0 +1,85 @@
+"""The commits around a job's function, without Spark."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commit_tables import MemoryCommitTable
+from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.commits.intake import IntakeLimits, plan_intake
+from keyrange.core.commits.log import Kind
+from keyrange.core.commits.state import Hole, PartitionState, Piece
+from keyrange.core.key_ranges import SPACE
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError
+from keyrange.options import parse_options
+from keyrange.options.commits import CommitOptions
+from keyrange.spark.commits import each_batch as module
+from keyrange.spark.commits.batch_run import BatchRun, Plan
+from keyrange.spark.commits.each_batch import EachBatch
+from keyrange.spark.commits.planned import Planned
+from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
+
+PLACE = TopicPartition("t", 0)
+GIVEN = {
+    "kafka.bootstrap.servers": "h:9",
+    "subscribe": "t",
+    "commitMode": "individual",
+    "commitTable": "/t",
+}
+NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=None)
+
+
+def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first batch after the reset fails; the query that is started then is another run."""
+    table = MemoryCommitTable("s")
+    mark = CommitMark("s", 0)
+    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), mark, -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    writer = EachBatch(
+        lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
+    )
+    writer(NOTHING, 0)
+    last = table.store[-1]
+    table.append(replace(last, seq=last.seq + 1, kind=Kind.RESET, batch_id=-1, run_id="by hand"))
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        writer(NOTHING, 1)
+    writer(NOTHING, 1)
+    kinds = [Kind.FENCE, Kind.BATCH, Kind.RESET, Kind.FENCE]
+    assert [each.kind for each in table.store] == kinds
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_due: bool) -> None:
+    """A record that failed is gone from Kafka when it is to come again: what was staged above it is
+    due, and would be passed over where the function returns at once."""
+    state = PartitionState("", 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    store = VerdictStore(str(tmp_path), "s")
+    os.makedirs(tmp_path / "s" / "0" / "one")
+    (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
+    start, end = Checkpoint({PLACE: 0}), Checkpoint({PLACE: 21})
+    rows = {"type": "struct", "fields": []}
+    store.publish(Manifest(0, "one", {"part-0.parquet": 1}, rows, *planned(start, end)), start, end)
+    mark = CommitMark(source_id="s", seq=2, due_ms=10)
+    at = Checkpoint({PLACE: 21}, commits=mark)
+    until = 21 if is_due else 30
+    due_ms = 10 if is_due else -1
+    intake = plan_intake(state, [SPACE], until, due_ms, IntakeLimits())
+    assert bool(intake.redelivered) == is_due
+    terms = CommitOptions(individual=True, transactional=True)
+    plan = Plan(
+        Planned("q", 1, at, at, mark, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
+    )
+    writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
+    run = BatchRun(NOTHING, plan, store, 5)
+    if not is_due:
+        writer._check_said(run)
+        return
+    with pytest.raises(KeyrangeError, match="NO_VERDICT"):
+        writer._check_said(run)
