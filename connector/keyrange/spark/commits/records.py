@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -33,9 +33,25 @@ class Columns:
     def __getattr__(self, name: str) -> list[Any]:
         if name not in self._batch.schema.names:
             raise AttributeError(f"the batch has no column {name!r}")
-        values: list[Any] = self._batch.column(name).to_pylist()
+        values: list[Any] | _OneByOne
+        try:
+            values = self._batch.column(name).to_pylist()
+        except (ValueError, OverflowError):
+            # One of them is none for Python, such as a time beyond the year 9999: that record's
+            # function fails, and no other's.
+            values = _OneByOne(self._batch.column(name))
         setattr(self, name, values)
-        return values
+        return cast(list[Any], values)
+
+
+class _OneByOne:
+    """The values of a column, each converted when it is asked for."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def __getitem__(self, at: int) -> Any:
+        return self._column[at].as_py()
 
 
 class Record:
