@@ -53,6 +53,12 @@ class Job:
     mentions: bool = False
     nulls_first: bool = False
 
+    @property
+    def needs_order(self) -> bool:
+        """Whether a record may fail and hold back those behind it, or all are written down. A job
+        that says later by DataFrame what is done may explode, join or sort before."""
+        return self.mode != "column" or self.error_column is not None or self.mentions
+
 
 class Task:
     """What one task has of its job, and what it has come to."""

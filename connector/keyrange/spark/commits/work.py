@@ -42,7 +42,8 @@ def run_task(job: Job, batches: Iterable[pa.RecordBatch], hands: Hands) -> Itera
     worker = _WORKERS[job.mode](task)
     for batch in batches:
         for stretch in cut(batch, job.nulls_first):
-            task.order.check(stretch)
+            if job.needs_order:
+                task.order.check(stretch)
             if job.mentions:
                 task.blocks.add(stretch.partition, stretch.offsets)
             if task.state.spent:

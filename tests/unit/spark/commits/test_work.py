@@ -285,3 +285,29 @@ def test_a_column_of_errors_is_a_verdict() -> None:
 def test_no_rows_make_nothing() -> None:
     assert run(job(row), [batch_of([])]).rows == []
     assert np.array(list(run_task(job(row), [], VirtualHands())), object).size == 0
+
+
+def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
+    """A job may explode and sort before it says by DataFrame what is done, held keys or not."""
+    held = {PLACE: PartitionWork((SPACE,), frozenset({7}))}
+    batch = batch_of([Sent(3, 5), Sent(3, 5), Sent(1, 6), Sent(2, 7)])
+    schema = batch.schema.remove(batch.schema.get_field_index("value"))
+    found = list(run_task(Job(held, WorkTerms(), "column", schema), [batch], VirtualHands()))
+    assert [row["offset"] for each in found for row in each.to_pylist()][:3] == [3, 3, 1]
+    judged = Job(held, WorkTerms(), "column", schema, error_column="value")
+    with pytest.raises(KeyrangeError, match="RECORDS_OUT_OF_ORDER"):
+        list(run_task(judged, [batch], VirtualHands()))
+
+
+def test_a_time_that_python_does_not_have_fails_its_own_record_only() -> None:
+    batch = batch_of([Sent(offset, 7 + offset) for offset in range(3)])
+    stamps = pa.array([0, 1 << 61, 2_000_000], pa.timestamp("us", tz="UTC"))
+    batch = batch.append_column("timestamp", stamps)
+    seen: list[Any] = []
+
+    def look(record: Any) -> None:
+        seen.append(record.timestamp.timestamp())
+
+    outcome = run(job(look), [batch])
+    assert seen == [0.0, 2.0]
+    assert outcome.codes == {1: Code.REJECTED}
