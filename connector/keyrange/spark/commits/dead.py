@@ -181,8 +181,12 @@ _TEXTS: Final = {Cause.UNMENTIONED: "the job said nothing of it"}
 
 
 def _bytes(row: Row | None, name: str) -> bytes | None:
+    """A column as it came from Kafka, or as text that the query has made of it. What it has made
+    into anything else is not the record's any more."""
     value = getattr(row, name) if row is not None else None
-    return None if value is None else bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, (bytes, bytearray)) else None
 
 
 def _headers(row: Row | None) -> Sequence[Row]:
