@@ -73,7 +73,8 @@ class Consumer:
 
         They are taken over where another consumer of the commit group has them: that one can commit
         nothing any more. What the group has done is not handed out again. Raises
-        INVALID_KEY_RANGES, UNKNOWN_TOPIC_OR_PARTITION, RANGES_LOST, and as the commit table does.
+        INVALID_KEY_RANGES, UNKNOWN_TOPIC_OR_PARTITION, RANGES_LOST, and as the commit table and
+        brokers do. Where ranges cannot be taken nothing is read until the next call.
         """
         self._check()
         if self._sharing is not None:
@@ -96,7 +97,12 @@ class Consumer:
         if revoked:
             self._listener.on_key_ranges_revoked(revoked)
             self.commit()
-        self._holding.take(view, wanted)
+        try:
+            self._holding.take(view, wanted)
+        except BaseException:
+            if lost := added(revoked, before):
+                self._listener.on_key_ranges_lost(lost)
+            raise
         self._assigned = True
         self._listener.on_key_ranges_assigned(added(before, wanted))
 

@@ -70,9 +70,18 @@ class Holding:
     ) -> None:
         """Hold exactly these ranges from now on.
 
-        What is under way of ranges that are kept stays so. Raises as `Ledger.take` does.
+        What is under way of ranges that are kept stays so. Raises as `Ledger.take` and
+        `Reading.check` do; then nothing is held.
         """
         self._stop_round()
+        try:
+            self._take(view, wanted, epoch, ready)
+        except BaseException:
+            # The claim may be written, and others may take at once what it lets go of.
+            self.drop()
+            raise
+
+    def _take(self, view: ClusterView, wanted: Spans, epoch: int | None, ready: bool) -> None:
         kept, self._view = self._works, view
         taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready)
         gap_ms = self._settings.gap_timeout_ms

@@ -177,7 +177,12 @@ class Sharing:
             listener.on_key_ranges_revoked(revoked)
         if before:
             self._holding.commit()
-        self._holding.take(self._view, wanted, share.epoch, ready)
+        try:
+            self._holding.take(self._view, wanted, share.epoch, ready)
+        except BaseException:
+            if lost := added(revoked, before):
+                listener.on_key_ranges_lost(lost)
+            raise
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 

@@ -1,0 +1,170 @@
+"""What a consumer holds when a range cannot be taken: nothing that another may take meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keyrange.consumer import holding as module
+from keyrange.consumer.api import Consumer
+from keyrange.consumer.holding import Holding
+from keyrange.consumer.member import Membership
+from keyrange.consumer.settings import parse_consumer_options
+from keyrange.consumer.sharing import Sharing
+from keyrange.core.key_ranges import SPACE
+from keyrange.core.members.group_states import State
+from keyrange.core.members.shares import Share, write_share
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.view import ClusterView, Topic
+from keyrange.members.listener import KeyRangeListener
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+AWAY = error("BROKER_UNREACHABLE", "no broker answers")
+LEADERS: Any = {0: 0, 1: 0}
+VIEW = ClusterView("", {}, {"t": Topic("", LEADERS)})
+
+
+class Reading:
+    """Stands for the brokers, that may be away."""
+
+    away = False
+
+    def __init__(self, *_: object) -> None: ...
+
+    def check(self, _: object) -> None:
+        if Reading.away:
+            raise AWAY
+
+
+class Listener(KeyRangeListener):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[TopicPartition]]] = []
+
+    def on_key_ranges_assigned(self, ranges: Any) -> None:
+        self.told.append(("assigned", sorted(ranges)))
+
+    def on_key_ranges_revoked(self, ranges: Any) -> None:
+        self.told.append(("revoked", sorted(ranges)))
+
+    def on_key_ranges_lost(self, ranges: Any) -> None:
+        self.told.append(("lost", sorted(ranges)))
+
+
+class Member:
+    """A consumer of the group g that shares topic t."""
+
+    def __init__(self, options: dict[str, str], slot: str) -> None:
+        nobody: Any = None
+        self.holding = Holding(parse_consumer_options(options), nobody, slot)
+        self.seen = Membership()
+        self.listener = Listener()
+        stands_for: Any = self
+        leader: Any = SimpleNamespace()
+        self.sharing = Sharing(self.holding, stands_for, slot, ["t"], 0, 300_000, leader)
+
+    def polled(self) -> None: ...
+
+    def step(self) -> None:
+        self.sharing._look_at_s = 0.0
+        self.sharing.step(self.listener)
+
+    def told(self, epoch: int, *partitions: TopicPartition) -> None:
+        ranges = {each: [SPACE] for each in partitions}
+        share = Share(epoch, ranges, frozenset("ab"), frozenset(), "z")
+        self.seen = Membership(State.STABLE, 1, False, write_share(share))
+        self.step()
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(Reading, "away", False)
+    monkeypatch.setattr(module, "Reading", Reading)
+    monkeypatch.setattr(Holding, "describe", lambda *_: VIEW)
+    monkeypatch.setattr(Holding, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0))
+    return {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "commitTable": str(tmp_path / "commits"),
+        "commitGroup": "g",
+        "memberNames": "dynamic",
+        "mirrorOffsets": "false",
+    }
+
+
+def hand_out(holding: Holding, partition: TopicPartition) -> np.ndarray[Any, np.dtype[np.int64]]:
+    work, offsets = holding._works[partition], np.arange(10)
+    work.hand_out(offsets, offsets * 1_000, {}, 0)
+    work.advance(SPACE, 0, 10)
+    return offsets
+
+
+def test_who_could_not_take_its_share_holds_nothing_until_it_has(options: dict[str, str]) -> None:
+    a, b = Member(options, "a"), Member(options, "b")
+    a.told(1, FIRST, SECOND)
+    offsets = hand_out(a.holding, SECOND)
+
+    Reading.away = True
+    with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
+        a.told(2, FIRST)
+    Reading.away = False
+    b.told(2, SECOND)
+    assert a.holding.spans == {}
+    assert b.holding.spans == {SECOND: [SPACE]}
+    # What is acknowledged late counts for nobody, as after any other loss.
+    assert a.holding.acknowledge(SECOND, offsets) == 0
+
+    a.step()
+    assert a.holding.spans == {FIRST: [SPACE]}
+    hand_out(a.holding, FIRST)
+    assert a.holding.acknowledge(FIRST, offsets) == 10
+    assert a.holding.commit() == {FIRST: 10}
+    assert a.listener.told == [
+        ("assigned", [FIRST, SECOND]),
+        ("revoked", [SECOND]),
+        ("lost", [FIRST]),
+        ("assigned", [FIRST]),
+    ]
+
+
+def test_a_claim_that_cannot_be_looked_at_again_is_dropped_too(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Member(options, "a")
+    a.told(1, FIRST, SECOND)
+    offsets = hand_out(a.holding, SECOND)
+
+    def unreadable(*_: object) -> bool:
+        raise error("COMMITS_UNREADABLE", "the store is away")
+
+    with monkeypatch.context() as once:
+        once.setattr(a.holding.ledger, "_is_alone", unreadable)
+        with pytest.raises(KeyrangeError, match="COMMITS_UNREADABLE"):
+            a.told(2, FIRST)
+    assert a.holding.acknowledge(SECOND, offsets) == 0
+    a.step()
+    assert a.holding.spans == {FIRST: [SPACE]}
+    assert a.holding.commit() == {FIRST: 0}
+
+
+def test_an_assignment_that_fails_tells_what_was_lost(options: dict[str, str]) -> None:
+    listener = Listener()
+    with Consumer(options) as consumer:
+        consumer.assign({FIRST: [], SECOND: []}, listener)
+        Reading.away = True
+        with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
+            consumer.assign({FIRST: []})
+        assert consumer.assignment() == {}
+        assert consumer.commit() == {}
+        Reading.away = False
+        consumer.assign({FIRST: []})
+        assert consumer.assignment() == {FIRST: [SPACE]}
+    assert listener.told == [
+        ("assigned", [FIRST, SECOND]),
+        ("revoked", [SECOND]),
+        ("lost", [FIRST]),
+        ("assigned", [FIRST]),
+    ]
