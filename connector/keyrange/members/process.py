@@ -82,6 +82,8 @@ class ProcessSurroundings:
         self._look_at_ms = 0
         self._writing = threading.Lock()
         self._swept = False
+        # Whether the status on the disk is an older one.
+        self._is_outdated = False
         self._wake_from, self._wake_to = socket.socketpair()
         for each in (self._wake_from, self._wake_to):
             each.setblocking(False)
@@ -148,16 +150,26 @@ class ProcessSurroundings:
                 generation=member.generation,
                 joined=before.joined + 1,
             )
-        if status != before:
+        if status != before or self._is_outdated:
             self.put(status)
 
     def put(self, status: MemberStatus) -> None:
+        """Say how the member stands. Where that cannot be written, as where the disk is full, it is
+        tried again whenever something is told; what is read meanwhile holds no longer than it
+        says."""
         if status.state != self.status.state:
             _log.info("%s is %s %s", status.name, status.state, status.failure)
         self.status = status
         with self._writing:
-            if not self._swept:
+            if self._swept:
+                return
+            try:
                 write_status(self._directory, status)
+                self._is_outdated = False
+            except OSError as failure:
+                if not self._is_outdated:
+                    _log.warning("the status cannot be written: %s", failure)
+                self._is_outdated = True
 
     def sweep(self) -> None:
         """Remove the directory, from whichever thread; nothing is written there from then on."""
@@ -171,7 +183,8 @@ class ProcessSurroundings:
 def run(setup: MemberSetup, owner: Owner, directory: Path, is_there: Callable[[], None]) -> None:
     """The member's life, from the search for its name to its end; all of it is in `member.json`.
 
-    `is_there` is called when the first of it is written.
+    `is_there` is called when the first of it is written. Raises OSError where it cannot be: nobody
+    would find this process, and others would be started beside it.
     """
     mine = MemberStatus(
         pid=os.getpid(),
@@ -183,7 +196,7 @@ def run(setup: MemberSetup, owner: Owner, directory: Path, is_there: Callable[[]
     watch = OwnerWatch(owner)
     around = ProcessSurroundings(directory, mine, watch)
     around.listen()
-    around.put(mine)
+    write_status(directory, mine)
     is_there()
 
     def leave() -> None:

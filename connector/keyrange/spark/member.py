@@ -33,6 +33,8 @@ Rows = Iterator["pa.RecordBatch"]
 # How long a greeting waits for the executor to have a slot.
 _GREETING_S: Final = 60.0
 _GREETING_PAUSE_S: Final = 0.5
+# How long a task does without a member that could not be started.
+_PAUSE_MS: Final = 10_000
 _FENCED, _FAILED = "FENCED", "FAILED"
 
 
@@ -43,7 +45,10 @@ def greeted(options: SourceOptions, greeting: Greeting, rows: Rows) -> Rows:
     Raises DYNAMIC_ALLOCATION where static names were asked for, and Spark takes executors away, and
     what `_Member.check` does.
     """
-    member = _Member(options, greeting)
+    member = _member(options, greeting)
+    if member is None:
+        yield from rows
+        return
     if greeting not in _greeting:
         _greeting.add(greeting)
         Thread(target=member.greet, name="keyrange-greeting", daemon=True).start()
@@ -61,10 +66,12 @@ def read_bound(options: SourceOptions, task: BoundTask, read: Callable[[ReadTask
 
     Raises what `Caller.portions`, `Listening.tell` and `_Member.check` do.
     """
-    member = _Member(options, task.greeting)
+    member = _member(options, task.greeting)
     caller = Caller(task.greeting.address, task.plan, task.number)
 
     def slot_now() -> str:
+        if member is None:
+            return NO_SLOT
         slot = member.slot()
         if slot != NO_SLOT:
             member.note(slot, task.epoch, caller)
@@ -72,7 +79,7 @@ def read_bound(options: SourceOptions, task: BoundTask, read: Callable[[ReadTask
         return slot
 
     portions = (row for each in caller.portions(slot_now) for row in read(read_bound_task(each)))
-    yield from _with_progress(member, portions)
+    yield from portions if member is None else _with_progress(member, portions)
 
 
 def _with_progress(member: _Member, rows: Rows) -> Generator[pa.RecordBatch, None, None]:
@@ -81,6 +88,18 @@ def _with_progress(member: _Member, rows: Rows) -> Generator[pa.RecordBatch, Non
         for batch in rows:
             yield batch
             progress.yielded()
+
+
+def _member(options: SourceOptions, greeting: Greeting) -> _Member | None:
+    """The member of this executor; None where that can have no directory, as where the disk is
+    full. Only who has to have a static name cannot do without: raises OSError then."""
+    try:
+        return _Member(options, greeting)
+    except OSError as failure:
+        if options.members.names == "static":
+            raise
+        _log.warning("this executor has no directory, and so no slot: %s", failure)
+        return None
 
 
 class _Member:
@@ -94,6 +113,7 @@ class _Member:
         self._setup = _setup(options, greeting, self._executor)
         self._executor_directory = executor_directory()
         self._member_id = ""
+        self._ask_at_ms = 0
 
     @property
     def directory(self) -> Path:
@@ -104,13 +124,28 @@ class _Member:
 
         What the coordinator has confirmed counts, and for no longer than it holds: a process that
         was paused says what it said before, and another executor may have the name by then.
+
+        Raises what `_check` does, and what `ensure_member` does where the name has to be a static
+        one: else rows do without a member.
         """
-        status = ensure_member(self._setup, self._executor_directory, self._owner)
+        status = self._ensured()
         if status is None:
             return NO_SLOT
         self._member_id = status.member_id
         self._check(status)
         return status.name if status.holds_name(now_ms()) else NO_SLOT
+
+    def _ensured(self) -> MemberStatus | None:
+        if now_ms() < self._ask_at_ms:
+            return None
+        try:
+            return ensure_member(self._setup, self._executor_directory, self._owner)
+        except (KeyrangeError, OSError) as failure:
+            if self._setup.names.policy == "static":
+                raise
+            _log.warning("this executor has no member: %s", failure)
+            self._ask_at_ms = now_ms() + _PAUSE_MS
+            return None
 
     def check(self) -> None:
         """Raises DUPLICATE_STATIC_MEMBER where this executor has lost its name to another, and

@@ -1,21 +1,26 @@
-"""The end of a member process: its directory goes, whatever its threads do meanwhile."""
+"""What a member process writes: as long as there is room, and nothing once its directory goes."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from keyrange.core.members.group_member import GroupMember
+from keyrange.core.members.group_states import State
 from keyrange.host.directory import start_time
 from keyrange.members import process
+from keyrange.members.names import NameSettings
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
-from keyrange.members.setup import Owner
-from keyrange.members.status import MemberStatus, write_status
+from keyrange.members.setup import MemberSetup, Owner
+from keyrange.members.status import MemberStatus, read_status, write_status
 
 
 @pytest.fixture
@@ -63,3 +68,47 @@ def test_nothing_is_written_after_the_sweep(around: ProcessSurroundings, tmp_pat
     around.put(MemberStatus(state="FAILED"))
     assert around.status.state == "FAILED"
     assert list(tmp_path.iterdir()) == []
+
+
+def full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def member(state: State, held_until_ms: int) -> GroupMember:
+    said: Any = SimpleNamespace(
+        state=state, failure="", member_id="m", generation=1, held_until_ms=held_until_ms
+    )
+    return cast(GroupMember, said)
+
+
+def test_a_full_disk_ends_no_member(
+    around: ProcessSurroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "executor" / "member"
+    with monkeypatch.context() as while_full:
+        while_full.setattr(process, "write_status", full)
+        around.told(member(State.STABLE, 5_000), "")
+        around.told(member(State.STABLE, 6_000), "")
+    before = read_status(directory)
+    assert before is not None
+    assert before.held_until_ms == 0
+
+    # It is written as soon as there is room, also where nothing has changed.
+    around.told(member(State.STABLE, 6_000), "")
+    after = read_status(directory)
+    assert after == around.status
+    assert after.held_until_ms == 6_000
+    assert after.joined == 1
+
+
+def test_a_process_that_nobody_can_find_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its first status another would be started for every task."""
+    monkeypatch.setattr(process, "write_status", full)
+    monkeypatch.setattr(ProcessSurroundings, "listen", lambda _: None)
+    monkeypatch.setattr(process, "_take_part", lambda *_: pytest.fail("it goes on"))
+    owner = Owner(os.getpid(), start_time(os.getpid()))
+    setup = MemberSetup(NameSettings("g"), "g.members", {})
+    with pytest.raises(OSError, match="No space"):
+        process.run(setup, owner, tmp_path, lambda: pytest.fail("it is there"))

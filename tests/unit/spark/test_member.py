@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from keyrange.core.members.binding import Counts, PinRule
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import member_directory
 from keyrange.members.names import NameSettings
 from keyrange.members.setup import MemberSetup
@@ -50,12 +51,12 @@ class Stage:
         }
         return parse_options(given, "stream")
 
-    def read(self) -> Counts:
+    def read(self, **more: str) -> Counts:
         """Who is counted as the reader of a portion of g-0."""
         rule = PinRule(wait_ms=0, pause_ms=1)
         plan = self.service.add(["g-0"], [TASK], {"g-0"}, 1, rule)
         task = BoundTask(Greeting(self.service.address, "run"), plan, 0, 1)
-        assert list(read_bound(self.options(), task, lambda _: iter(()))) == []
+        assert list(read_bound(self.options(**more), task, lambda _: iter(()))) == []
         counts = self.service.counts(plan)
         assert counts is not None
         return counts
@@ -127,3 +128,38 @@ def test_an_executor_whose_name_was_taken_reads_nothing(stage: Stage) -> None:
 
     with pytest.raises(KeyrangeError, match=r"DUPLICATE_STATIC_MEMBER.*g-0.*FENCED_INSTANCE_ID"):
         stage.read()
+
+
+NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
+NOT_STARTED = error("MEMBER_NOT_STARTED", "the member process ended with 1: no room")
+
+
+def failing(failure: Exception) -> Mock:
+    return Mock(side_effect=failure)
+
+
+@pytest.mark.parametrize("failure", [NO_ROOM, NOT_STARTED])
+def test_rows_do_without_a_member_that_cannot_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    asked = failing(failure)
+    monkeypatch.setattr(module, "ensure_member", asked)
+
+    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    # Each try may start a process: a task that asks again at once starts no other.
+    assert asked.call_count == 1
+    with pytest.raises(type(failure)):
+        stage.read(memberNames="static")
+
+
+def test_rows_do_without_an_executors_directory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.hold(60_000)
+    monkeypatch.setattr(module, "executor_directory", failing(NO_ROOM))
+
+    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    greeting, rows = Greeting(stage.service.address, "run"), iter(["row"])
+    assert list(greeted(stage.options(), greeting, rows)) == ["row"]  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space"):
+        stage.read(memberNames="static")
