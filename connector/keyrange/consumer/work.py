@@ -38,7 +38,10 @@ class _Stretch:
     due_ms: int
 
     def find(self, offsets: Longs) -> Longs:
-        """Where those of some offsets are that wait."""
+        """Where those of some offsets, which are in order, are that wait."""
+        # Many batches may have a record or two left, and a batch's offsets are asked of each.
+        begin, end = np.searchsorted(offsets, (self.offsets[0], self.offsets[-1] + 1))
+        offsets = offsets[begin:end]
         at = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
         at = at[self.offsets[at] == offsets]
         found: Longs = at[self.waits[at]]
@@ -50,6 +53,10 @@ class _Stretch:
         for span in spans:
             # The last hash of the space is as large as a column's numbers can be.
             keep |= (self.places >= span.from_hash) & (self.places <= span.until_hash - 1)
+        return self.only(keep)
+
+    def only(self, keep: Flags) -> list[_Stretch]:
+        """Some rows of it; an empty list where these are none."""
         if not keep.any():
             return []
         return [
@@ -66,7 +73,8 @@ class _Stretch:
         ]
 
     def ranges(self) -> list[OffsetRange]:
-        """What was acknowledged since the last commit, each record with what lies before it."""
+        """What was acknowledged since the last commit, each record with what lies before it and was
+        committed, or is of other keys."""
         edges = np.flatnonzero(np.diff(np.concatenate(([0], self.news.view(np.int8), [0]))))
         found = []
         for first, behind in edges.reshape(-1, 2).tolist():
@@ -119,7 +127,7 @@ class PartitionWork:
 
     def pending(self) -> Ranges:
         """The ranges that were acknowledged since the last commit, with what lies between records
-        of these keys taken into them."""
+        of these keys, and what was committed before, taken into them."""
         return coalesce(each for stretch in self._stretches for each in stretch.ranges())
 
     @property
@@ -208,7 +216,7 @@ class PartitionWork:
                 self._scanned[at] = max(self._scanned[at], until_offset)
 
     def acknowledge(self, offsets: Longs) -> int:
-        """Records are done; returns how many of them were not before."""
+        """Records, by offset, are done; returns how many of them were not before."""
         found = 0
         for each in self._stretches:
             at = each.find(offsets)
@@ -240,9 +248,8 @@ class PartitionWork:
         self._pieces = list(pieces)
         assert [piece.span for piece in before] == self.spans
         self._acknowledged = 0
-        self._stretches = [each for each in self._stretches if each.waits.any()]
-        for each in self._stretches:
-            each.news[:] = False
+        # `scanned` says that the rest is done: one record that waits is not to keep its batch.
+        self._stretches = [part for each in self._stretches for part in each.only(each.waits)]
 
     def go_on(self, before: PartitionWork) -> None:
         """Take over what was under way of keys that are in both."""

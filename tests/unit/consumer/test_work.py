@@ -1,0 +1,28 @@
+"""What a consumer keeps of records that it was handed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keyrange.consumer.work import PartitionWork
+from keyrange.core.commits.state import Piece
+from keyrange.core.key_ranges import SPACE
+
+
+def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
+    work = PartitionWork([Piece(SPACE, 0)], 300_000)
+    for begin in range(0, 10_000, 1_000):
+        offsets = np.arange(begin, begin + 1_000)
+        work.hand_out(offsets, offsets * 7, {}, 1_000)
+        work.advance(SPACE, begin, begin + 1_000)
+        work.acknowledge(offsets[1:])
+        work.committed(work.pieces())
+
+    assert work.waiting == 10
+    assert sum(len(each.offsets) for each in work._stretches) == 10
+    # The rest is done all the same.
+    [piece] = work.pieces()
+    assert piece.scanned == 10_000
+    assert [hole.offset for hole in piece.holes] == list(range(0, 10_000, 1_000))
+    assert work.acknowledge(np.arange(10_000)) == 10
+    assert work.pieces() == [Piece(SPACE, 10_000)]
