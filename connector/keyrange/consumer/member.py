@@ -80,8 +80,12 @@ class MemberThread:
         self._publish(member, "")
 
     def wait(self, timeout_ms: float, answer_from: int = -1) -> bool:
-        watched = [self._wake_from] if answer_from < 0 else [self._wake_from, answer_from]
-        ready, _, _ = select.select(watched, [], [], max(timeout_ms, 0) / 1000)
+        # The user's process may have more files open than select() knows numbers for.
+        poll = select.poll()
+        poll.register(self._wake_from, select.POLLIN)
+        if answer_from >= 0:
+            poll.register(answer_from, select.POLLIN)
+        ready = {each for each, _ in poll.poll(max(timeout_ms, 0))}
         if self._wake_from in ready:
             os.read(self._wake_from, 4096)
         return answer_from in ready
