@@ -297,9 +297,12 @@ class Consumer:
         if found is not None:
             self._name = replace(self._name, name=found)
 
-    def _alive(self) -> set[str]:
-        """The slots of those who are in the group."""
+    def _alive(self) -> set[str] | None:
+        """The slots of those who are in the group; None while it rebalances, and Kafka tells none
+        of them."""
         group = describe_members(self._cluster, self._settings.members.kafka_group)
+        if group.is_rebalancing:
+            return None
         found = (read_interest(each.metadata) for each in group.members)
         return {each.slot for each in found if each is not None}
 

@@ -80,21 +80,26 @@ class Ledger:
         """
         return {source: self._read(source, *last[:2]) for source, last in self._fences().items()}
 
-    def adopt(self, prefix: str, now_ms: int, alive: Callable[[], Collection[str]]) -> str | None:
+    def adopt(
+        self, prefix: str, now_ms: int, alive: Callable[[], Collection[str] | None]
+    ) -> str | None:
         """Go on in the place of a consumer that has ended, among those whose slots' names begin
         alike; returns its slot, which is this one's from then on, None where there is none.
 
         One that was closed; or one that others have taken everything from, some time ago, and that
-        is not `alive`. Of several who want it one gets it. Raises as `claims` does.
+        is not `alive` (None: nobody can say who is). Of several who want it one gets it. Raises as
+        `claims` does.
         """
         self._run_id = uuid.uuid4().hex
         for source, (seq, text, at_ms) in self._fences().items():
             claim = self._read(source, seq, text)
             if not claim.slot.startswith(prefix):
                 continue
-            left = claim.holds_nothing and now_ms - at_ms >= _LEFT_AFTER_MS
-            if not claim.closed and (not left or claim.slot in alive()):
-                continue
+            if not claim.closed:
+                left = claim.holds_nothing and now_ms - at_ms >= _LEFT_AFTER_MS
+                living = alive() if left else None
+                if living is None or claim.slot in living:
+                    continue
             if self._mark(source, seq, replace(claim, closed=False)):
                 self._slot, self._source = claim.slot, source
                 return claim.slot
