@@ -14,6 +14,7 @@ from keyrange.core.key_ranges import SPACE, split_evenly
 
 END = 60
 GAP_MS = 10
+SINCE_MS = 1_700_000_000_000
 PIECES = split_evenly(SPACE, 4)
 KEYS = [PIECES[number % 4].from_hash + 7 * number for number in range(12)]
 
@@ -60,7 +61,7 @@ class Consuming(RuleBasedStateMachine):
                 assert not self.done & set(wanted)
                 offsets = np.array(wanted, np.int64)
                 places = np.array([place_of(each) for each in wanted], np.int64)
-                assert self.work.hand_out(offsets, places, {}, self.now) is None
+                assert self.work.hand_out(offsets, places, {}, self.now, SINCE_MS) is None
                 self.handed |= set(wanted)
                 self.since |= dict.fromkeys(wanted, self.now)
             self.work.advance(piece, at, max(at, until))
@@ -80,7 +81,7 @@ class Consuming(RuleBasedStateMachine):
         if due:
             offsets = np.array(sorted(due), np.int64)
             places = np.array([place_of(each) for each in sorted(due)], np.int64)
-            keep = self.work.hand_out(offsets, places, dict(due), self.now)
+            keep = self.work.hand_out(offsets, places, dict(due), self.now, SINCE_MS)
             kept = set(offsets.tolist()) if keep is None else set(offsets[keep].tolist())
             assert kept == set(due) - answered
             self.handed |= kept

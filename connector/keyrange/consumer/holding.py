@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from keyrange.consumer.ledger import Begin, Ledger
-from keyrange.consumer.reading import Batch, Reading
+from keyrange.consumer.reading import Batch, Reading, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.core.commits.claims import Spans
@@ -115,7 +115,7 @@ class Holding:
             found = next(self._round, None) if self._round is not None else None
             if found is None:
                 self._settle_spent(listener)
-                self._round = self._reading.round(self._works, _now_ms(), again_only=full)
+                self._round = self._reading.round(self._works, passed_ms(), again_only=full)
                 found = next(self._round, None) if self._round is not None else None
         except BaseException:
             self._round = None
@@ -194,7 +194,7 @@ class Holding:
         most = self._settings.source.commits.policy.deliveries_max
         assert self._reading is not None
         for partition, work in sorted(self._works.items()):
-            spent = [hole for hole in work.due(_now_ms()) if hole.deliveries >= most]
+            spent = [hole for hole in work.due(passed_ms()) if hole.deliveries >= most]
             if not spent:
                 continue
             for batch in self._reading.records(partition, spent):
@@ -222,10 +222,6 @@ def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None
     store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())
     terms = commits.terms(settings.source.key_ranges.nulls_first)
     return Ledger(store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> Spans:

@@ -32,6 +32,7 @@ Batch = tuple[TopicPartition, pa.RecordBatch]
 _NO_LIMITS: Final = IntakeLimits(holes_max=2**62)
 # What an offset is taken to be worth before anything was read.
 _FIRST_BYTES: Final = 200.0
+_FOREVER_MS: Final = 2**63 - 1
 
 
 class Reading:
@@ -62,16 +63,18 @@ class Reading:
 
     def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
         """One pass over what is there now, or over what comes again; None where that is nothing.
-        What it yields is noted in the works before it is handed over."""
+        What it yields is noted in the works before it is handed over. `now_ms` as `passed_ms` has
+        it."""
         again = {partition: work.due(now_ms) for partition, work in works.items()}
         ends = {} if again_only else self._ends(works)
         intakes: dict[TopicPartition, PartitionIntake] = {}
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
             if again[partition] or (work.scanned < end and not again_only):
+                # Its holes are due, all of them.
                 state = work.planning_state(again[partition], end, again_only)
                 spans = sorted([*work.spans, *complement(work.spans)])
-                intakes[partition] = plan_intake(state, spans, end, now_ms, _NO_LIMITS)
+                intakes[partition] = plan_intake(state, spans, end, _FOREVER_MS, _NO_LIMITS)
         splits = self._plan(intakes, {partition: works[partition].spans for partition in intakes})
         if not splits:
             return None
@@ -144,8 +147,9 @@ class Reading:
             )
             offsets = batch.column("offset").to_numpy()
             places = batch.column("keyHash").to_numpy()
+            since_ms = time.time_ns() // 1_000_000
             keep = works[partition].hand_out(
-                offsets, places, again.get(partition, {}), time.time_ns() // 1_000_000
+                offsets, places, again.get(partition, {}), passed_ms(), since_ms
             )
             _advance(works[partition], splits[partition], int(offsets[-1]) + 1)
             rows = batch if keep is None else batch.filter(pa.array(keep))
@@ -154,6 +158,11 @@ class Reading:
         for partition, split in splits.items():
             _advance(works[partition], split, split.until_offset)
             self._offsets_read += _size(split)
+
+
+def passed_ms() -> int:
+    """The time by which records come again, on a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _size(split: Split) -> int:

@@ -85,7 +85,8 @@ class _Stretch:
 
 class PartitionWork:
     """The ranges that a consumer has of a partition. `gap_ms` is how long a record that was handed
-    out may wait, 0 for ever. Times are ms since 1970."""
+    out may wait, 0 for ever: `now_ms` is on a clock that nobody sets. `since_ms` is what others
+    read in the table, in ms since 1970."""
 
     def __init__(self, pieces: Iterable[Piece], gap_ms: int) -> None:
         self._pieces = sorted(pieces, key=lambda piece: piece.span)
@@ -169,28 +170,28 @@ class PartitionWork:
         return PartitionState("", max(part.scanned for part in parts), tuple(parts))
 
     def hand_out(
-        self, offsets: Longs, places: Longs, again: dict[int, Hole], now_ms: int
+        self, offsets: Longs, places: Longs, again: dict[int, Hole], now_ms: int, since_ms: int
     ) -> Flags | None:
         """Take note of rows that are handed out; which of them are still to be, None for all.
 
         `again` are those of them that were planned to come once more.
         """
         keep = np.ones(len(offsets), bool)
-        deliveries, since_ms = np.zeros(len(offsets), np.int64), np.full(len(offsets), now_ms)
+        deliveries, since = np.zeros(len(offsets), np.int64), np.full(len(offsets), since_ms)
         if again:
             for row, offset in enumerate(offsets.tolist()):
                 if offset not in again:
                     continue
                 hole = again.pop(offset)
                 keep[row] = self._take_back(hole)
-                deliveries[row], since_ms[row] = hole.deliveries, hole.since_ms
+                deliveries[row], since[row] = hole.deliveries, hole.since_ms
         if keep.any():
             self._stretches.append(
                 _Stretch(
                     offsets[keep].copy(),
                     places[keep].copy(),
                     deliveries[keep],
-                    since_ms[keep],
+                    since[keep],
                     np.ones(int(keep.sum()), bool),
                     np.zeros(int(keep.sum()), bool),
                     min(self.scanned, int(offsets[keep][0])),

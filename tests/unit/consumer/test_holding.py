@@ -97,7 +97,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def hand_out(holding: Holding, partition: TopicPartition) -> np.ndarray[Any, np.dtype[np.int64]]:
     work, offsets = holding._works[partition], np.arange(10)
-    work.hand_out(offsets, offsets * 1_000, {}, 0)
+    work.hand_out(offsets, offsets * 1_000, {}, 0, 0)
     work.advance(SPACE, 0, 10)
     return offsets
 

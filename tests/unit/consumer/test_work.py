@@ -13,7 +13,7 @@ def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
     work = PartitionWork([Piece(SPACE, 0)], 300_000)
     for begin in range(0, 10_000, 1_000):
         offsets = np.arange(begin, begin + 1_000)
-        work.hand_out(offsets, offsets * 7, {}, 1_000)
+        work.hand_out(offsets, offsets * 7, {}, 1_000, 1_000)
         work.advance(SPACE, begin, begin + 1_000)
         work.acknowledge(offsets[1:])
         work.committed(work.pieces())

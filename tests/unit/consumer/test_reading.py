@@ -1,0 +1,112 @@
+"""When what waits comes again: by a clock that nobody sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from keyrange.consumer import holding as holding_module
+from keyrange.consumer import reading as reading_module
+from keyrange.consumer.holding import Holding
+from keyrange.consumer.settings import parse_consumer_options
+from keyrange.core.key_ranges import SPACE
+from keyrange.core.offsets import TopicPartition
+from keyrange.core.splits import Split
+from keyrange.kafka.view import ClusterView
+from keyrange.members.listener import KeyRangeListener
+
+FIRST = TopicPartition("t", 0)
+END = 10
+GAP_MS = 300_000
+HOUR_MS = 3_600_000
+
+
+class Clock:
+    """Stands for the module `time`."""
+
+    def __init__(self) -> None:
+        self.passed_ms, self.wall_ms = 50_000, 1_700_000_000_000
+
+    def monotonic(self) -> float:
+        return self.passed_ms / 1e3
+
+    def monotonic_ns(self) -> int:
+        return self.passed_ms * 1_000_000
+
+    def time_ns(self) -> int:
+        return self.wall_ms * 1_000_000
+
+    def wait(self, ms: int) -> None:
+        self.passed_ms += ms
+        self.wall_ms += ms
+
+
+class Reader:
+    """Reads a log of END records."""
+
+    bytes_received = 0
+
+    def __init__(self, *_: object) -> None: ...
+
+    def read(self, splits: list[Split]) -> Iterator[pa.RecordBatch]:
+        for split in splits:
+            offsets = list(range(split.from_offset, split.until_offset))
+            rows = {"topic": split.topic, "partition": split.partition}
+            columns = {name: [value] * len(offsets) for name, value in rows.items()}
+            hashes = [each * 1_000 for each in offsets]
+            yield pa.RecordBatch.from_pydict({**columns, "offset": offsets, "keyHash": hashes})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (holding_module, reading_module):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(reading_module, "SplitReader", Reader)
+    monkeypatch.setattr(Holding, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0))
+    return clock
+
+
+def holding(tmp_path: Path) -> Holding:
+    options = {
+        "kafka.bootstrap.servers": "h:1",
+        "commitTable": str(tmp_path / "commits"),
+        "commitGroup": "g",
+        "mirrorOffsets": "false",
+        "gap.timeout.ms": str(GAP_MS),
+    }
+    cluster: Any = SimpleNamespace(list_offsets=lambda _, wanted: dict.fromkeys(wanted, (END, 0)))
+    made = Holding(parse_consumer_options(options), cluster, "a")
+    made.take(ClusterView("", {}, {}), {FIRST: [SPACE]})
+    return made
+
+
+def polled(made: Holding) -> int:
+    """How many rows come."""
+    rows = 0
+    while (found := made.next(KeyRangeListener())) is not None:
+        rows += len(found[1])
+    return rows
+
+
+def test_a_clock_that_is_set_hands_nothing_out_again(clock: Clock, tmp_path: Path) -> None:
+    made = holding(tmp_path)
+    begun_ms = clock.wall_ms
+    assert polled(made) == END
+
+    clock.wall_ms += HOUR_MS
+    assert polled(made) == 0
+    clock.wall_ms -= 3 * HOUR_MS
+    clock.wait(GAP_MS - 1)
+    assert polled(made) == 0
+    clock.wait(1)
+    assert polled(made) == END
+    # The table is read by others, whose clocks passed otherwise.
+    made._works[FIRST].acknowledge(made._works[FIRST]._stretches[-1].offsets[-1:])
+    [piece] = made._works[FIRST].pieces()
+    assert {hole.since_ms for hole in piece.holes} == {begun_ms}
