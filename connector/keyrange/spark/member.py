@@ -175,6 +175,8 @@ class _Member:
                 slot = self.slot()
             if slot == NO_SLOT:
                 _log.warning("this executor has no slot, see %s", self.directory)
+                # The next task tells of the slot that it may have by then.
+                _greeting.discard(self._greeting)
             greet(self._greeting.address, slot)
         except (KeyrangeError, BadLine, OSError) as failure:
             _log.warning("this executor's key ranges do not stay with it: %s", failure)

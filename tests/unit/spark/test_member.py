@@ -163,3 +163,24 @@ def test_rows_do_without_an_executors_directory(
     assert list(greeted(stage.options(), greeting, rows)) == ["row"]  # type: ignore[arg-type]
     with pytest.raises(OSError, match="No space"):
         stage.read(memberNames="static")
+
+
+def test_an_executor_that_got_no_slot_in_time_greets_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GREETING_S", 0.0)
+    stage.status = MemberStatus(state="JOINING", run="run")
+    started = Mock()
+    monkeypatch.setattr(module, "Thread", started)
+    for greetings in (1, 2):
+        assert greeted_rows(stage, "auto") == ["row"]
+        assert started.call_count == greetings
+        started.call_args.kwargs["target"]()
+
+    # One that has it has said so.
+    stage.hold(60_000)
+    assert greeted_rows(stage, "auto") == ["row"]
+    started.call_args.kwargs["target"]()
+    assert greeted_rows(stage, "auto") == ["row"]
+    assert started.call_count == 3
+    assert stage.service.slots() == {"g-0"}
