@@ -25,7 +25,9 @@ from keyrange.host.directory import put_in_place
 
 STATUS_FILE: Final = "member.json"
 _PROGRESS: Final = "progress"
-_STATUS_BYTES_MAX: Final = 16_384
+_TEXT_CHARACTERS_MAX: Final = 2_000
+# Two such texts, each character of which may take twelve bytes in JSON, and the rest.
+_STATUS_BYTES_MAX: Final = 65_536
 _TIME: Final = struct.Struct("<q")
 
 # States of a member process that has ended for good, beside those of a member.
@@ -79,8 +81,10 @@ _FIELDS: Final = {each.name: each.type for each in fields(MemberStatus)}
 
 
 def write_status(directory: Path, status: MemberStatus) -> None:
-    """Put a status in place: a reader sees the old one or the new one, whole."""
-    put_in_place(directory / STATUS_FILE, json.dumps(asdict(status)))
+    """Put a status in place: a reader sees the old one or the new one, whole. What went wrong is
+    cut where it is long."""
+    texts = {name: getattr(status, name)[:_TEXT_CHARACTERS_MAX] for name in ("failure", "trouble")}
+    put_in_place(directory / STATUS_FILE, json.dumps(asdict(status) | texts))
 
 
 def read_status(directory: Path) -> MemberStatus | None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_what_is_written_is_read_back_and_nothing_else_stays(tmp_path: Path) -> 
     assert read_status(tmp_path) == WHOLE
     assert [path.name for path in tmp_path.iterdir()] == [STATUS_FILE]
     assert (tmp_path / STATUS_FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("letter", ["x", "ж", "\U0001f4a5", "\0"])
+def test_however_long_a_failure_is_the_status_can_be_read(tmp_path: Path, letter: str) -> None:
+    text = letter * 20_000
+    write_status(tmp_path, replace(WHOLE, state="FAILED", failure=text, trouble=text))
+    status = read_status(tmp_path)
+    assert status == replace(WHOLE, state="FAILED", failure=text[:2_000], trouble=text[:2_000])
 
 
 @pytest.mark.parametrize(
