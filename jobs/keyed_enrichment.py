@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import time
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +45,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest import run_query
+from keyrange.errors import KeyrangeError
 from keyrange.secret import parse_secret
 from process import process_arguments, start_with
 
@@ -54,6 +57,8 @@ OPTIONS = {"splitBy": "keyRange", "batch.time.budget": "60s", "record.timeout": 
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 PAUSE_S, PAUSE_MAX_S = 0.1, 10.0
 ANSWER_BYTES_MAX = 1024 * 1024
+# Looked at here, since what http.client says of a value that it refuses holds the value.
+HEADER_VALUE = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 
 
 class Refused(RuntimeError):
@@ -101,7 +106,7 @@ class Service:
         place = f"{record.topic}-{record.partition}-{record.offset}"
         headers = {"Content-Type": "application/octet-stream", "Idempotency-Key": place}
         if self._authorization:
-            headers["Authorization"] = parse_secret(self._authorization).reveal()
+            headers["Authorization"] = authorization_value(self._authorization)
         path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         try:
             self._connection.request("POST", path, record.value, headers)
@@ -115,6 +120,21 @@ class Service:
             self._connection.close()
             self._connection = None
             raise
+
+
+def authorization_value(reference: str) -> str:
+    """What is referred to, fit for a header: files and variables often end with a line break.
+
+    Raises SECRET_NOT_FOUND where this process has it not, and ValueError, without the value, where
+    no header can hold it.
+    """
+    value = parse_secret(reference).reveal().strip()
+    if not HEADER_VALUE.fullmatch(value):
+        raise ValueError(
+            "the value of --authorization is empty, or holds a line break or another character "
+            "that a header cannot hold"
+        )
+    return value
 
 
 def seconds(retry_after: str) -> float:
@@ -146,6 +166,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     try:
         if given.authorization and not parse_secret(given.authorization).is_reference:
             parser.error("--authorization: env:NAME or file:PATH, the value would be seen by all")
+        # Only the executors may have it.
+        with suppress(KeyrangeError):
+            if given.authorization:
+                authorization_value(given.authorization)
     except ValueError as failure:
         parser.error(f"--authorization: {failure}")
     return given
