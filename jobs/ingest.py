@@ -242,8 +242,8 @@ def made_follower(arguments: argparse.Namespace) -> Follower:
 
 def first_cause(text: str) -> str:
     """keyrange's own paragraph out of a Java and Python traceback, or the first line of it."""
-    cause = query_progress.first_cause(text) or text.strip().partition("\n")[0]
-    return cause or "the query failed without a message"
+    first = query_progress.one_line(text.strip().partition("\n")[0])
+    return query_progress.first_cause(text) or first or "the query failed without a message"
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeGuard
 
 from keyrange.core.lag import Lag, read_behind, read_ends, read_parts, read_source_lag
 from keyrange.core.offsets import TopicPartition
+from keyrange.errors import CATALOGUE
 
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63
@@ -206,13 +207,17 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
     }
 
 
-_CAUSE = re.compile(r"Error: (\[[A-Z0-9_.]+\] .*)")
+# What Python's own errors of Spark look like as well, and those may quote a record.
+_CAUSE: Final = re.compile(r"Error: (?=\[([A-Z0-9_.]+)\] )")
 
 
 def first_cause(text: str) -> str:
-    """keyrange's own paragraph out of a Java and Python traceback; "" where there is none."""
-    found = _CAUSE.search(text)
-    return found[1].strip() if found else ""
+    """keyrange's own paragraph out of a Java and Python traceback, in one line; "" where there is
+    none."""
+    for found in _CAUSE.finditer(text):
+        if found[1] in CATALOGUE:
+            return one_line(text[found.end() :].partition("\n")[0]).strip()
+    return ""
 
 
 def one_line(text: str) -> str:

@@ -88,11 +88,29 @@ def test_a_name_moves_no_cursor() -> None:
     assert line.endswith("query or [2J ders")
 
 
+OURS = "[KAFKA_DATA_LOSS.LOG_TRUNCATED] gone (offset=3). To mend it: wait."
+
+
 def test_a_cause_is_the_paragraph_of_keyrange() -> None:
     trace = (
         "org.apache.spark.SparkException: it failed\nTraceback:\n  File x\n"
-        "keyrange.errors.DataLossError: [KAFKA_DATA_LOSS.X] gone (offset=3). To mend it: wait.\n"
+        f"keyrange.errors.DataLossError: {OURS}\n"
         "at java\n"
     )
-    assert first_cause(trace) == "[KAFKA_DATA_LOSS.X] gone (offset=3). To mend it: wait."
+    assert first_cause(trace) == OURS
     assert first_cause("ValueError: a secret") == ""
+
+
+@pytest.mark.parametrize("between", ["\n", " "])
+def test_a_cause_is_no_error_of_spark_in_the_same_form(between: str) -> None:
+    spark = (
+        "pyspark.errors.exceptions.base.PySparkTypeError: [FIELD_DATA_TYPE_UNACCEPTABLE_WITH_NAME] "
+        "field amount: `IntegerType()` can not accept object `4111 1111 1111 1111` in type `str`."
+    )
+    assert first_cause(spark) == ""
+    assert first_cause(f"{spark}{between}keyrange.errors.DataLossError: {OURS}\nat x") == OURS
+
+
+def test_a_cause_moves_no_cursor() -> None:
+    failure = "keyrange.errors.InvalidError: [INVALID_OPTIONS] no \x1b[2J topic\r\nat java"
+    assert first_cause(failure) == "[INVALID_OPTIONS] no  [2J topic"

@@ -79,10 +79,11 @@ def test_two_queries_and_a_restart_are_told_apart(caplog: pytest.LogCaptureFixtu
     ("exception", "error_class", "why"),
     [
         (
-            "x\nkeyrange.errors.DataLossError: [KAFKA_DATA_LOSS.X] gone. To mend it: wait.\nat y",
+            "x\nkeyrange.errors.DataLossError: [INVALID_OFFSETS] odd. To mend it: wait.\nat y",
             "STREAM_FAILED",
-            "[KAFKA_DATA_LOSS.X] gone. To mend it: wait.",
+            "[INVALID_OFFSETS] odd. To mend it: wait.",
         ),
+        ("a.PySparkTypeError: [NOT_INT] s3cret in type `str`.", "STREAM_FAILED", "STREAM_FAILED"),
         ("ValueError: s3cret", "STREAM_FAILED", "STREAM_FAILED"),
         ("ValueError: s3cret", None, "see what Spark says of it"),
     ],
