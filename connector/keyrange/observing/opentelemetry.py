@@ -7,16 +7,19 @@ reader that asks seldom costs nothing in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from keyrange.core.metric_table import TABLE, Kind, Metric
-from keyrange.core.query_metrics import Sample
 from keyrange.errors import invalid_options
+from keyrange.observing.merging import Places, Samples
+
+_PLACES: Final = Places()
 
 
-def register(samples: Callable[[], Iterable[Sample]], provider: Any) -> None:
-    """Make the instruments with a MeterProvider; True stands for the global one.
+def register(samples: Samples, provider: Any) -> None:
+    """Let a MeterProvider observe, once for all that are registered; True stands for the global
+    one.
 
     Raises INVALID_OPTIONS where the API is not installed.
     """
@@ -26,8 +29,13 @@ def register(samples: Callable[[], Iterable[Sample]], provider: Any) -> None:
         raise invalid_options(
             ["opentelemetry needs opentelemetry-api: pip install 'keyrange[opentelemetry]'"]
         ) from None
-    source = metrics.get_meter_provider() if provider is True else provider
-    meter = source.get_meter("keyrange")
+    place = metrics.get_meter_provider() if provider is True else provider
+    _PLACES.add(place, samples, lambda merged: _make_instruments(place, merged))
+
+
+def _make_instruments(provider: Any, samples: Samples) -> None:
+    """Of several instruments of one name the SDK would ask the first one only."""
+    meter = provider.get_meter("keyrange")
     for metric in TABLE:
         counts = metric.kind is Kind.COUNTER
         create = meter.create_observable_counter if counts else meter.create_observable_gauge
@@ -39,7 +47,7 @@ def register(samples: Callable[[], Iterable[Sample]], provider: Any) -> None:
         )
 
 
-def _observing(metric: Metric, samples: Callable[[], Iterable[Sample]]) -> Callable[[Any], Any]:
+def _observing(metric: Metric, samples: Samples) -> Callable[[Any], Any]:
     from opentelemetry.metrics import Observation
 
     def observe(options: Any) -> list[Any]:  # noqa: ARG001  the form that the API calls

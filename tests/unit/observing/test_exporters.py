@@ -164,6 +164,28 @@ def test_two_listeners_of_a_query_are_one_to_prometheus() -> None:
     assert told == {"orders": 1, "prices": 1}
 
 
+def test_a_later_listener_is_heard_by_opentelemetry() -> None:
+    """As where a cell of a notebook is run again, and only its listener is told of batches."""
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    reader = export.InMemoryMetricReader()
+    provider = sdk.MeterProvider([reader])
+    to_opentelemetry.register(samples(QueryMetrics()), provider)
+    to_opentelemetry.register(samples(metrics()), provider)
+    assert read_otel(reader)["keyrange.records"][1] == [({"keyrange.query": "orders"}, 3.0)]
+
+
+def test_providers_that_are_gone_are_forgotten() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    provider = sdk.MeterProvider()
+    to_opentelemetry.register(samples(metrics()), provider)
+    provider.shutdown()
+    gone = weakref.ref(provider)
+    del provider
+    gc.collect()
+    assert gone() is None
+
+
 def test_registries_that_are_gone_are_forgotten() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
