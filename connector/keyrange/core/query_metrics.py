@@ -111,10 +111,13 @@ class QueryMetrics:
 
     def end(self, label: str, run_id: str, failed: bool) -> None:
         """A run has ended. Its gauges go: what they said is no longer so. Another run of the query
-        may have begun before that is told."""
-        query = self._queries.get(label)
+        may have begun before that is told; and one that failed may have done no batch at all."""
+        query = self._queries.pop(label, None)
         if query is None:
-            return
+            if not failed:
+                return
+            query = _Query(running=False)
+        self._queries[label] = query
         if failed:
             query.add(FAILURES, (label,), 1)
         if query.run_id == run_id:

@@ -29,8 +29,8 @@ from keyrange.observing.progress_file import BYTES_MAX, ProgressFile
 
 _log = logging.getLogger(__name__)
 
-# Runs of which is known whether keyrange reads for them; those that began first are forgotten.
-_RUNS_MAX: Final = 1_000
+# So many runs and queries are remembered: those that were heard of last.
+_KNOWN_MAX: Final = 1_000
 
 
 class ProgressListener(StreamingQueryListener):
@@ -73,6 +73,9 @@ class ProgressListener(StreamingQueryListener):
         self._lock = threading.Lock()
         # Label and last batch of the runs that keyrange reads for.
         self._runs: dict[str, tuple[str, int]] = {}
+        # Label of each query by its id, which stays over restarts, and whether it reads with
+        # keyrange: a run that fails before its first batch does not say so.
+        self._queries: dict[str, tuple[str, bool]] = {}
         self._ended = threading.Condition(self._lock)
         self._ended_runs: dict[str, None] = {}
         self._said: set[str] = set()
@@ -95,7 +98,11 @@ class ProgressListener(StreamingQueryListener):
         with self._ended:
             return self._ended.wait_for(lambda: run_id in self._ended_runs, timeout_s)
 
-    def onQueryStarted(self, event: Any) -> None: ...
+    def onQueryStarted(self, event: Any) -> None:
+        with self._guarded("the start of a query"), self._lock:
+            query_id = str(event.id)
+            _, ours = self._queries.get(query_id, ("", False))
+            _remember(self._queries, query_id, (event.name or query_id, ours))
 
     def onQueryProgress(self, event: Any) -> None:
         with self._guarded("the progress of a query"):
@@ -105,6 +112,7 @@ class ProgressListener(StreamingQueryListener):
                 return
             with self._lock:
                 _remember(self._runs, progress.run_id, (progress.label, progress.batch_id))
+                _remember(self._queries, progress.query_id, (progress.label, True))
                 self._metrics.observe(progress, time.time())
             if self._logs:
                 fields = {"event": "batch", **batch_fields(progress)}
@@ -120,13 +128,14 @@ class ProgressListener(StreamingQueryListener):
         run_id = str(event.runId)
         with self._guarded("the end of a query"):
             with self._lock:
+                label, ours = self._queries.get(str(event.id), (str(event.id), False))
                 known = self._runs.pop(run_id, None)
-                failed = event.exception is not None
-                if known is not None:
-                    self._metrics.end(known[0], run_id, failed)
-            ours = known is not None or "keyrange" in (event.exception or "")
+                label, batch_id = known or (label, None)
+                ours = ours or known is not None or "keyrange" in (event.exception or "")
+                if ours:
+                    self._metrics.end(label, run_id, event.exception is not None)
             if self._logs_ends and ours:
-                _log_end(event, known)
+                _log_end(event, label, batch_id)
         with self._ended:
             _remember(self._ended_runs, run_id, None)
             self._ended.notify_all()
@@ -186,9 +195,8 @@ def _document(progress: Any) -> dict[str, Any]:
     return document
 
 
-def _log_end(event: Any, known: tuple[str, int] | None) -> None:
+def _log_end(event: Any, label: str, batch_id: int | None) -> None:
     """Of a failure only what is keyrange's own is told, since others may quote a record."""
-    label, batch_id = known if known is not None else (str(event.id), None)
     after = f" after batch {batch_id}" if batch_id is not None else ""
     cause = None
     with suppress(AttributeError):
@@ -211,8 +219,8 @@ def _log_end(event: Any, known: tuple[str, int] | None) -> None:
     _log.error(f"{what}: %s", name, "has failed", after, why, extra={"keyrange": fields})
 
 
-def _remember(runs: dict[str, Any], run_id: str, value: Any) -> None:
-    runs.pop(run_id, None)
-    runs[run_id] = value
-    while len(runs) > _RUNS_MAX:
-        del runs[next(iter(runs))]
+def _remember(known: dict[str, Any], name: str, value: Any) -> None:
+    known.pop(name, None)
+    known[name] = value
+    while len(known) > _KNOWN_MAX:
+        del known[next(iter(known))]

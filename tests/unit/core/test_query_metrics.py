@@ -104,7 +104,25 @@ def test_what_ended_has_no_gauges_but_keeps_its_counts() -> None:
     assert found["batches orders"] == 1
     assert "lag orders 0" not in found
     assert found["lag other 0"] == 6
-    metrics.end("never seen", RUN_ID, failed=True)
+
+
+def test_a_query_that_failed_without_a_batch_is_counted() -> None:
+    metrics = QueryMetrics()
+    metrics.end("orders", RUN_ID, failed=False)
+    assert figures(metrics) == {}
+    for _ in range(2):
+        metrics.end("orders", RUN_ID, failed=True)
+    assert figures(metrics) == {"query.running orders": 0, "query.failures orders": 2}
+    observe(metrics, 7)
+    assert figures(metrics)["query.failures orders"] == 2
+
+
+def test_a_query_that_fails_again_is_not_forgotten_for_those_that_ended_since() -> None:
+    metrics = QueryMetrics()
+    for name in ("fails", *(f"q{number}" for number in range(150))):
+        metrics.end(name, RUN_ID, failed=True)
+        metrics.end("fails", OTHER_RUN, failed=True)
+    assert figures(metrics)["query.failures fails"] == 152
 
 
 def test_the_end_of_a_run_may_be_told_after_the_next_one_began() -> None:

@@ -107,6 +107,50 @@ def test_a_run_that_failed_before_its_first_batch_is_told_where_it_is_ours(
     ]
 
 
+def failures(listener: ProgressListener) -> dict[str, float]:
+    return {
+        each.labels[0]: each.value
+        for each in listener.samples()
+        if each.metric.name == "keyrange.query.failures"
+    }
+
+
+def started(query_id: str, name: str | None) -> Any:
+    return SimpleNamespace(id=query_id, runId=RUN_ID, name=name)
+
+
+def test_runs_that_fail_before_their_first_batch_are_counted_where_the_query_is_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = ProgressListener(log=False)
+    listener.onQueryStarted(started(QUERY_ID, "orders"))
+    listener.onQueryProgress(event(BATCH))
+    for number in range(3):
+        listener.onQueryStarted(started(QUERY_ID, "orders"))
+        listener.onQueryTerminated(ended(run_id=f"r{number}", exception="ValueError: x"))
+    assert failures(listener) == {"orders": 3}
+    assert said(caplog)[-1] == ("ERROR", "query orders has failed: see what Spark says of it")
+
+
+@pytest.mark.parametrize(("name", "label"), [("orders", "orders"), (None, QUERY_ID)])
+def test_a_query_that_never_did_a_batch_is_counted_where_its_failures_name_keyrange(
+    name: str | None, label: str
+) -> None:
+    listener = ProgressListener(log=False)
+    for number in range(2):
+        listener.onQueryStarted(started(QUERY_ID, name))
+        listener.onQueryTerminated(ended(f"r{number}", exception="keyrange.errors.X: [Y] z"))
+    listener.onQueryTerminated(ended("another", exception="ValueError: x"))
+    assert failures(listener) == {label: 2}
+
+
+def test_queries_of_others_are_not_remembered_without_end() -> None:
+    listener = ProgressListener(log=False)
+    for number in range(1_500):
+        listener.onQueryStarted(started(f"q{number}", None))
+    assert len(listener._queries) == 1_000
+
+
 def test_a_full_disk_stops_nothing_and_is_said_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -186,7 +230,11 @@ def test_a_wrong_file_is_refused_at_once() -> None:
         ProgressListener(progress_file="s3://lake/p")
 
 
-def test_the_other_events_do_nothing() -> None:
+def test_an_idle_query_is_left_alone() -> None:
     listener = ProgressListener(report=lambda _: pytest.fail("no progress"))
-    for method in (listener.onQueryStarted, listener.onQueryIdle):
-        method(SimpleNamespace())
+    listener.onQueryIdle(SimpleNamespace())
+
+
+def test_a_start_that_cannot_be_read_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    ProgressListener().onQueryStarted(SimpleNamespace())
+    assert [level for level, _ in said(caplog)] == ["WARNING"]
