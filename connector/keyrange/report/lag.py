@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, Table, View, moment, place, table
 from keyrange.report.shapes import axis, layout
-from keyrange.report.words import counted, label, number
+from keyrange.report.words import counted, label, number, short_label
 
 # So many partitions have a line of their own; all have a row in the table.
 LINES_MAX: Final = 20
@@ -180,10 +180,11 @@ def _line(name: str, points: Sequence[tuple[str, int]], at: int) -> dict[str, An
         "mode": "lines+markers" if len(points) < 60 else "lines",
         "x": [_time(when) for when, _ in points],
         "y": [behind for _, behind in points],
-        "name": label(name),
+        "name": short_label(name),
         "line": {"width": 2, "color": colour, "dash": _DASHES[at // COLOURS % len(_DASHES)]},
         "marker": {"symbol": _SYMBOLS[at % len(_SYMBOLS)], "size": 7, "color": colour},
-        "hovertemplate": "%{y:,d} offsets behind<br>%{x|%Y-%m-%d %H:%M:%S} UTC",
+        "hovertemplate": "%{y:,d} offsets behind<br>%{x|%Y-%m-%d %H:%M:%S} UTC"
+        f"<extra>{label(name)}</extra>",
     }
 
 

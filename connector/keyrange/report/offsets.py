@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from keyrange.report.lag import Standing, standings
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
-from keyrange.report.shapes import Path, area, axis, bar_marker, layout
+from keyrange.report.shapes import Path, area, axis, bar_marker, layout, name_axis
 from keyrange.report.words import counted, label, number, span
 
 _SPACE: Final = 2.0**63
@@ -139,7 +139,7 @@ def bars(rows: Sequence[tuple[Standing, Mapping[str, int]]]) -> dict[str, Any]:
             min(110 + 26 * max(len(rows), 2), 700),
             barmode="stack",
             xaxis=axis("offsets from the committed one on", tickformat=",", rangemode="tozero"),
-            yaxis=axis(autorange="reversed", type="category"),
+            yaxis=name_axis([each.name for each, _ in rows]),
         ),
     }
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from keyrange.report.offsets import keys_text
 from keyrange.report.parts import Picture, Section, Sources, Table, View, moment, place, table
 from keyrange.report.shapes import Path, area, bar_marker, layout
-from keyrange.report.words import counted, label, number, percent, span
+from keyrange.report.words import counted, label, number, percent, short_label, span
 
 _SPACE: Final = 2**63
 # As `keyrange members list` has them.
@@ -226,12 +226,12 @@ def _edges(path: Path) -> dict[str, Any]:
 
 
 def _owner(path: Path, slot: str, at: int, mark: str, share: float) -> dict[str, Any]:
-    name = label(f"{mark} {slot}")
+    name = short_label(f"{mark} {slot}")
     trace = area(path, name, f"--slot{at % COLOURS}", _PATTERNS[at // COLOURS % len(_PATTERNS)])
     return trace | {
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": f"{name}: {share:.1%} of what is drawn",
+        "text": f"{label(f'{mark} {slot}')}: {share:.1%} of what is drawn",
     }
 
 

@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from math import ceil, cos, pi, sin
 from typing import Any, Final
 
+from keyrange.report.words import label, short_label
+
 # From x, until x, from y, until y.
 Cell = tuple[float, float, float, float]
 _STEP: Final = pi / 90
+# Of more the names would lie upon one another.
+_TICKS_MAX: Final = 25
 
 
 @dataclass(slots=True)
@@ -117,6 +121,8 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
             "bordercolor": "--ink",
             "font": {"color": "--ink"},
             "align": "left",
+            # A whole name: what tells it apart may stand at its end.
+            "namelength": -1,
         },
         "legend": {
             "orientation": "h",
@@ -141,3 +147,17 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
         "linecolor": "--grid",
         **more,
     }
+
+
+def name_axis(names: Sequence[str]) -> dict[str, Any]:
+    """An axis of names, downwards. Each is a place of its own by its whole label, however much of
+    it is written there."""
+    ticks: dict[str, Any] = {}
+    if any(label(each) != short_label(each) for each in names):
+        drawn = names[:: ceil(len(names) / _TICKS_MAX)]
+        ticks = {
+            "tickmode": "array",
+            "tickvals": [label(each) for each in drawn],
+            "ticktext": [short_label(each) for each in drawn],
+        }
+    return axis(autorange="reversed", type="category", **ticks)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from keyrange.core.sizes import size_text
 from keyrange.report.parts import Picture, Section, Sources, View, moment, table
-from keyrange.report.shapes import axis, bar_marker, layout
+from keyrange.report.shapes import axis, bar_marker, layout, name_axis
 from keyrange.report.words import label, percent, span
 
 BARS_MAX: Final = 100
@@ -82,7 +82,8 @@ def _state(row: Row) -> str:
 
 def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
     """A bar of used and free for each volume, with a mark where the limit is."""
-    names = [label(f"{row['broker']} {row['log_dir']}") for row in rows]
+    texts = [f"{row['broker']} {row['log_dir']}" for row in rows]
+    names = [label(each) for each in texts]
     data: list[dict[str, Any]] = []
     for name, colour, pattern, part in (
         ("used", "--flight", "/", [1 - row["available_ratio"] for row in rows]),
@@ -126,7 +127,7 @@ def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
             min(120 + 34 * max(len(rows), 1), 700),
             barmode="stack",
             xaxis=axis("of the volume", tickformat=".0%", range=[0, 1]),
-            yaxis=axis(autorange="reversed", type="category"),
+            yaxis=name_axis(texts),
         ),
     }
 

@@ -10,7 +10,7 @@ import html
 import json
 from typing import Any, Final
 
-_LABEL_CHARACTERS: Final = 60
+_SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
@@ -27,11 +27,23 @@ def escaped(text: str, most: int = _TEXT_CHARACTERS) -> str:
     return html.escape(visible(text, most))
 
 
-def label(text: str, most: int = _LABEL_CHARACTERS) -> str:
+def label(text: str, most: int = _TEXT_CHARACTERS) -> str:
     """A text for a figure: plotly reads no tag in it, no entity and no template."""
+    return _inert(visible(text, most))
+
+
+def short_label(text: str) -> str:
+    """The same for an axis or a legend, where a long one leaves no room: its ends tell it apart."""
+    plain = visible(text)
+    if len(plain) > _SHORT_CHARACTERS:
+        half = _SHORT_CHARACTERS // 2
+        plain = f"{plain[: half - 1]}…{plain[-half:]}"
+    return _inert(plain)
+
+
+def _inert(plain: str) -> str:
     # Of a template `%{...}` the brace is what matters: it is written as another character.
-    cut = visible(text, most).replace("%{", "%\uff5b")
-    return html.escape(cut, quote=False)
+    return html.escape(plain.replace("%{", "%\uff5b"), quote=False)
 
 
 def in_script(document: Any) -> str:

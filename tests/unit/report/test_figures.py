@@ -209,6 +209,40 @@ def test_of_many_partitions_those_that_are_behind_most_are_drawn() -> None:
     assert lag.figure(found)["data"][0]["visible"] == "legendonly"
 
 
+LONG = "prod.eu-central-1.payments.transactions.enriched." + "internal." * 21
+LENGTHS = {"done above it": 0, "not done": 0, "in flight": 0, "to come": 100}
+SHORT = lag.Standing("t-0", 1, 1, 2, "")
+LONG_NAMES = [f"{LONG}v1-{partition}" for partition in range(4)]
+
+
+def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
+    """A topic may have 249 characters, and its partitions differ behind them."""
+    assert len(LONG_NAMES[0]) > 240
+    rows = [(lag.Standing(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
+    figure = offsets.bars(rows)
+    assert figure["data"][3]["y"] == LONG_NAMES
+    axis = figure["layout"]["yaxis"]
+    assert axis["tickvals"] == LONG_NAMES
+    assert [len(text) for text in axis["ticktext"]] == [60] * 4
+    assert [text[-4:] for text in axis["ticktext"]] == ["v1-0", "v1-1", "v1-2", "v1-3"]
+    assert "tickvals" not in offsets.bars([(SHORT, LENGTHS)])["layout"]["yaxis"]
+
+
+def test_long_names_of_very_many_partitions_are_not_all_written() -> None:
+    names = [f"{LONG}v1-{partition}" for partition in range(200)]
+    figure = offsets.bars([(lag.Standing(name, 1, 1, 2, ""), LENGTHS) for name in names])
+    assert figure["data"][3]["y"] == names
+    assert figure["layout"]["yaxis"]["tickvals"] == names[::8]
+
+
+def test_lines_of_long_names_are_told_apart() -> None:
+    found = {name: [("2026-05-28T20:26:40", at)] for at, name in enumerate(LONG_NAMES)}
+    data = lag.figure(found)["data"][1:]
+    assert len({each["name"] for each in data}) == 4
+    for name, each in zip(reversed(LONG_NAMES), data, strict=True):
+        assert each["hovertemplate"].endswith(f"<extra>{name}</extra>")
+
+
 def test_batches_have_a_row_for_each_measure_that_is_known() -> None:
     """What is said of a batch's portions stands in the progress of the next one."""
     events = [
@@ -321,6 +355,13 @@ def test_volumes_have_their_limit_and_the_factor() -> None:
     assert section.facts[0] == ("throttle factor", "0")
     assert section.failures == ["Not observed: broker 2"]
     assert section.pictures[0].views[0].table.rows[0][-2:] == ["1.5 min", "at the limit"]
+
+
+def test_volumes_of_long_names_have_a_bar_each() -> None:
+    row = {"broker": 1, "available_ratio": 0.05, "limit_ratio": 0.1}
+    rows = [row | {"log_dir": f"/{'kafka/' * 30}data-{at}"} for at in range(3)]
+    for trace in volumes.bars_figure(rows)["data"]:
+        assert trace["y"] == [f"1 {row['log_dir']}" for row in rows]
 
 
 def test_the_factor_of_each_batch_is_drawn() -> None:
