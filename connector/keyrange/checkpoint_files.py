@@ -6,7 +6,7 @@ Rule of this file: what bytes mean is said in `core.spark_log`; here they are fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keyrange.core.offsets import Positions
@@ -41,10 +41,7 @@ def load_progress(directory: Directory) -> Progress:
         query_id = _query_id(directory.read("metadata"))
         numbers = directory.numbered("offsets")
         commits = directory.numbered("commits")
-        planned = [
-            read_planned_batch(number, directory.read(f"offsets/{number}").decode("utf-8"))
-            for number in numbers
-        ]
+        planned = list(_planned(directory, numbers))
         if not planned:
             raise error(
                 "INVALID_CHECKPOINT_PATH", "the checkpoint holds no batch", path=directory.location
@@ -53,6 +50,16 @@ def load_progress(directory: Directory) -> Progress:
     except FAILURES as failure:
         raise unreadable(directory.location, failure) from None
     return read_progress(query_id, planned, commits, initial)
+
+
+def _planned(directory: Directory, numbers: Sequence[int]) -> Iterator[PlannedBatch]:
+    """The batches of a listing: a query that runs removes its oldest ones meanwhile."""
+    for number in numbers:
+        path = f"offsets/{number}"
+        is_last = number == numbers[-1]
+        data = directory.read(path) if is_last else directory.read_if_there(path)
+        if data is not None:
+            yield read_planned_batch(number, data.decode("utf-8"))
 
 
 def _query_id(metadata: bytes) -> str:

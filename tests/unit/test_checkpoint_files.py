@@ -1,0 +1,53 @@
+"""A checkpoint that is read while its query runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from keyrange.checkpoint_files import load_progress, open_directory
+from keyrange.directory import Directory
+from keyrange.errors import InvalidError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = make_checkpoint(tmp_path / "c")
+    for number in range(4):
+        plan_batch(made, number, 1_000 * number, {"0": number})
+    commit_batch(made, 2)
+    return made
+
+
+class Removing(Directory):
+    """Removes batches between listing and reading them, as Spark may."""
+
+    def __init__(self, home: Path, *removed: int) -> None:
+        super().__init__(str(home))
+        self._gone = [home / "offsets" / str(number) for number in removed]
+
+    def numbered(self, directory: str) -> list[int]:
+        found = super().numbered(directory)
+        if directory == "offsets":
+            for path in self._gone:
+                path.unlink()
+        return found
+
+
+def test_all_batches_that_are_there_are_read(home: Path) -> None:
+    progress = load_progress(open_directory(str(home)))
+    assert [batch.batch_id for batch in progress.planned] == [0, 1, 2, 3]
+    assert progress.committed == 2
+
+
+def test_the_oldest_batches_may_go_while_it_is_read(home: Path) -> None:
+    progress = load_progress(Removing(home, 0, 1))
+    assert [batch.batch_id for batch in progress.planned] == [2, 3]
+    assert progress.committed == 2
+
+
+def test_the_last_batch_may_not(home: Path) -> None:
+    with pytest.raises(InvalidError, match="INVALID_CHECKPOINT_PATH"):
+        load_progress(Removing(home, 0, 1, 2, 3))
