@@ -247,11 +247,12 @@ def _suggest(reading: Reading, out: Output) -> None:
         pieces = options.key_ranges.ranges_per_partition or counts[partition]
         ranges = split_at_weights(SPACE, weights, pieces)
         found.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(ranges)
-        heavy = f"; the heaviest key has {max(weights.values()) / weights.total():.1%} of it"
-        out.note(
-            f"{partition}: {len(ranges)} ranges by a sample of {weights.total():,} records"
-            f"{heavy if weights else ''}"
-        )
+        said = f"{partition}: {len(ranges)} ranges by a sample of {weights.total():,} records"
+        # Offsets may hold none: markers of transactions, or what was compacted away.
+        if weights:
+            share = max(weights.values()) / weights.total()
+            said += f"; the heaviest key has {share:.1%} of it"
+        out.note(said)
     print(json.dumps(found))
 
 

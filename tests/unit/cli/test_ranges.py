@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from documents import read_document
+from keyrange.cli import ranges
 from keyrange.cli.main import app
 from keyrange.cli.plan_document import Plan, document
 from keyrange.cli.ranges import sample
+from keyrange.cli.render import TextOutput
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import InvalidError
@@ -180,3 +182,24 @@ def test_other_splits_have_no_key_ranges(split_by: str) -> None:
     assert made["read_amplification"] == {"one_executor": 1.0, "without_sharing": 1.0}
     assert [each["ranges"] for each in made["partitions"]] == [[], []]
     assert all(split["ranges"] is None for task in made["tasks"] for split in task["splits"])
+
+
+def test_ranges_are_suggested_where_a_partition_holds_no_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All its offsets are markers of transactions, or were compacted away."""
+    places = {A: [], B: [5, 5, 5, HASH_MAX]}
+    sizes = SimpleNamespace(of=lambda _, pending: dict.fromkeys(pending, 10.0))
+    monkeypatch.setattr(ranges, "_places", lambda _, partition, __: places[partition])
+    monkeypatch.setattr(ranges, "sample", lambda _: sizes)
+    named = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "splitBy": "keyRange"}
+    options = parse_options(named | {"keyRangesPerPartition": "2"})
+    pending = {A: OffsetRange(0, 2), B: OffsetRange(0, 4)}
+    reading: Any = SimpleNamespace(options=options, pending=pending, view=None)
+    ranges._suggest(reading, TextOutput())
+    shown = capsys.readouterr()
+    assert [len(json.loads(shown.out)["t"][number]) for number in "01"] == [2, 2]
+    assert shown.err.splitlines() == [
+        "t-0: 2 ranges by a sample of 0 records",
+        "t-1: 2 ranges by a sample of 4 records; the heaviest key has 75.0% of it",
+    ]
