@@ -74,11 +74,12 @@ class TextOutput:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=title, title_justify="left", box=SIMPLE, show_header=bool(columns))
+        # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
+        head = Text(title, style="table.title")
+        table = Table(title=head, title_justify="left", box=SIMPLE, show_header=bool(columns))
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            # Text, not str: a topic named "[red]" is no markup.
             table.add_row(*(Text("" if value is None else str(value)) for value in row))
         # A pipe must not cut values off at 80 columns.
         Console(width=None if sys.stdout.isatty() else 10_000).print(table)

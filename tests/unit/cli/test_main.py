@@ -186,6 +186,14 @@ def test_text_cuts_nothing_off_and_reads_no_markup(capsys: pytest.CaptureFixture
     assert printed.err == ""
 
 
+@pytest.mark.parametrize("title", ["cp/[/prod]/x", "cp/[prod]/x", "cp/:smile:"])
+def test_a_title_is_no_markup(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = make_output(OutputFormat.TEXT)
+    output.record(title, {"batch": "7" * 20})
+    output.table(title, ["topic"], [["t" * 20]])
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()].count(title) == 2
+
+
 def test_a_table_with_a_row_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         make_output(OutputFormat.JSON).table("lag", ["topic", "lag"], [["orders"]])
