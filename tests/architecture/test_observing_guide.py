@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyrange.core.metric_table import TABLE, markdown, prometheus_name
+from keyrange.core.query_progress import read_query_progress
+from progresses import progress, source
 
 GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "observing.md"
 BEGIN, END = "<!-- metrics: begin -->\n", "\n<!-- metrics: end -->"
@@ -29,6 +31,16 @@ def test_rules_name_metrics_that_there_are() -> None:
     named = set(re.findall(r"\bkeyrange_[a-z_]+", GUIDE.read_text()))
     assert named
     assert {name.removesuffix("_total") for name in named} <= known
+
+
+def test_a_rule_sees_a_query_that_hangs_and_has_no_limit() -> None:
+    """Its last batch read to the ends as they were then, so its lag stays 0."""
+    document = progress(7, source({"0": 3}, {"0": 3}))
+    found = read_query_progress(document)
+    assert found is not None
+    assert found.lag == 0
+    rules = re.findall(r"^time\(\) - keyrange_last_batch.*$", GUIDE.read_text(), re.M)
+    assert [rule for rule in rules if "keyrange_lag" not in rule]
 
 
 def blocks() -> Iterator[str]:
