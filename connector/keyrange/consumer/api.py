@@ -223,7 +223,7 @@ class Consumer:
         else:
             records = [what] if isinstance(what, Record) else cast(Iterable[Record], what)
             done = by_partition(records)
-        found = sum(self._holding.acknowledge(p, np.sort(each)) for p, each in done.items())
+        found = sum(self._holding.acknowledge(p, np.unique(each)) for p, each in done.items())
         if self._holding.holds_many():
             self.commit()
         return found

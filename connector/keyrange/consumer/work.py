@@ -148,10 +148,6 @@ class PartitionWork:
                 found |= {hole.offset: hole for hole in _holes(each, again, each in late)}
         return list(by_offset(found.values()))
 
-    def next_due_ms(self) -> int | None:
-        """When something may have waited too long; None where nothing waits."""
-        return min((s.due_ms for s in self._stretches if s.waits.any()), default=None)
-
     def planning_state(
         self, again: Sequence[Hole], end: int, again_only: bool = False
     ) -> PartitionState:
