@@ -39,8 +39,10 @@ def load_progress(directory: Directory) -> Progress:
     """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
     try:
         query_id = _query_id(directory.read("metadata"))
-        numbers = directory.numbered("offsets")
+        # First what is committed: a batch that is planned and committed between the two listings is
+        # an open one then, not a commit of a batch that is not there.
         commits = directory.numbered("commits")
+        numbers = directory.numbered("offsets")
         planned = list(_planned(directory, numbers))
         if not planned:
             raise error(

@@ -51,3 +51,24 @@ def test_the_oldest_batches_may_go_while_it_is_read(home: Path) -> None:
 def test_the_last_batch_may_not(home: Path) -> None:
     with pytest.raises(InvalidError, match="INVALID_CHECKPOINT_PATH"):
         load_progress(Removing(home, 0, 1, 2, 3))
+
+
+class Going(Directory):
+    """A batch is planned and committed between the two listings."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(str(home))
+        self._home, self._listed = home, 0
+
+    def numbered(self, directory: str) -> list[int]:
+        self._listed += 1
+        if self._listed == 2:
+            plan_batch(self._home, 4, 4_000, {"0": 4})
+            commit_batch(self._home, 4)
+        return super().numbered(directory)
+
+
+def test_a_batch_that_is_done_meanwhile_is_an_open_one(home: Path) -> None:
+    progress = load_progress(Going(home))
+    assert (progress.committed, progress.planned[-1].batch_id) == (2, 4)
+    assert [batch.batch_id for batch in progress.unfinished] == [3, 4]
