@@ -95,7 +95,7 @@ def verify(
         findings = _contradictions(commits, known, last, bars)
         recounts: dict[TopicPartition, Recount] = {}
         if sink:
-            dead = _dead(table, dead_letters, commits, named)
+            dead = _dead(table, dead_letters, commits, known, named)
             in_sink = _in_sink(sink, columns, named, bars)
             logs = _logs(known, named, bars) if live else None
             begins = _begins(commits, known)
@@ -197,24 +197,27 @@ def _recount(
 
 
 def _dead(
-    table: str, dead_letters: str, commits: Commits, named: Mapping[str, str]
+    table: str, dead_letters: str, commits: Commits, known: Known, named: Mapping[str, str]
 ) -> dict[TopicPartition, Numbers]:
-    """The offsets that lie in the dead letters, those aside that were handed out again since."""
+    """The offsets that lie in the dead letters of the group, those aside that were handed out again
+    since. A source that was started afresh goes on with what those before it gave up."""
     import numpy as np
 
     from keyrange.core.offsets import TopicPartition
-    from keyrange.delta.dead_letters import Choice
-    from keyrange.delta.replaying import open_letters
+    from keyrange.delta.replaying import chosen_letters, open_letters
 
-    last: dict[TopicPartition, dict[int, bool]] = {}
-    choice = Choice(source_id=commits.source_id)
-    letters = open_letters(table, dead_letters, storage_of(named)).read(choice)
-    for letter in sorted(letters, key=lambda each: each.batch_id):
+    last = commits.last(known.seq)
+    letters = open_letters(table, dead_letters, storage_of(named)).read()
+    of_group = chosen_letters(letters, last.group if last is not None else "")
+    found: dict[TopicPartition, dict[int, bool]] = {}
+    for letter in sorted(of_group, key=lambda each: (each.written_at_ms, each.batch_id)):
         place = TopicPartition(letter.topic, letter.partition)
-        last.setdefault(place, {})[letter.offset] = letter.replayed_by is None
+        state = known.states.get(place)
+        if state is None or not letter.topic_id or letter.topic_id == state.topic_id:
+            found.setdefault(place, {})[letter.offset] = letter.replayed_by is None
     return {
-        place: np.array(sorted(at for at, dead in found.items() if dead), np.int64)
-        for place, found in last.items()
+        place: np.array(sorted(at for at, dead in offsets.items() if dead), np.int64)
+        for place, offsets in found.items()
     }
 
 

@@ -13,12 +13,13 @@ from typer.testing import CliRunner, Result
 import keyrange
 from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from documents import read_document
-from keyrange.cli import commits_reset, dead_letters
+from keyrange.cli import commits_reset, commits_verify, dead_letters
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
 from keyrange.core.commits.resetting import rewind
 from keyrange.core.commits.state import Cause
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta import by_hand
 from keyrange.delta.by_hand import open_commits, write_reset
 from keyrange.delta.commit_table import open_commit_table
 from keyrange.delta.dead_letters import DeadLetter, DeadLetters, open_dead_letters
@@ -339,6 +340,9 @@ def test_a_query_that_was_started_afresh_replays_what_others_gave_up(lake: Lake)
     with pytest.raises(KeyrangeError, match="is over"):
         keyrange.replay_dead_letters(lake.path, source=SOURCE)
     assert lake.offsets("--status", "replayed") == []
+    own = by_hand.open_commits(lake.path, "", "", {})
+    given_up = commits_verify._dead(lake.path, "", own, own.table.known(), {})
+    assert {place: at.tolist() for place, at in given_up.items()} == {A: [40, 41, 77]}
     assert keyrange.replay_dead_letters(lake.path, offsets=[40]) == 1
     done = lake.document("replay", "--all", "--confirm")
     assert [each["offset"] for each in done["replayed"]] == [41, 77]
