@@ -14,7 +14,7 @@ from typing import Any, Final, Self, cast
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.holding import Holding, added, new_ledger
+from keyrange.consumer.holding import Holding, added, new_ledger, telling_lost
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.records import (
@@ -97,12 +97,8 @@ class Consumer:
         if revoked:
             self._listener.on_key_ranges_revoked(revoked)
             self.commit()
-        try:
+        with telling_lost(self._listener, revoked, before):
             self._holding.take(view, wanted)
-        except BaseException:
-            if lost := added(revoked, before):
-                self._listener.on_key_ranges_lost(lost)
-            raise
         self._assigned = True
         self._listener.on_key_ranges_assigned(added(before, wanted))
 

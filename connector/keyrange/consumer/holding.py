@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from keyrange.consumer.ledger import Begin, Ledger
@@ -233,3 +234,15 @@ def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> 
         if new:
             found[partition] = new
     return found
+
+
+@contextmanager
+def telling_lost(listener: KeyRangeListener, revoked: Spans, before: Spans) -> Iterator[None]:
+    """Where ranges cannot be taken nothing is held: of those from `before` that were not given up
+    already, `revoked`, the listener hears that they are lost."""
+    try:
+        yield
+    except BaseException:
+        if lost := added(revoked, before):
+            listener.on_key_ranges_lost(lost)
+        raise

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.holding import Holding, added
+from keyrange.consumer.holding import Holding, added, telling_lost
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.core.commits.claims import Claim, Spans
@@ -177,12 +177,8 @@ class Sharing:
             listener.on_key_ranges_revoked(revoked)
         if before:
             self._holding.commit()
-        try:
+        with telling_lost(listener, revoked, before):
             self._holding.take(self._view, wanted, share.epoch, ready)
-        except BaseException:
-            if lost := added(revoked, before):
-                listener.on_key_ranges_lost(lost)
-            raise
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 

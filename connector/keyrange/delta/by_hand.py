@@ -107,9 +107,7 @@ def check_current(commits: Commits, known: Known) -> str:
     Raises INVALID_OPTIONS where another source of the group has gone on with what this one did:
     what is written here would stop the query of that one, and nobody would hand it out.
     """
-    last = commits.last(known.seq)
-    if last is None:
-        raise ValueError("a source without a commit has nothing to reset")
+    last = _last(commits, known)
     current = commits.table.last_source(last.group, with_states=True)
     if known.states and current not in (None, commits.source_id):
         raise invalid_options(
@@ -130,9 +128,7 @@ def write_reset(
     now_ms: int,
 ) -> int:
     """Write states as one commit behind `known`; returns its number. Raises as `append` does."""
-    last = commits.last(known.seq)
-    if last is None:
-        raise ValueError("a source without a commit has nothing to reset")
+    last = _last(commits, known)
     commit = Commit(
         seq=known.seq + 1,
         kind=Kind.RESET,
@@ -150,6 +146,13 @@ def write_reset(
     )
     commits.table.append(commit)
     return commit.seq
+
+
+def _last(commits: Commits, known: Known) -> Commit:
+    last = commits.last(known.seq)
+    if last is None:
+        raise ValueError("a source without a commit has nothing to reset")
+    return last
 
 
 def user_name() -> str:
