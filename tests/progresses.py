@@ -64,7 +64,11 @@ def ended(
     )
 
 
-FULL = {
+FULL: dict[str, dict[str, Any]] = {
+    "losses": {
+        "offsets": 4,
+        "found": [{"topic": "t", "partition": 0, "fromOffset": 3, "untilOffset": 7}],
+    },
     "plan": {
         "number": 4,
         "tasks": 2,

@@ -31,6 +31,7 @@ class ScriptedCluster:
 
     def __init__(self, latest: int, partitions: int = 1, epoch: int = 0) -> None:
         self.latest, self.partitions, self.epoch = latest, partitions, epoch
+        self.first = 0
         self.topics = {"t": "a" * 32}
         self.fails: list[KeyrangeError] = []
         self.asked = 0
@@ -58,7 +59,10 @@ class ScriptedCluster:
         if gone := {p.topic for p in wanted} - self.topics.keys():
             raise error("UNKNOWN_TOPIC_OR_PARTITION", f"no topic {gone}")
         ends = {LATEST: self.latest}
-        return {partition: (ends.get(which, 0), self.epoch) for partition, which in wanted.items()}
+        return {
+            partition: (ends.get(which, self.first), self.epoch)
+            for partition, which in wanted.items()
+        }
 
     def close(self) -> None:
         self.closed += 1

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from keyrange.cli.render import are
 from keyrange.cli.times import iso
+from keyrange.cli.watch_reasons import RATE_MS, judged
 from keyrange.core.catching_up import LagAt, catching_up
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.spark_log import untold
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from keyrange.cli.watch_sources import Answer, Ends, Told
     from keyrange.core.query_progress import QueryProgress
     from keyrange.core.spark_log import Progress
-
-# Over how long a rate is told, at the least; a batch that takes longer is taken whole.
-RATE_MS: Final = 60_000
-# A batch is late when it takes this many times as long as usual, and longer than RATE_MS.
-_LATE_TIMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "partitions": partitions,
         "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
     }
-    return document | _judged(document, answers, seen.caught_up_ms(now_ms))
+    return document | judged(document, answers, seen.caught_up_ms(now_ms))
 
 
 def _value(answer: Answer[Any] | None) -> Any:
@@ -328,71 +323,3 @@ def _failures(answers: Answers) -> list[dict[str, Any]]:
         for name, answer in answers.each()
         if answer.failure or (answer.value is None and answer.waiting_ms)
     ]
-
-
-def _judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) -> dict[str, Any]:
-    """In which state the query is, and the reasons that can be seen from outside."""
-    batch, lag = document["batch"], document["lag"]["offsets"]
-    running = bool(batch["planned_not_committed"])
-    usual_ms = batch["usual_ms" if running else "every_ms"] or 0
-    waits_ms = batch["for_ms"]
-    if not running and quiet_ms is not None:
-        # No batch is planned where there is nothing to read.
-        waits_ms = min(waits_ms, quiet_ms)
-    is_late = waits_ms > max(usual_ms * _LATE_TIMES, RATE_MS)
-    if answers.checkpoint.failure:
-        state = "unknown"
-    elif running:
-        state = "stuck" if is_late else "working"
-    elif lag == 0:
-        state = "caught up"
-    elif lag is None:
-        state = "idle" if is_late else "working"
-    else:
-        state = "stuck" if is_late else "working"
-    is_stuck = state == "stuck"
-    if is_stuck and lag:
-        # How fast it was before says nothing of when it will be done.
-        none = {"caught_up_in_ms": None, "least_ms": None, "most_ms": None}
-        document["lag"].update(
-            none | {"shrinks_per_s": min(document["lag"]["shrinks_per_s"] or 0.0, 0.0)}
-        )
-    return {
-        "state": state,
-        "stuck_since": batch["planned_at"] if is_stuck else None,
-        "why": [text for text in _reasons(document, running, is_stuck) if text],
-    }
-
-
-def _reasons(document: Mapping[str, Any], running: bool, is_stuck: bool) -> Iterable[str]:
-    """What may hold a query up, what weighs most first."""
-    from keyrange.cli.times import span
-
-    throttle, commits, members = document["throttle"], document["commits"], document["members"]
-    if throttle is not None and throttle["factor"] < 1:
-        yield f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
-    if gone := [row for row in document["partitions"] if row["gone"]]:
-        names = ", ".join(f"{row['topic']}-{row['partition']}" for row in gone[:3])
-        yield f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
-    batch = document["batch"]
-    if is_stuck and running:
-        usual = f", others took {span(batch['usual_ms'])}" if batch["usual_ms"] else ""
-        yield (
-            f"batch {batch['last_planned']} was planned {span(batch['for_ms'])} ago and is not "
-            f"done{usual}: a task that is slow, or a query that has ended"
-        )
-    elif is_stuck:
-        yield (
-            f"no batch was planned for {span(batch['for_ms'])}, and there is something to read: "
-            "the query has ended, or is held back"
-        )
-    if commits is not None and commits["oldest_hole"]:
-        oldest = commits["oldest_hole"]
-        yield (
-            f"{are(commits['holes'], 'record')} not done, the oldest for {span(oldest['age_ms'])}: "
-            f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
-        )
-    if members is not None and members["away"]:
-        names = ", ".join(row["name"] for row in members["away"][:3])
-        share = sum(row["share"] for row in members["away"])
-        yield f"{are(len(members['away']), 'member')} away, with {share:.0%} of the keys: {names}"

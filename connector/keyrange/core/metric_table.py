@@ -61,6 +61,9 @@ FINISHED_AT = _gauge("last_batch.timestamp", "s", "When the last batch was done,
 PARTITION_LAG = _gauge(
     "partition.lag", "{offset}", "Offsets behind the end of a partition.", _ENDS, _PARTITION
 )
+PARTITION_LOST = _count(
+    "partition.lost", "{offset}", "Those of a partition that were lost.", "losses.found", _PARTITION
+)
 
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (_count("batches", "{batch}", "Batches that were done."), lambda _: 1),
@@ -158,6 +161,7 @@ _SUMS: Final = (
     ("mirror.committed", "{commit}", "Commits to the Kafka group.", "mirror.committed"),
     ("mirror.refused", "{commit}", "Those that Kafka refused.", "mirror.refused"),
     ("mirror.failed", "{commit}", "Those that failed.", "mirror.failed"),
+    ("lost", "{offset}", "Offsets that were gone before they were read.", "losses.offsets"),
 )
 OF_RUN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
     (_count(*row, _SOURCE), _of_part(row[-1])) for row in _SUMS
@@ -170,6 +174,7 @@ TABLE: Final[tuple[Metric, ...]] = (
     FINISHED_AT,
     *(metric for metric, _ in (*OF_SOURCE, *OF_PLAN, *OF_RUN)),
     PARTITION_LAG,
+    PARTITION_LOST,
 )
 
 _UNIT_WORDS: Final = {"s": "seconds", "By": "bytes"}

@@ -16,6 +16,7 @@ from keyrange.core.metric_table import (
     OF_RUN,
     OF_SOURCE,
     PARTITION_LAG,
+    PARTITION_LOST,
     RUNNING,
     Kind,
     Metric,
@@ -86,10 +87,10 @@ class QueryMetrics:
             elif value is not None and is_new:
                 query.add(metric, labels, value)
         for source in progress.sources:
-            self._observe_source(query, source, (progress.label, str(source.index)))
+            self._observe_source(query, source, (progress.label, str(source.index)), is_new)
 
     def _observe_source(
-        self, query: _Query, source: SourceProgress, labels: tuple[str, ...]
+        self, query: _Query, source: SourceProgress, labels: tuple[str, ...], is_new: bool
     ) -> None:
         for metric, read in OF_SOURCE:
             value = read(source)
@@ -108,6 +109,9 @@ class QueryMetrics:
         for place in sorted(source.behind)[: self._partitions_max]:
             where = (*labels, place.topic, str(place.partition))
             query.gauges[PARTITION_LAG, where] = source.behind[place]
+            lost = sum(each.span.size for each in source.lost if each.partition == place)
+            if is_new and lost:
+                query.add(PARTITION_LOST, where, lost)
 
     def end(self, label: str, run_id: str, failed: bool) -> None:
         """A run has ended. Its gauges go: what they said is no longer so. Another run of the query

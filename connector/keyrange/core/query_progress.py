@@ -2,24 +2,26 @@
 planning process has added of itself.
 
 Python sources have no place for metrics in a progress. So keyrange's stand in `latestOffset`, under
-its reserved key, in parts: `plan`, `commits`, `members`, `volumes` and `mirror`. They are as of the
-moment at which the batch was planned; those of `plan`, and the portions of `members`, are of the
-batch before.
+its reserved key, in parts: `plan`, `commits`, `members`, `volumes`, `mirror` and `losses`. They are
+as of the moment at which the batch was planned; those of `plan`, and the portions of `members`, are
+of the batch before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from keyrange.core.lag import Lag, read_behind, read_ends, read_parts, read_source_lag
+from keyrange.core.lost_offsets import Lost, read_lost
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import CATALOGUE
 
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63
+_LOST_SHOWN: Final = 3
 
 
 def is_figure(value: object) -> TypeGuard[int | float]:
@@ -48,6 +50,11 @@ class SourceProgress:
         """A figure of a part; None where it is not told, or is none."""
         value = self.parts.get(part, {}).get(name)
         return float(value) if is_figure(value) else None
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What was found lost since the batch before, with failOnDataLoss=false."""
+        return read_lost(self.parts.get("losses", {}).get("found"))
 
     @property
     def bound_share(self) -> float | None:
@@ -86,6 +93,11 @@ class QueryProgress:
         """Offsets behind the ends of all partitions; None where no source knows."""
         known = [source.lag.total_offsets for source in self.sources if source.lag is not None]
         return sum(known) if known else None
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What its sources found lost since the batch before."""
+        return tuple(each for source in self.sources for each in source.lost)
 
     def sum_of(self, part: str, name: str) -> float | None:
         """A figure summed up over the sources that tell it; None where none does."""
@@ -151,6 +163,8 @@ def batch_line(progress: QueryProgress) -> str:
         f"batch {progress.batch_id}: {progress.records:,} records in "
         f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), lag {lag}"
     ]
+    if lost := progress.lost:
+        words.append(f"lost {lost_text(lost)}")
     if holes := progress.sum_of("commits", "holes"):
         words.append(f"{holes:,.0f} holes")
     if held := progress.sum_of("commits", "partitionsHeld"):
@@ -162,6 +176,13 @@ def batch_line(progress: QueryProgress) -> str:
     if progress.name:
         words.append(f"query {one_line(progress.name)}")
     return ", ".join(words)
+
+
+def lost_text(lost: Sequence[Lost]) -> str:
+    """How many offsets, and the first few intervals."""
+    more = f" and {len(lost) - _LOST_SHOWN} more" if len(lost) > _LOST_SHOWN else ""
+    shown = ", ".join(map(str, lost[:_LOST_SHOWN]))
+    return f"{sum(each.span.size for each in lost):,} offsets: {one_line(shown)}{more}"
 
 
 def _before(progress: QueryProgress) -> str:
@@ -197,6 +218,15 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "holes": progress.sum_of("commits", "holes"),
         "held": progress.sum_of("commits", "partitionsHeld"),
         "throttle_factor": progress.factor,
+        "lost": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "from_offset": each.span.from_offset,
+                "until_offset": each.span.until_offset,
+            }
+            for each in progress.lost
+        ],
         "before": {
             "bytes": read,
             "key_ranges": progress.sum_of("plan", "keyRanges"),

@@ -4,10 +4,12 @@ raised or, with failOnDataLoss=false, warned of."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from keyrange.core.checkpoint import Checkpoint
-from keyrange.core.offsets import OffsetRange, Positions, TopicPartition
+from keyrange.core.lost_offsets import Lost, LostOffsets, left_behind, passed_over
+from keyrange.core.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.core.topology import Findings, compare
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -30,6 +32,9 @@ class Losses:
         # Partitions whose log was compared with an offset: its epoch, and the log's at that time.
         self._compared: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: set[str] = set()
+        self._lost = LostOffsets()
+        # Where partitions ended when they were last seen, also those that are gone by now.
+        self._ends: dict[TopicPartition, int] = {}
 
     def compare(self, start: Checkpoint, view: ClusterView, latest: Positions) -> Findings:
         """What became of the partitions since `start`; raises data loss where it must not pass."""
@@ -41,7 +46,30 @@ class Losses:
         findings = compare(start, latest, firsts, recreated, truncated, group_id)
         for failure in findings.losses:
             self._lose(failure)
+        self._note(start, findings, recreated, latest)
         return findings
+
+    def metrics(self) -> dict[str, Any]:
+        """The part of a progress that says what was lost; none where a loss fails the query."""
+        return {} if self._options.fail_on_data_loss else {"losses": self._lost.metrics()}
+
+    def planned(self) -> None:
+        """A batch is planned: what is found from now on is told with the next one."""
+        self._lost.planned()
+
+    def look_ahead(self, start: Checkpoint, end: Checkpoint, view: ClusterView) -> None:
+        """Note what of a planned batch retention has taken already: its tasks will go on behind
+        it. Where a loss fails the query, it is they that fail."""
+        if self._options.fail_on_data_loss:
+            return
+        known = set(view.partitions())
+        found = {p: end.start_of(p, start) for p in end.positions if p in known}
+        begins = {p: at for p, at in found.items() if at is not None}
+        wanted = list(pending(begins, end.positions))
+        firsts = earliest(self._cluster, view, wanted)
+        self._count(
+            passed_over(begins, end.positions, firsts), end.topic_ids, "the log begins behind them"
+        )
 
     def check_replay(self, end: Checkpoint, view: ClusterView) -> None:
         """A batch of an earlier run: whether its records are still those that it was planned on."""
@@ -74,7 +102,34 @@ class Losses:
                     + (", and the topic created anew" if partition in known else ""),
                 )
             )
+            self._count([Lost(partition, span)], end.topic_ids, "the partition is gone")
         return left
+
+    def _note(
+        self, start: Checkpoint, findings: Findings, recreated: set[str], latest: Positions
+    ) -> None:
+        """Count what was lost of partitions that are gone, recreated, or new and begun already."""
+        gone = {
+            p
+            for p in start.positions
+            if p not in findings.start or (p in findings.restarted and p.topic in recreated)
+        }
+        left = left_behind(start.positions, self._ends, gone)
+        self._count(left, start.topic_ids, "the partition is gone")
+        begun = [
+            Lost(p, OffsetRange(0, at))
+            for p, at in sorted(findings.start.items())
+            if p not in start.positions and p.topic not in recreated and at > 0
+        ]
+        self._count(begun, {}, "the new partition begins behind them")
+        # Until a batch has gone past the loss, the end of the topic that is gone is asked for.
+        self._ends.update({p: at for p, at in latest.items() if p not in gone})
+
+    def _count(self, losses: Iterable[Lost], topic_ids: Mapping[str, str], why: str) -> None:
+        for loss in losses:
+            topic_id = topic_ids.get(loss.partition.topic, "")
+            if lost := self._lost.add(loss.partition, loss.span, topic_id):
+                _log.warning("offsets %s are lost, %d in all: %s", lost, lost.span.size, why)
 
     def _lose(self, failure: KeyrangeError) -> None:
         """Raise a loss, or with failOnDataLoss=false warn of it, once."""

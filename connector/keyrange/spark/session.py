@@ -148,7 +148,7 @@ class PlanningSession:
             metrics["members"] = self._pinning.metrics()
         if self._admission is not None:
             metrics["volumes"] = self._admission.metrics()
-        return {**document, RESERVED: {"metrics": metrics}}
+        return {**document, RESERVED: {"metrics": metrics | self._losses.metrics()}}
 
     def mirror(self, committed: Checkpoint) -> None:
         """Copy the positions of a finished batch to the Kafka group; a refusal is no failure."""
@@ -183,6 +183,8 @@ class PlanningSession:
             due_in_s = self._individual.due_in_s() if self._individual is not None else None
             self._ask_again_at = asked_at + min(pause_s, pause_s if due_in_s is None else due_in_s)
             return start_json
+        # Before anything is told of the batch.
+        self._asking(lambda: self._losses.look_ahead(start, end, self._current_view(end.positions)))
         return end.to_json()
 
     def _next_of(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
@@ -275,6 +277,7 @@ class PlanningSession:
 
     def plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
         """The tasks of a batch; also for a batch that an earlier run planned."""
+        self._losses.planned()
         if start == end:
             # Of a batch that runs for another source's sake.
             return []
@@ -289,6 +292,7 @@ class PlanningSession:
         if not self._has_planned:
             self._ask_latest(view, {})
             self._losses.check_replay(end, view)
+            self._losses.look_ahead(start, end, view)
         if self._individual is not None:
             return self._plan_individual(self._individual, start, end, view)
         known = set(view.partitions())

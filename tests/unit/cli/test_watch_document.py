@@ -196,6 +196,13 @@ def test_the_progress_says_records_bytes_and_how_lag_went(tmp_path: Path) -> Non
     assert document["batch"]["done_at"] is not None
 
 
+def test_what_was_lost_is_said_though_it_holds_nothing_up(tmp_path: Path) -> None:
+    one = told(0, losses=FULL["losses"])
+    document = look(answers(tmp_path / "cp", 1, 1, progress=one), at(0) + 2_000)
+    assert document["why"] == ["lost since batch 0: 4 offsets: t-0 [3, 7)"]
+    assert document["state"] == "caught up"
+
+
 def test_without_lag_it_is_caught_up(tmp_path: Path) -> None:
     given = answers(tmp_path / "cp", 4, 4, progress=told(3, 2, 1, 0))
     document = look(given, at(500))

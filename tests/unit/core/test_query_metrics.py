@@ -62,6 +62,16 @@ def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     assert "partition.lag orders 0 t 1" not in found
 
 
+def test_lost_offsets_are_counted_by_partition_and_batch() -> None:
+    metrics = QueryMetrics(partitions_max=1)
+    for batch_id in (7, 7, 8):
+        observe(metrics, batch_id, parts=FULL)
+    assert figures(metrics)["partition.lost orders 0 t 0"] == 8
+    other = FULL["losses"] | {"found": [{**FULL["losses"]["found"][0], "partition": 1}]}
+    observe(metrics, 9, parts=FULL | {"losses": other})
+    assert "partition.lost orders 0 t 1" not in figures(metrics)
+
+
 def test_no_volume_that_will_be_full_is_no_figure() -> None:
     metrics = QueryMetrics()
     observe(metrics, 7, parts={"volumes": {"throttleFactor": 1.0, "timeToFullMs": -1}})
@@ -78,6 +88,7 @@ def test_counters_add_up_and_a_batch_or_a_plan_told_twice_counts_once() -> None:
     assert (found["batches orders"], found["records orders"]) == (2, 6)
     assert found["read.bytes orders 0"] == 4_000_000
     assert found["mirror.committed orders 0"] == 5
+    assert found["lost orders 0"] == 4
     observe(metrics, 9, parts=FULL | {"plan": {"number": 5, "bytes": 1, "fetchedBytes": 2}})
     assert figures(metrics)["read.bytes orders 0"] == 4_000_001
 

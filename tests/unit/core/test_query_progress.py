@@ -38,7 +38,8 @@ def test_what_all_parts_say() -> None:
     found = read(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=None))
     assert found.label == QUERY_ID
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), lag 2, 37 holes, 1 partitions take in less, "
+        "batch 7: 3 records in 1.50 s (2/s), lag 2, lost 4 offsets: t-0 [3, 7), 37 holes, "
+        "1 partitions take in less, "
         "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
         "90% read by owners"
     )
@@ -51,6 +52,7 @@ def test_what_all_parts_say() -> None:
         "amplification": 1.1,
         "bound_share": 0.9,
     }
+    assert fields["lost"] == [{"topic": "t", "partition": 0, "from_offset": 3, "until_offset": 7}]
     json.dumps(fields)
 
 

@@ -187,3 +187,75 @@ def test_the_default_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     run.mirror(Checkpoint({T0: 5}))
     assert mirrored.calls == []
     assert run.known_latest() == {"t": {"0": 5}, "@keyrange": {"metrics": {}}}
+
+
+GOING_ON = {"failOnDataLoss": "false"}
+
+
+def lost(run: Any) -> Any:
+    """The part of the progress that says it: the sum, and what is new, by partition."""
+    told = run.known_latest()["@keyrange"]["metrics"]["losses"]
+    rows = [(row["partition"], row["fromOffset"], row["untilOffset"]) for row in told["found"]]
+    return told["offsets"], rows
+
+
+def test_what_retention_took_is_told_with_the_batch_that_goes_past_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = ScriptedCluster(5, partitions=2)
+    run = session(cluster, **EARLIEST_START, **GOING_ON)
+    start = planned(run)
+    run.plan(run.initial(), read_checkpoint(start))
+    assert lost(run) == (0, [])
+    cluster.first, cluster.latest = 9, 12
+    with caplog.at_level(logging.WARNING):
+        end = run.latest(start, limited=True)
+    assert lost(run) == (8, [(0, 5, 9), (1, 5, 9)])
+    assert [m for m in caplog.messages if "t-0 [5, 9) are lost, 4 in all" in m]
+    run.plan(read_checkpoint(start), read_checkpoint(end))
+    assert run.latest(end, limited=True) is end
+    assert lost(run) == (8, []), "told once"
+
+
+def test_a_batch_of_an_earlier_run_is_looked_at_before_it_is_read_again() -> None:
+    cluster = ScriptedCluster(5)
+    end = planned(session(cluster, **EARLIEST_START, **GOING_ON))
+    cluster.first = 2
+    run = session(cluster, **EARLIEST_START, **GOING_ON)
+    run.plan(run.initial(), read_checkpoint(end))
+    assert lost(run) == (2, [(0, 0, 2)])
+
+
+@pytest.mark.parametrize("recreated", [{}, {"t": "b" * 32}])
+def test_what_was_left_of_a_topic_that_is_gone_is_told_once(recreated: dict[str, str]) -> None:
+    cluster = ScriptedCluster(5)
+    cluster.topics |= {"u": "c" * 32}
+    both = GIVEN | {"subscribe": "t,u"}
+    run = session(cluster, both, **EARLIEST_START, **GOING_ON, maxOffsetsPerTrigger="4")
+    start = planned(run)
+    run.plan(run.initial(), read_checkpoint(start))
+    # The new topic is longer than where the query stood in the other.
+    cluster.topics, cluster.latest = {"u": "c" * 32, **recreated}, 7
+    for _ in range(2):
+        forget_metadata(run)
+        run.latest(start, limited=True)
+    assert lost(run) == (3, [(0, 2, 5)])
+
+
+def test_what_a_new_partition_had_lost_before_is_told() -> None:
+    cluster = ScriptedCluster(5)
+    run = session(cluster, **EARLIEST_START, **GOING_ON)
+    start = planned(run)
+    cluster.partitions, cluster.first = 2, 4
+    forget_metadata(run)
+    run.latest(start, limited=True)
+    assert lost(run) == (4, [(1, 0, 4)])
+
+
+def test_where_a_loss_fails_the_query_nothing_is_asked_for_it() -> None:
+    cluster = ScriptedCluster(5)
+    run = session(cluster, **EARLIEST_START)
+    start = planned(run)
+    cluster.latest, before = 6, cluster.asked
+    run.latest(start, limited=True)
+    assert cluster.asked == before + 1
