@@ -127,7 +127,7 @@ def test_a_line_that_was_heard_cannot_be_said_again(service: BindingService) -> 
     with socket.create_connection(address) as sock:
         heard = Recorder(sock)
         channel = Channel(heard, service.address.secret, is_service=False)  # type: ignore[arg-type]
-        channel.take_challenge()
+        channel.begin()
         channel.send({"hello": {"slot": "a"}})
         channel.receive(ASK_BYTES_MAX)
         sock.sendall(heard.sent)
@@ -178,7 +178,7 @@ def test_hostile_lines_end_the_connection_and_nothing_else(
 def test_questions_that_say_nothing(service: BindingService, question: dict[str, object]) -> None:
     with socket.create_connection((service.address.host, service.address.port)) as sock:
         channel = Channel(sock, service.address.secret, is_service=False)
-        channel.take_challenge()
+        channel.begin()
         channel.send(question)
         try:
             assert channel.receive(ASK_BYTES_MAX) == {"forgotten": True}
@@ -231,6 +231,9 @@ class Recorder:
 
     def recv(self, size: int) -> bytes:
         return self._sock.recv(size)
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._sock.settimeout(seconds)
 
 
 def test_what_it_listens_on_and_what_tasks_are_told_may_differ() -> None:

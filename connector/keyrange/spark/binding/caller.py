@@ -97,8 +97,8 @@ class Caller:
 @contextmanager
 def _connected(address: Address) -> Iterator[Channel]:
     with socket.create_connection((address.host, address.port), timeout=_CONNECT_S) as sock:
-        sock.settimeout(_ANSWER_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel = Channel(sock, address.secret, is_service=False)
-        channel.take_challenge()
+        channel.within(_ANSWER_S)
+        channel.begin()
         yield channel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import socket
 import socketserver
@@ -25,13 +24,17 @@ from keyrange.core.members.binding import (
     Wait,
 )
 from keyrange.spark.binding.messages import ASK_BYTES_MAX, Address, BadLine, Channel
+from keyrange.spark.binding.places import Places
 
 _log = logging.getLogger(__name__)
 
 # A job may still run again what a batch before this one has planned.
 _PLANS_MAX: Final = 64
 _CONNECTIONS_MAX: Final = 1024
-# Who has connected has so long to say something.
+# Of one address, without a proof that it knows the secret. All executors may be behind one address.
+_UNPROVEN_MAX: Final = 256
+# Who has connected has so long for its first proven line, and then for each line that follows.
+_UNPROVEN_S: Final = 10.0
 _SILENCE_S: Final = 30.0
 
 
@@ -143,22 +146,21 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], service: BindingService) -> None:
         self.service = service
         self.secret = service._secret
-        self.room = threading.Semaphore(_CONNECTIONS_MAX)
+        self.places = Places(_CONNECTIONS_MAX, _UNPROVEN_MAX)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.room.acquire(blocking=False):
+        if not self.places.take(request, client_address[0]):
             _log.warning("%d tasks are connected: one more is turned away", _CONNECTIONS_MAX)
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.room.release()
+            super().process_request(request, client_address)
+        except BaseException:
+            # No thread could be started.
+            self.places.leave(request)
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         _log.exception("a task's question could not be answered")
@@ -168,15 +170,22 @@ class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        self.request.settimeout(_SILENCE_S)
         channel = Channel(self.request, self.server.secret, is_service=True)
+        channel.within(_UNPROVEN_S)
         try:
-            channel.challenge(os.urandom(16))
+            channel.begin()
+            question = channel.receive(ASK_BYTES_MAX)
+            self.server.places.prove(self.request)
             while True:
-                channel.send(self.server.service.answer(channel.receive(ASK_BYTES_MAX)))
+                channel.within(_SILENCE_S)
+                channel.send(self.server.service.answer(question))
+                question = channel.receive(ASK_BYTES_MAX)
         except BadLine as failure:
             _log.debug("a connection ends: %s", failure)
         except (KeyError, TypeError, ValueError) as failure:
             _log.warning("a question says nothing: %s", type(failure).__name__)
         except OSError:
             pass
+        finally:
+            # Before the socket is closed, so that none is shut down whose number another has.
+            self.server.places.leave(self.request)
