@@ -32,6 +32,8 @@ class ScriptedCluster:
     def __init__(self, latest: int, partitions: int = 1, epoch: int = 0) -> None:
         self.latest, self.partitions, self.epoch = latest, partitions, epoch
         self.first = 0
+        # Of the offsets up to `latest`, so many are behind the last stable one.
+        self.unstable = 0
         self.topics = {"t": "a" * 32}
         self.fails: list[KeyrangeError] = []
         self.asked = 0
@@ -51,18 +53,18 @@ class ScriptedCluster:
         return ClusterView("", {1: Broker(1, "b", 1)}, found)
 
     def list_offsets(
-        self, view: ClusterView, wanted: Mapping[TopicPartition, int]
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: int = 0,
     ) -> dict[TopicPartition, tuple[int, int]]:
         self.asked += 1
         if self.fails:
             raise self.fails.pop(0)
         if gone := {p.topic for p in wanted} - self.topics.keys():
             raise error("UNKNOWN_TOPIC_OR_PARTITION", f"no topic {gone}")
-        ends = {LATEST: self.latest}
-        return {
-            partition: (ends.get(which, self.first), self.epoch)
-            for partition, which in wanted.items()
-        }
+        ends = {LATEST: self.latest - self.unstable * isolation_level}
+        return {p: (ends.get(which, self.first), self.epoch) for p, which in wanted.items()}
 
     def close(self) -> None:
         self.closed += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from brokers import Record, Topics
+from keyrange.cli.main import app
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
@@ -134,10 +138,22 @@ def test_open_transaction_is_not_read_past(topics: Topics) -> None:
         producer.flush()
         committed = read_all(client(topics.cluster, isolation_level="read_committed"), topic)[0]
         everything = read_all(client(topics.cluster), topic)[0]
+        told = doctor(topics, topic)
         producer.abort_transaction()
 
     assert [value for _, value in committed] == [b"before"]
     assert [value for _, value in everything] == [b"before", b"open"]
+    said = r"1 offsets from 1 on are held back from read_committed by an open transaction "
+    assert re.search(said + r"of producer \d+ \(epoch 0\), which wrote last \d+ s ago", told), told
+    assert "held back" not in doctor(topics, topic)
+
+
+def doctor(topics: Topics, topic: str) -> str:
+    """What `keyrange doctor` says of partition 0."""
+    command = ["doctor", "--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic]
+    shown = CliRunner().invoke(app, [*command, "--output", "json"])
+    findings = json.loads(shown.stdout)["findings"]
+    return next(str(each["detail"]) for each in findings if each["check"] == f"{topic}-0")
 
 
 COMPILE = """

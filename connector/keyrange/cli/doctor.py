@@ -175,15 +175,21 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
 
 
 def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
+    from keyrange.cli.held_back import describe, text
     from keyrange.core.offsets import EARLIEST, LATEST
+    from keyrange.kafka.open_transactions import held_back
 
     view = cluster.describe([name])
     partitions = view.partitions()
     first = cluster.list_offsets(view, dict.fromkeys(partitions, EARLIEST))
     last = cluster.list_offsets(view, dict.fromkeys(partitions, LATEST))
+    held = held_back(cluster, view, partitions)
     for partition in partitions:
         low, high = first[partition][0], last[partition][0]
-        yield Finding(str(partition), OK, f"offsets [{low}, {high}), {high - low} in all")
+        detail = f"offsets [{low}, {high}), {high - low} in all"
+        if partition in held:
+            detail += f"; {text(describe(held[partition], int(time.time() * 1000)))}"
+        yield Finding(str(partition), OK, detail)
 
 
 def _broker(cluster: Cluster, broker: Broker) -> str:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from keyrange.cli.held_back import describe as describe_held
 from keyrange.cli.times import iso
 from keyrange.cli.watch_reasons import RATE_MS, judged
 from keyrange.core.catching_up import LagAt, catching_up
@@ -77,7 +78,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
     if outdated:
         # Of what the query does now it says nothing.
         told = []
-    partitions = _partitions(checkpoint["positions"], told, answers)
+    partitions = _partitions(checkpoint["positions"], told, answers, now_ms)
     batch = _batch(checkpoint, told, now_ms)
     lag = _lag(partitions, answers, told, seen, now_ms)
     document = {
@@ -105,10 +106,12 @@ def _value(answer: Answer[Any] | None) -> Any:
 
 
 def _partitions(
-    positions: Sequence[Mapping[str, Any]], told: Sequence[Told], answers: Answers
+    positions: Sequence[Mapping[str, Any]], told: Sequence[Told], answers: Answers, now_ms: int
 ) -> list[dict[str, Any]]:
     """Each partition of each source, the one with the largest lag first."""
     ends, gone = _ends(told, answers)
+    broker = _value(answers.broker)
+    held = broker.held if broker is not None else {}
     states = {
         TopicPartition(each["topic"], each["partition"]): each
         for each in (_value(answers.commits) or {}).get("partitions", ())
@@ -128,6 +131,7 @@ def _partitions(
                 "end": end,
                 "lag": max(end - at, 0) if end is not None and at is not None else None,
                 "gone": place in gone,
+                "held_back": describe_held(held[place], now_ms) if place in held else None,
                 "done_until": state["committed"] if state else None,
                 "holes": state["holes"] if state else None,
             }

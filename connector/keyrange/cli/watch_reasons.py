@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.held_back import text as held_text
 from keyrange.cli.render import are
 from keyrange.cli.times import span
 from keyrange.core.query_progress import lost_text
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 RATE_MS: Final = 60_000
 # A batch is late when it takes this many times as long as usual, and longer than RATE_MS.
 _LATE_TIMES: Final = 5
+_HELD_SHOWN: Final = 3
 
 
 def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) -> dict[str, Any]:
@@ -55,6 +57,11 @@ def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) 
     }
 
 
+def _hangs(held: Mapping[str, Any] | None) -> bool:
+    """Whether nobody has written in the open transaction for long, or it is not known who does."""
+    return held is not None and (held["silent_ms"] is None or held["silent_ms"] > RATE_MS)
+
+
 def _lost(answers: Answers) -> Iterable[str]:
     """What nobody will ever read, by the batches that the progress file knows of."""
     told = (answers.progress and answers.progress.value) or []
@@ -70,6 +77,9 @@ def _reasons(document: Mapping[str, Any], running: bool, is_stuck: bool) -> Iter
     if gone := [row for row in document["partitions"] if row["gone"]]:
         names = ", ".join(f"{row['topic']}-{row['partition']}" for row in gone[:3])
         yield f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
+    # A short transaction is nothing: what is held back by one that writes comes soon.
+    for row in [row for row in document["partitions"] if _hangs(row["held_back"])][:_HELD_SHOWN]:
+        yield f"{row['topic']}-{row['partition']}: {held_text(row['held_back'])}"
     batch = document["batch"]
     if is_stuck and running:
         usual = f", others took {span(batch['usual_ms'])}" if batch["usual_ms"] else ""

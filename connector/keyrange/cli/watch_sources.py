@@ -21,6 +21,7 @@ from keyrange.errors import KeyrangeError
 if TYPE_CHECKING:
     from keyrange.core.spark_log import Progress
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.open_transactions import HeldBack
 
 T = TypeVar("T")
 
@@ -60,10 +61,12 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where partitions end, and which of those that were asked for are gone."""
+    """Where partitions end, which of those that were asked for are gone, and what is `held` back
+    by open transactions."""
 
     offsets: Mapping[TopicPartition, int]
     gone: tuple[TopicPartition, ...] = ()
+    held: Mapping[TopicPartition, HeldBack] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ class EndsSource:
         """`wanted` are partitions with the ids of their topics, "" where there is none. Raises what
         the source raises."""
         from keyrange.kafka.cluster import Cluster
+        from keyrange.kafka.open_transactions import held_back
         from keyrange.options import parse_options
 
         wanted = self._wanted()
@@ -210,12 +214,13 @@ class EndsSource:
                 if not wanted[place] or view.topic_id(place.topic) in ("", wanted[place])
             }
             found = self._cluster.list_offsets(view, dict.fromkeys(sorted(there), LATEST))
+            held = held_back(self._cluster, view, there)
         except KeyrangeError:
             self._cluster.close()
             self._cluster = None
             raise
         ends = {partition: at for partition, (at, _) in found.items()}
-        return Ends(ends, tuple(sorted(wanted.keys() - there)))
+        return Ends(ends, tuple(sorted(wanted.keys() - there)), held)
 
 
 def read_told(path: str, query_id: str) -> list[Told]:

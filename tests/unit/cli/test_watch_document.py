@@ -15,8 +15,9 @@ from keyrange.checkpoint_files import load_progress, open_directory
 from keyrange.cli.watch_document import Answers, Seen, describe
 from keyrange.cli.watch_sources import Answer, Ends, Told
 from keyrange.cli.watch_view import line
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.query_progress import read_query_progress
+from keyrange.kafka.open_transactions import HeldBack
 from progresses import FULL, progress, source
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -194,6 +195,35 @@ def test_the_progress_says_records_bytes_and_how_lag_went(tmp_path: Path) -> Non
     assert document["lag"]["caught_up_in_ms"] == 10_000
     assert document["batch"]["usual_ms"] == 1_500
     assert document["batch"]["done_at"] is not None
+
+
+def held(written_ms: int, producer_id: int = 4711) -> Answer[Ends]:
+    span = OffsetRange(100, 400)
+    return Answer(Ends({T0: 100}, held={T0: HeldBack(span, producer_id, 3, written_ms)}))
+
+
+def test_a_transaction_that_hangs_is_a_reason_and_one_that_writes_is_none(tmp_path: Path) -> None:
+    now_ms, written_ms = at(0) + 15 * 60_000, at(0)
+    given = answers(tmp_path / "cp", 1, 1, broker=held(written_ms))
+    document = look(given, now_ms)
+    [row] = [row for row in document["partitions"] if row["held_back"]]
+    assert row["held_back"] == {
+        "from_offset": 100,
+        "until_offset": 400,
+        "producer_id": 4711,
+        "producer_epoch": 3,
+        "written_at": "2025-06-15T15:06:40.000+00:00",
+        "silent_ms": 900_000,
+    }
+    assert document["why"][0] == (
+        "t-0: 300 offsets from 100 on are held back from read_committed by an open transaction "
+        "of producer 4711 (epoch 3), which wrote last 15 min ago"
+    )
+    young = look(replace(given, broker=held(now_ms - 1_000)), now_ms)
+    assert not [text for text in young["why"] if "transaction" in text]
+    assert [row["held_back"]["silent_ms"] for row in young["partitions"][:1]] == [1_000]
+    unknown = look(replace(given, broker=held(-1, -1)), now_ms)
+    assert unknown["why"][0].endswith("from read_committed by an open transaction")
 
 
 def test_what_was_lost_is_said_though_it_holds_nothing_up(tmp_path: Path) -> None:

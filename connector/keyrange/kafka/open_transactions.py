@@ -1,0 +1,84 @@
+"""Which transactions hold records back: those behind the last stable offset are in the log, and
+nobody gets them who reads with read_committed, until the first open transaction ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.transaction_protocol import DESCRIBE_PRODUCERS, describe_producers
+from keyrange.kafka.view import Broker, ClusterView
+
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# Who asks has other questions too, that this one must not hold up.
+_ASK_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """`span` is held back by the open transaction of a producer, which wrote last at `written_ms`
+    since 1970; -1 stands for what the broker does not tell."""
+
+    span: OffsetRange
+    producer_id: int = -1
+    producer_epoch: int = -1
+    written_ms: int = -1
+
+
+def held_back(
+    cluster: Cluster, view: ClusterView, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, HeldBack]:
+    """Those of `partitions` of which something is held back. Raises as `list_offsets` does; who
+    does it is told where the broker tells it."""
+    wanted = dict.fromkeys(sorted(partitions), LATEST)
+    if not wanted:
+        return {}
+    # In this order: what comes between the two questions must not look as if it were held back.
+    ends = cluster.list_offsets(view, wanted, _READ_UNCOMMITTED)
+    stable = cluster.list_offsets(view, wanted, _READ_COMMITTED)
+    spans = {p: OffsetRange(stable[p][0], ends[p][0]) for p in wanted}
+    found = {p: HeldBack(span) for p, span in spans.items() if span.size}
+    for partition, oldest in _oldest(cluster, view, found):
+        found[partition] = replace(oldest, span=found[partition].span)
+    return found
+
+
+def _oldest(
+    cluster: Cluster, view: ClusterView, partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[TopicPartition, HeldBack]]:
+    """The first open transaction of each partition whose leader tells of one."""
+    by_leader: dict[Broker, dict[str, list[int]]] = {}
+    for partition in partitions:
+        leader = view.leader(partition)
+        if leader is not None:
+            numbers = by_leader.setdefault(leader, {}).setdefault(partition.topic, [])
+            numbers.append(partition.partition)
+    for leader, wanted in by_leader.items():
+        by = cluster.deadline(_ASK_MS)
+        request = describe_producers(wanted)
+        try:
+            answer = cluster.call(leader.host, leader.port, DESCRIBE_PRODUCERS, request, by)
+        except (ConnectionLost, KeyrangeError):
+            # That records are held back is known all the same.
+            continue
+        for topic in answer.topics:
+            for each in topic.partitions:
+                first = _first_open(each.active_producers)
+                if not each.error_code and first is not None:
+                    yield TopicPartition(topic.name, each.partition_index), first
+
+
+def _first_open(producers: Iterable[Any]) -> HeldBack | None:
+    open_ones = [each for each in producers if each.current_txn_start_offset >= 0]
+    if not open_ones:
+        return None
+    first = min(open_ones, key=lambda each: each.current_txn_start_offset)
+    begin = first.current_txn_start_offset
+    return HeldBack(
+        OffsetRange(begin, begin), first.producer_id, first.producer_epoch, first.last_timestamp
+    )
