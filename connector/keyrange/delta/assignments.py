@@ -95,6 +95,7 @@ class AssignmentTable:
         rows = rows_of(stored)
         for _ in range(_TRIES):
             if self._is_written(stored):
+                self._run_id = stored.run_id
                 return
             after = stored.seq - 1 or None
             transaction = Transaction(_APP_IDS[ASSIGNMENT], stored.seq, after)

@@ -14,23 +14,23 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.client_options import ClientSettings
 from keyrange.core.key_ranges import write_ranges
 from keyrange.core.members.assignment import Assignment, assign, tempered
 from keyrange.core.members.binding import count_tasks
-from keyrange.core.members.membership import Membership, Present, Reassign, Timeouts
+from keyrange.core.members.membership import Membership, Present, Reassign
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, Shape
-from keyrange.delta.assignment_rows import Stored, StoredMember
 from keyrange.delta.assignments import open_assignments
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.membership import GroupView, describe_members, remove_member
 from keyrange.options import SourceOptions
 from keyrange.options.members import MemberOptions
+from keyrange.spark.assignment_log import AssignmentLog, Sighting, stored_members
 from keyrange.spark.binding.messages import Address, Greeting, write_split
 from keyrange.spark.binding.service import BindingService
 from keyrange.spark.read import BoundTask, ReadTask
@@ -65,11 +65,10 @@ class Pinning:
         self._run = uuid.uuid4().hex
         storage = options.commits.revealed_storage()
         self._table = open_assignments(self._options.table, self._options.group, storage)
-        self._stored: Stored | None = None
-        self._membership = Membership(self._timeouts)
-        self._is_loaded = False
+        self._written = AssignmentLog(self._table, self._options, self._run)
         self._members: tuple[Member, ...] = ()
         self._seen_ms: dict[str, int] = {}
+        self._has_looked = False
         self._look_again_at = 0.0
         self._weights: dict[TopicPartition, float] = {}
         self._service: BindingService | None = None
@@ -80,12 +79,8 @@ class Pinning:
         self._has_said = False
 
     @property
-    def _timeouts(self) -> Timeouts:
-        return Timeouts(self._options.registration_timeout_ms, self._options.expansion_timeout_ms)
-
-    @property
     def assignment(self) -> Assignment | None:
-        return self._stored.assignment if self._stored is not None else None
+        return self._written.assignment
 
     def close(self) -> None:
         if self._service is not None:
@@ -93,16 +88,17 @@ class Pinning:
 
     def look(self) -> None:
         """Between two batches: see who is there and what was asked for, and assign anew where it is
-        time. At most once a heartbeat, and not while the group rebalances.
+        time. At most once a heartbeat, also where it fails, and not while the group rebalances.
 
         Raises ASSIGNMENT_CHANGED where another driver has taken over, and what the table and the
         group's coordinator fail with.
         """
         now = time.monotonic()
-        if self._is_loaded and now < self._look_again_at:
+        if self._has_looked and now < self._look_again_at:
             return
-        self._load()
         self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
+        self._written.settle(_passed_ms())
+        self._has_looked = True
         group = describe_members(self._cluster, self._options.kafka_group)
         if group.is_rebalancing:
             return
@@ -111,13 +107,13 @@ class Pinning:
         self._seen_ms |= {each.slot: seen_ms for each in self._members}
         before = self._standings()
         present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
-        self._membership.observe(present, now_ms)
+        self._written.membership.observe(present, now_ms)
         taken = self._take_commands(now_ms)
-        due = self._membership.due(now_ms)
+        due = self._written.membership.due(now_ms)
         if due is not None and (self._weights or self.assignment is not None):
             self._reassign(due, taken)
         elif taken or self._standings() != before:
-            self._write("members changed", self.assignment, taken)
+            self._write("members changed", self.assignment, self._written.membership, taken)
 
     def take_in(
         self, sizes: Mapping[TopicPartition, float], partitions: Collection[TopicPartition]
@@ -128,16 +124,18 @@ class Pinning:
             self._weights.setdefault(partition, 0.0)
         for partition, size in sizes.items():
             self._weights[partition] = self._weights.get(partition, 0.0) + size
+        if self._has_looked:
+            self._written.settle(_passed_ms())
         assignment = self.assignment
         if assignment is not None and not self._weights.keys() <= assignment.owners.keys():
             members = {
                 name: state.assigned_capacity
-                for name, state in self._membership.members.items()
+                for name, state in self._written.membership.members.items()
                 if state.assigned_capacity is not None
             }
             if members:
                 after = assign(self._shares(), members, assignment, assignment.epoch + 1)
-                self._write("partitions were added", after)
+                self._write("partitions were added", after, self._written.membership)
 
     def greeting(self) -> Greeting:
         """What tasks are told that are not bound: which member their executor is to have, and where
@@ -196,23 +194,14 @@ class Pinning:
             "unownedPortions": counts.unowned if counts is not None else 0,
         }
 
-    def _load(self) -> None:
-        if self._is_loaded:
-            return
-        self._stored = self._table.last()
-        if self._stored is not None:
-            self._membership = Membership.from_json(
-                self._stored.membership, self._timeouts, _passed_ms()
-            )
-        self._is_loaded = True
-
     def _reassign(self, due: Reassign, taken: int | None) -> None:
         before = self.assignment
         epoch = before.epoch + 1 if before is not None else 1
         after = assign(self._shares(), due.members, before, epoch)
         # What is written says that these were taken in: a driver that goes on from it agrees.
-        self._membership.applied(due, _passed_ms())
-        self._write(due.reason, after, taken)
+        membership = self._written.membership.copy()
+        membership.applied(due, _passed_ms())
+        self._write(due.reason, after, membership, taken)
         _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
 
     def _shares(self) -> dict[TopicPartition, float]:
@@ -223,64 +212,35 @@ class Pinning:
 
     def _take_commands(self, now_ms: int) -> int | None:
         """Do what people asked for; returns the number of the last command, None without one."""
-        after = self._stored.commands_until if self._stored is not None else 0
+        stored = self._written.stored
+        after = stored.commands_until if stored is not None else 0
         last: int | None = None
         for command in self._table.commands(after):
             if command.action == "remove":
-                self._membership.remove(command.name, now_ms)
+                self._written.membership.remove(command.name, now_ms)
                 if any(each.slot == command.name and each.is_static for each in self._members):
                     remove_member(self._cluster, self._options.kafka_group, command.name)
             else:
-                self._membership.force(now_ms)
+                self._written.membership.force(now_ms)
             last = command.number
             _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
         return last
 
     def _write(
-        self, reason: str, assignment: Assignment | None, commands_until: int | None = None
+        self,
+        reason: str,
+        assignment: Assignment | None,
+        membership: Membership,
+        commands_until: int | None = None,
     ) -> None:
-        before = self._stored
-        known = before.commands_until if before is not None else 0
-        stored = Stored(
-            seq=before.seq + 1 if before is not None else 1,
-            group=self._options.group,
-            run_id=self._run,
-            at_ms=_now_ms(),
-            reason=reason,
-            assignment=assignment,
-            membership=self._membership.to_json(),
-            members=self._stored_members(),
-            member_group=self._options.kafka_group,
-            commands_until=commands_until if commands_until is not None else known,
-        )
-        self._table.append(stored)
-        self._stored = stored
-        self._table.maintain()
-
-    def _stored_members(self) -> tuple[StoredMember, ...]:
-        there = {each.slot: each for each in self._members}
-        before = self._stored.members if self._stored is not None else ()
-        known = {each.slot: each for each in before}
-        shift_ms = _now_ms() - _passed_ms()
-        rows: list[StoredMember] = []
-        for name, state in sorted(self._membership.members.items()):
-            row = StoredMember(
-                name=name,
-                slot=name,
-                is_static=state.is_static,
-                state=str(state.standing),
-                since_ms=max(state.since_ms + shift_ms, 0),
-                seen_ms=self._seen_ms.get(name, known[name].seen_ms if name in known else 0),
-                cores=state.capacity,
-            )
-            place = there[name].told if name in there else known.get(name)
-            if place is not None:
-                row = replace(row, host=place.host, executor=place.executor, source=place.source)
-            rows.append(row)
-        return tuple(rows)
+        at_ms, before = _now_ms(), self._written.stored
+        sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
+        known = before.members if before is not None else ()
+        members = stored_members(membership, sighting, known, at_ms - _passed_ms())
+        self._written.write(reason, assignment, membership, members, at_ms, commands_until)
 
     def _standings(self) -> dict[str, str]:
-        return {name: str(each.standing) for name, each in self._membership.members.items()}
+        return {name: str(each.standing) for name, each in self._written.membership.members.items()}
 
     def _cores(self) -> dict[str, int]:
         reached = self._reached()

@@ -162,6 +162,14 @@ class Membership:
         for name in self._states.keys() - reassign.members.keys():
             self._sign(name, Sign.LEFT_OUT)
 
+    def copy(self) -> Membership:
+        """One that goes on from here by itself."""
+        made = Membership(self._timeouts)
+        made._states = dict(self._states)
+        made._forced, made._passed_ms = self._forced, self._passed_ms
+        made._now_ms = self._now_ms
+        return made
+
     def next_due_ms(self) -> int | None:
         """When `due` will answer something if nothing else happens, on the caller's clock."""
         if self._now_ms is None or not self._named(PRESENT):

@@ -1,0 +1,102 @@
+"""A table in memory whose calls fail when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from keyrange.delta.store import Bounds, Conflict, Transaction, within
+from keyrange.errors import KeyrangeError, error
+
+
+class Fault(StrEnum):
+    """How a call fails: BEFORE it did anything; AFTER it, as where the answer is lost; LATE where a
+    write lands behind the next call that is made."""
+
+    BEFORE = "BEFORE"
+    AFTER = "AFTER"
+    LATE = "LATE"
+
+
+class FailingStore:
+    """A `Store`. `fault` is asked before each call, by the call's name; None for none."""
+
+    skips_in_silence: ClassVar[bool] = False
+
+    def __init__(self, fault: Callable[[str], Fault | None] = lambda _: None) -> None:
+        self.fault = fault
+        self.rows: pa.Table | None = None
+        self.versions: dict[str, int] = {}
+        self.calls: list[str] = []
+        self._late: Callable[[], None] | None = None
+
+    @property
+    def uri(self) -> str:
+        return "memory"
+
+    def refresh(self) -> bool:
+        self._call("refresh", "COMMITS_UNREADABLE")
+        return self.rows is not None
+
+    def version_of(self, app_id: str) -> int | None:
+        return self.versions.get(app_id)
+
+    def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
+        self._call("read", "COMMITS_UNREADABLE")
+        assert self.rows is not None
+        found = self.rows.filter(within(bounds))
+        return found if columns is None else found.select(columns)
+
+    def greatest(self, column: str, bounds: Bounds) -> Any:
+        """Asked of a kind of rows that has no transaction yet."""
+        self._call("greatest", "COMMITS_UNREADABLE")
+        assert self.rows is not None
+        found = self.rows.filter(within(bounds)).column(column).to_pylist()
+        return max(found, default=None)
+
+    def write(
+        self,
+        rows: pa.Table,
+        transactions: Sequence[Transaction],
+        note: Mapping[str, str],
+    ) -> None:
+        fault = self._next("write")
+        if fault is Fault.BEFORE:
+            raise _failed("COMMITS_UNWRITABLE")
+        if fault is Fault.LATE:
+            self._late = lambda: self._land(rows, transactions)
+            raise _failed("COMMITS_UNWRITABLE")
+        self._land(rows, transactions)
+        if fault is Fault.AFTER:
+            raise _failed("COMMITS_UNWRITABLE")
+
+    def maintain(self) -> None:
+        pass
+
+    def _land(self, rows: pa.Table, transactions: Sequence[Transaction]) -> None:
+        for each in transactions:
+            if self.versions.get(each.app_id) != each.after:
+                raise Conflict
+        self.versions |= {each.app_id: each.version for each in transactions}
+        self.rows = rows if self.rows is None else pa.concat_tables([self.rows, rows])
+
+    def _next(self, name: str) -> Fault | None:
+        late, self._late = self._late, None
+        self.calls.append(name)
+        fault = self.fault(name)
+        if late is not None:
+            with suppress(Conflict):
+                late()
+        return fault
+
+    def _call(self, name: str, condition: str) -> None:
+        if self._next(name) is not None:
+            raise _failed(condition)
+
+
+def _failed(condition: str) -> KeyrangeError:
+    return error(condition, "the store has failed")
