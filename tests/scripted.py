@@ -86,16 +86,17 @@ def session(
     cluster: Any,
     given: Mapping[str, str] = GIVEN,
     open_table: OpenTable | None = None,
+    patience_s: float = 0.0,
     **options: str,
 ) -> PlanningSession:
     sizes: Any = FixedSizes()
     parsed = parse_options({**given, **options}, "stream")
-    return PlanningSession(parsed, cluster, sizes, open_table)
+    return PlanningSession(parsed, cluster, sizes, open_table, patience_s=patience_s)
 
 
 def forget_metadata(run: PlanningSession) -> None:
     """As if a second had passed."""
-    run._view_until = 0.0
+    run._metadata._until = 0.0
 
 
 class Epochs:

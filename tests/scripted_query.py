@@ -3,6 +3,7 @@ test plans and commits its batches one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,15 +17,15 @@ from keyrange.spark import individual as individual_module
 from keyrange.spark.session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, ScriptedCluster, session
 
-OPTIONS = GIVEN | INDIVIDUAL | EARLIEST_START
-
 
 class Query:
     """A query whose batches a test plans and commits one by one."""
 
-    def __init__(self, cluster: ScriptedCluster, **options: str) -> None:
+    def __init__(
+        self, cluster: ScriptedCluster, subscription: Mapping[str, str] = GIVEN, **options: str
+    ) -> None:
         self.cluster = cluster
-        self.given = OPTIONS | options
+        self.given = {**subscription, **INDIVIDUAL, **EARLIEST_START, **options}
         self.committed = Committed()
         self.run = self.restarted()
         self.offset: dict[str, Any] = self.run.initial().to_json()

@@ -97,7 +97,8 @@ def state_of(
         return fresh(topic_id, at)
     if begins is None or begins == state.position:
         return state
-    went_on = partition in start.positions and not start.fresh
+    stood = partition in start.positions or partition in start.absent
+    went_on = stood and not start.fresh
     return state.cut_back(begins) if went_on and begins < state.position else fresh(topic_id, at)
 
 

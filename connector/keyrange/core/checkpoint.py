@@ -8,6 +8,9 @@ what `initialOffset` answered, so the first end that follows carries the start o
 that began in it, and a replay of that batch reads the same range. `commits` names what a query
 that commits individually has planned the batch from.
 
+`absent` keeps where partitions stood that the cluster does not tell of any more, in the order in
+which they went: one that is back, of a topic with the same id, is gone on with.
+
 The text must be the same for the same state, because Spark compares offsets as text: keys are
 sorted, and nothing in it changes unless a position moves.
 """
@@ -20,7 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from keyrange.core.commits.intake import NEVER_DUE
-from keyrange.core.offsets import EARLIEST, OFFSET_MAX, PARTITION_MAX, TopicPartition
+from keyrange.core.offsets import (
+    EARLIEST,
+    OFFSET_MAX,
+    PARTITION_MAX,
+    TopicPartition,
+    by_topic,
+)
 from keyrange.core.ownership import Ownership, read_ownership, write_ownership
 from keyrange.errors import KeyrangeError, error
 
@@ -79,6 +88,8 @@ class Checkpoint:
     """Positions and their companions.
 
     `initial` holds the start of the partitions that no earlier offset has a position for.
+    `absent` are the positions of partitions that went, the longest absent first; `topic_ids` and
+    `leader_epochs` tell of them too.
     `fresh` marks the answer of `initialOffset`: its positions are durable nowhere yet. `group_id`
     is the group that positions are mirrored to, where its name was made up for this query.
     `ownership` is empty where whole partitions are read.
@@ -95,6 +106,12 @@ class Checkpoint:
     ownership: Ownership = field(default_factory=dict)
     foreign: bool = False
     commits: CommitMark | None = None
+    absent: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[TopicPartition, int]:
+        """Where partitions stand, and where those stood that are absent."""
+        return {**self.absent, **self.positions}
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""
@@ -105,6 +122,8 @@ class Checkpoint:
     def to_json(self) -> dict[str, Any]:
         """The form that Spark writes, with its keys in order."""
         extra: dict[str, Any] = {"version": VERSION}
+        if self.absent:
+            extra["absent"] = _write_absent(self.absent)
         if self.commits is not None:
             extra["commits"] = self.commits.to_json()
         if self.fresh:
@@ -159,7 +178,23 @@ def read_checkpoint(document: Any) -> Checkpoint:
         ownership=ownership,
         foreign=RESERVED not in document,
         commits=_read_mark(extra.get("commits")),
+        absent=_read_absent(extra.get("absent", [])),
     )
+
+
+def _write_absent(absent: Mapping[TopicPartition, int]) -> list[Any]:
+    topics = by_topic(absent).items()
+    return [_nest({TopicPartition(topic, n): at for n, at in each}) for topic, each in topics]
+
+
+def _read_absent(document: Any) -> dict[TopicPartition, int]:
+    """A list, because its order is that in which topics went, and JSON has none in an object."""
+    if not isinstance(document, list):
+        raise _invalid("'absent' is not a list")
+    found: dict[TopicPartition, int] = {}
+    for each in document:
+        found |= read_positions(each, least=0)
+    return found
 
 
 def _read_mark(document: Any) -> CommitMark | None:

@@ -15,7 +15,7 @@ def check_ownership(known: Checkpoint, now: Ownership) -> None:
     """The positions of a query that reads only some key ranges are those of no other ranges."""
     if known.fresh:
         return
-    changed = first_change(known.ownership, now, known.positions)
+    changed = first_change(known.ownership, now, known.known)
     if changed is not None:
         was, is_now = (owned(each, changed) or (SPACE,) for each in (known.ownership, now))
         raise error(

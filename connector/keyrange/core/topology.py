@@ -1,14 +1,22 @@
-"""What became of the partitions since an offset was written: new, deleted, recreated, gone back."""
+"""What became of the partitions since an offset was written: new, absent, recreated, gone back.
+
+Whether a partition was deleted for good, nobody says: a broker that has just started, or that may
+not tell this principal of a topic for a moment, gives the same answer. So where it stood is kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from keyrange.core.checkpoint import Checkpoint
 from keyrange.core.offsets import Positions, TopicPartition
 from keyrange.errors import KeyrangeError, error
+
+# An offset is written with every batch: of what went long ago no more than so many are kept.
+ABSENT_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +24,17 @@ class Findings:
     """Where to start every partition, and what was lost.
 
     `restarted` are the partitions whose position in the offset does not hold any more. `losses` are
-    not raised here: whether they pass is an option.
+    not raised here: whether they pass is an option. `absent` is where partitions stood that are not
+    there, the longest absent first; `back` are those that were absent and go on there, `forgotten`
+    those that have been absent for too long.
     """
 
     start: dict[TopicPartition, int]
     restarted: frozenset[TopicPartition]
     losses: tuple[KeyrangeError, ...]
+    absent: dict[TopicPartition, int]
+    back: tuple[TopicPartition, ...] = ()
+    forgotten: tuple[TopicPartition, ...] = ()
 
 
 def compare(
@@ -38,14 +51,17 @@ def compare(
     `recreated` topics, begin. `truncated`: where the logs part that lost records after the offset
     was written. `group_id` is the user's own, for the name of the loss alone.
     """
-    losses = [_recreated(topic, start) for topic in sorted(recreated)]
+    # That a topic went whose partitions are all absent was told when they did.
+    live = {partition.topic for partition in start.positions}.intersection(recreated)
+    stood = {p: at for p, at in start.known.items() if p.topic not in recreated}
+    losses = [_recreated(topic, start) for topic in sorted(live)]
     if deleted := sorted(set(start.positions) - set(latest)):
         losses.append(_deleted(deleted, group_id))
     begin: dict[TopicPartition, int] = {}
     restarted: set[TopicPartition] = set()
     for partition in sorted(latest):
-        known = start.positions.get(partition)
-        if partition.topic in recreated:
+        known = stood.get(partition)
+        if partition.topic in live:
             begin[partition] = firsts.get(partition, 0)
             restarted.add(partition)
         elif known is None:
@@ -62,7 +78,14 @@ def compare(
             restarted.add(partition)
         else:
             begin[partition] = known
-    return Findings(begin, frozenset(restarted), tuple(losses))
+    back = tuple(p for p in sorted(start.absent) if stood.get(p) == begin.get(p, -1))
+    # Without its topic's id nobody could tell one that is back from one of another topic.
+    absent = {p: at for p, at in stood.items() if p not in latest and start.topic_ids.get(p.topic)}
+    long_absent = [p for p in absent if p not in start.positions]
+    forgotten = tuple(long_absent[: max(len(long_absent) - ABSENT_MAX, 0)])
+    for partition in forgotten:
+        del absent[partition]
+    return Findings(begin, frozenset(restarted), tuple(losses), absent, back, forgotten)
 
 
 def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:

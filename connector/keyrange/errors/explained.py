@@ -220,7 +220,9 @@ _READING: Final = {
         "on-call.md",
     ),
     "KAFKA_DATA_LOSS.PARTITIONS_DELETED": Explanation(
-        "Partitions that the query has a position in are not in the cluster any more.",
+        "Partitions that the query has a position in are not in the cluster any more, or brokers "
+        "do not tell this principal of them. Read on with failOnDataLoss=false, the query keeps "
+        "where they stood: a topic that is back with its id is read on from there.",
         "whether the topic was deleted on purpose",
         "on-call.md",
     ),

@@ -132,18 +132,15 @@ class Cluster:
         self,
         matches: Callable[[str], bool],
         timeout_ms: float | None = None,
-        may_miss: Collection[str] = (),
     ) -> ClusterView:
-        """The same of all topics whose name `matches` accepts, Kafka's internal ones left out.
-
-        A topic in `may_miss` was there before: where it is not told of, it is asked for a moment
-        longer before it is left out. No match is an empty view. Raises as `describe` does.
+        """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
+        match is an empty view. Raises as `describe` does.
         """
 
         def wanted(topic: Any) -> bool:
             return not topic.is_internal and matches(topic.name)
 
-        return self._describe(None, wanted, timeout_ms, may_miss)
+        return self._describe(None, wanted, timeout_ms, ())
 
     def _describe(
         self,
@@ -158,7 +155,7 @@ class Cluster:
             answer = self._from_any_broker(lambda broker: _ask_metadata(broker, names), deadline)
             view, missing, unready = read_metadata(answer, wanted)
             if names is None:
-                missing = sorted(set(may_miss) - view.topics.keys())
+                missing = []
             self._brokers = dict(view.brokers)
             if not missing and not unready:
                 self._known_missing.clear()

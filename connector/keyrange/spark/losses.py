@@ -10,7 +10,7 @@ from typing import Any
 from keyrange.core.checkpoint import Checkpoint
 from keyrange.core.lost_offsets import Lost, LostOffsets, left_behind, passed_over
 from keyrange.core.offsets import OffsetRange, Positions, TopicPartition, pending
-from keyrange.core.topology import Findings, compare
+from keyrange.core.topology import ABSENT_MAX, Findings, compare
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import epoch_ends
@@ -39,14 +39,22 @@ class Losses:
     def compare(self, start: Checkpoint, view: ClusterView, latest: Positions) -> Findings:
         """What became of the partitions since `start`; raises data loss where it must not pass."""
         recreated = _recreated(start, view)
-        new = [p for p in latest if p not in start.positions or p.topic in recreated]
+        stood = start.known
+        new = [p for p in latest if p not in stood or p.topic in recreated]
         firsts = earliest(self._cluster, view, new)
-        truncated = self._truncated(start, view, recreated)
+        truncated = self._truncated(start, stood, view, recreated)
         group_id = self._options.client.group_id
         findings = compare(start, latest, firsts, recreated, truncated, group_id)
         for failure in findings.losses:
             self._lose(failure)
         self._note(start, findings, recreated, latest)
+        for partition in findings.back:
+            self._warn(f"{partition} is there again, and is read on from {stood[partition]}.")
+        if findings.forgotten:
+            self._warn(
+                f"More than {ABSENT_MAX} partitions are absent: where "
+                f"{', '.join(map(str, findings.forgotten))} stood is not kept any longer."
+            )
         return findings
 
     def metrics(self) -> dict[str, Any]:
@@ -74,7 +82,7 @@ class Losses:
     def check_replay(self, end: Checkpoint, view: ClusterView) -> None:
         """A batch of an earlier run: whether its records are still those that it was planned on."""
         recreated = _recreated(end, view)
-        for partition, at in sorted(self._truncated(end, view, recreated).items()):
+        for partition, at in sorted(self._truncated(end, end.positions, view, recreated).items()):
             self._lose(
                 error(
                     "KAFKA_DATA_LOSS.LOG_TRUNCATED",
@@ -116,10 +124,11 @@ class Losses:
         }
         left = left_behind(start.positions, self._ends, gone)
         self._count(left, start.topic_ids, "the partition is gone")
+        known = start.known
         begun = [
             Lost(p, OffsetRange(0, at))
             for p, at in sorted(findings.start.items())
-            if p not in start.positions and p.topic not in recreated and at > 0
+            if p not in known and p.topic not in recreated and at > 0
         ]
         self._count(begun, {}, "the new partition begins behind them")
         # Until a batch has gone past the loss, the end of the topic that is gone is asked for.
@@ -135,12 +144,15 @@ class Losses:
         """Raise a loss, or with failOnDataLoss=false warn of it, once."""
         if self._options.fail_on_data_loss:
             raise failure
-        if failure.message not in self._warned:
-            self._warned.add(failure.message)
-            _log.warning("%s Going on with what is left.", failure)
+        self._warn(f"{failure} Going on with what is left.")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("%s", text)
 
     def _truncated(
-        self, known: Checkpoint, view: ClusterView, recreated: set[str]
+        self, known: Checkpoint, positions: Positions, view: ClusterView, recreated: set[str]
     ) -> dict[TopicPartition, int]:
         """Where the log parts from the one that an offset was written on, if below its position.
 
@@ -149,7 +161,7 @@ class Losses:
         suspects = {
             p: epoch
             for p, epoch in known.leader_epochs.items()
-            if known.positions.get(p, 0) > 0
+            if positions.get(p, 0) > 0
             and p.topic not in recreated
             and self.epochs.get(p, epoch) != epoch
             and self._compared.get(p) != (epoch, self.epochs[p])
@@ -158,7 +170,7 @@ class Losses:
             return {}
         truncated = {}
         for partition, (_, until) in epoch_ends(self._cluster, view, suspects).items():
-            if 0 <= until < known.positions[partition]:
+            if 0 <= until < positions[partition]:
                 truncated[partition] = until
             else:
                 self._compared[partition] = (suspects[partition], self.epochs[partition])

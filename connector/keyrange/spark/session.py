@@ -31,6 +31,7 @@ from keyrange.spark.admission import Admission
 from keyrange.spark.individual import IndividualCommits, OpenTable, check_left, with_log_ends
 from keyrange.spark.limits import SizesOf, TriggerLimits
 from keyrange.spark.losses import Losses
+from keyrange.spark.metadata import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.spark.tasks import TaskPlans
 
 if TYPE_CHECKING:
@@ -40,10 +41,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A question to the cluster may take this part of one core's time while nothing comes.
-_IDLE_SHARE: Final = 0.03
 _IDLE_PAUSE_MAX_S: Final = 5.0
-_METADATA_AGE_S: Final = 1.0
 # Sizes of records are sampled anew so often; a topic's records rarely change faster.
 _SIZES_AGE_S: Final = 60.0
 # A latest offset below a known one is asked for again: a new leader may be behind (KAFKA-7703).
@@ -62,6 +60,7 @@ class PlanningSession:
         open_table: OpenTable | None = None,
         pinning: Pinning | None = None,
         admission: Admission | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._options = options
         self._pinning = pinning
@@ -75,9 +74,7 @@ class PlanningSession:
         self._cluster = cluster
         self._sizes = sizes
         self._sizes_at = time.monotonic()
-        self._view: ClusterView | None = None
-        self._view_until = 0.0
-        self._seen: set[TopicPartition] = set()
+        self._metadata = Metadata(options, cluster, patience_s)
         self._ask_again_at = 0.0
         self._limits = TriggerLimits(options)
         self._latest: dict[TopicPartition, int] = {}
@@ -111,7 +108,7 @@ class PlanningSession:
         return self._initial
 
     def _resolve_start(self) -> Checkpoint:
-        view = self._current_view({})
+        view = self._metadata.view({})
         positions = resolve(self._cluster, view, self._options.start)
         if self._individual is not None:
             positions |= self._individual.resumed(positions, view.topic_ids())
@@ -179,12 +176,14 @@ class PlanningSession:
         end = self._next_of(start, limited)
         if end is None:
             cost_s = time.process_time() - cpu_at
-            pause_s = min(cost_s / _IDLE_SHARE, _IDLE_PAUSE_MAX_S)
+            pause_s = min(cost_s / IDLE_SHARE, _IDLE_PAUSE_MAX_S)
             due_in_s = self._individual.due_in_s() if self._individual is not None else None
             self._ask_again_at = asked_at + min(pause_s, pause_s if due_in_s is None else due_in_s)
             return start_json
         # Before anything is told of the batch.
-        self._asking(lambda: self._losses.look_ahead(start, end, self._current_view(end.positions)))
+        self._asking(
+            lambda: self._losses.look_ahead(start, end, self._metadata.view(end.positions))
+        )
         return end.to_json()
 
     def _next_of(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
@@ -205,9 +204,12 @@ class PlanningSession:
                 return end
 
     def _next(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
-        view = self._current_view(start.positions)
-        latest = self._ask_latest(view, start.positions)
+        view = self._metadata.view(start.positions)
+        latest = self._ask_latest(view, start.known)
         if self._target is not None:
+            # One that was not told of when the target was fixed, and has a position, was there.
+            for partition in latest.keys() & start.known.keys():
+                self._target.setdefault(partition, latest[partition])
             latest = {p: min(self._target[p], at) for p, at in latest.items() if p in self._target}
         findings = self._losses.compare(start, view, latest)
         if not latest and start.positions:
@@ -232,9 +234,13 @@ class PlanningSession:
         durable = {} if start.fresh else start.positions
         base = Checkpoint(
             positions=findings.start,
-            topic_ids=view.topic_ids(),
+            topic_ids={
+                **{p.topic: start.topic_ids[p.topic] for p in findings.absent},
+                **view.topic_ids(),
+            },
             leader_epochs={
-                p: epoch for p, epoch in self._losses.epochs.items() if p in latest and epoch >= 0
+                **{p: at for p, at in start.leader_epochs.items() if p in findings.absent},
+                **{p: at for p, at in self._losses.epochs.items() if p in latest and at >= 0},
             },
             initial={
                 p: at
@@ -243,6 +249,7 @@ class PlanningSession:
             },
             group_id=own_group(self._options.group_id_prefix, start.group_id),
             ownership=self._options.key_ranges.ownership,
+            absent=findings.absent,
         )
         moved = start.fresh or bool(findings.restarted)
         if self._individual is not None:
@@ -288,7 +295,7 @@ class PlanningSession:
         return self._asking(lambda: self._plan(start, end))
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
-        view = self._current_view(end.positions)
+        view = self._metadata.view(end.positions)
         if not self._has_planned:
             self._ask_latest(view, {})
             self._losses.check_replay(end, view)
@@ -348,9 +355,9 @@ class PlanningSession:
             try:
                 return ask()
             except KeyrangeError as failure:
-                if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION" or self._view is None:
+                is_unknown = failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION"
+                if not is_unknown or not self._metadata.forget():
                     raise
-                self._view = None
                 return ask()
 
         options = self._options
@@ -361,24 +368,6 @@ class PlanningSession:
         wait_s = self._ask_again_at - time.monotonic()
         if wait_s > 0:
             time.sleep(wait_s)
-
-    def _current_view(self, known: Positions) -> ClusterView:
-        """Metadata, new ones where they are old. A missing partition that had a position was
-        deleted: it is left out here, and reported as the loss that it is; any other is a wrong
-        name."""
-        if self._view is not None and time.monotonic() < self._view_until:
-            return self._view
-        cpu_at = time.process_time()
-        self._seen.update(known)
-        view = describe(self._cluster, self._options.subscription, self._seen)
-        self._seen.update(view.partitions())
-        cost_s = time.process_time() - cpu_at
-        age_s = max(_METADATA_AGE_S, cost_s / _IDLE_SHARE)
-        self._view_until = time.monotonic() + min(
-            age_s, self._options.client.metadata_max_age_ms / 1000
-        )
-        self._view = view
-        return view
 
     def _sizes_in(self, view: ClusterView) -> SizesOf:
         return lambda ranges: self._record_sizes(view, ranges)

@@ -35,6 +35,7 @@ checkpoints = st.builds(
     leader_epochs=st.dictionaries(partitions, st.integers(-1, 2**31 - 1), max_size=3),
     initial=st.dictionaries(partitions, offsets, max_size=3),
     fresh=st.booleans(),
+    absent=st.dictionaries(partitions, offsets, max_size=3),
     ownership=st.dictionaries(
         partitions, st.sampled_from([(SPACE,), (KeyRange(0, 5), KeyRange(6, 2**62))]), max_size=3
     ),
@@ -81,6 +82,17 @@ PARTIAL = Checkpoint(
         TopicPartition("pay", 3): (KeyRange(5, 9), KeyRange(2**62, HASH_MAX + 1)),
     },
 )
+ABSENT = Checkpoint(
+    positions={TopicPartition("orders", 0): 23},
+    topic_ids={"old": "b" * 32, "orders": "a" * 32, "pay": "c" * 32},
+    leader_epochs={TopicPartition("old", 0): 3, TopicPartition("orders", 0): 7},
+    absent={
+        TopicPartition("pay", 3): 4,
+        TopicPartition("old", 0): 9,
+        TopicPartition("old", 10): 0,
+        TopicPartition("orders", 1): 41,
+    },
+)
 COMMITS = Checkpoint(
     positions={TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 41},
     commits=CommitMark("5d2f9c3ab8e04f6f", 17),
@@ -109,6 +121,7 @@ COMMITS_FULL = Checkpoint(
         ("checkpoint-v1-commits-full.json", COMMITS_FULL),
         ("checkpoint-v1-fresh.json", Checkpoint({TopicPartition("orders", 0): 5}, fresh=True)),
         ("checkpoint-v1-partial.json", PARTIAL),
+        ("checkpoint-v1-absent.json", ABSENT),
     ],
 )
 def test_version_1_is_read_and_written_as_it_always_was(name: str, expected: Checkpoint) -> None:
@@ -161,6 +174,7 @@ def test_the_text_is_the_same_for_the_same_state(checkpoint: Checkpoint, random:
         checkpoint.fresh,
         ownership=shuffled(checkpoint.ownership),
         commits=mark and replace(mark, ranges=shuffled(mark.ranges)),
+        absent=checkpoint.absent,
     )
     assert as_text(other.to_json()) == as_text(checkpoint.to_json())
 
@@ -226,6 +240,9 @@ HOSTILE: list[Any] = [
     {"@keyrange": {"version": 1, "leaderEpochs": []}},
     {"@keyrange": {"version": 1, "initial": {"t": {"0": -1}}}},
     {"@keyrange": {"version": 1, "initial": {"t": 5}}},
+    {"@keyrange": {"version": 1, "absent": {"t": {"0": 5}}}},
+    {"@keyrange": {"version": 1, "absent": [5]}},
+    {"@keyrange": {"version": 1, "absent": [{"t": {"0": -1}}]}},
     *(
         {"@keyrange": {"version": 1, "commits": mark}}
         for mark in (

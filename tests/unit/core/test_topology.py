@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.core.checkpoint import Checkpoint
 from keyrange.core.offsets import OffsetRange, TopicPartition, pending
-from keyrange.core.topology import Findings, compare
+from keyrange.core.topology import ABSENT_MAX, Findings, compare
 from keyrange.errors import DataLossError
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -21,12 +21,12 @@ def conditions(findings: Findings) -> list[str]:
 
 def test_nothing_changed() -> None:
     findings = compare(Checkpoint({A0: 5, A1: 0}), {A0: 9, A1: 0}, {}, ())
-    assert findings == Findings({A0: 5, A1: 0}, frozenset(), ())
+    assert findings == Findings({A0: 5, A1: 0}, frozenset(), (), {})
 
 
 def test_a_new_partition_is_read_from_its_first_offset_on() -> None:
     findings = compare(Checkpoint({A0: 5}), {A0: 5, A1: 8}, {A1: 0}, ())
-    assert findings == Findings({A0: 5, A1: 0}, frozenset(), ())
+    assert findings == Findings({A0: 5, A1: 0}, frozenset(), (), {})
 
 
 def test_a_new_partition_that_does_not_start_at_zero_is_a_loss() -> None:
@@ -49,6 +49,53 @@ def test_a_group_of_the_users_own_is_named_with_deleted_partitions() -> None:
     findings = compare(Checkpoint({A0: 5, B0: 1}), {A0: 5}, {}, (), group_id="mine")
     assert conditions(findings) == ["PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"]
     assert "kafka.group.id is set to mine" in findings.losses[0].message
+
+
+IDS = {"a": "id-a", "b": "id-b"}
+
+
+def test_where_a_partition_stood_that_is_gone_is_kept_if_its_topic_has_an_id() -> None:
+    start = Checkpoint({A0: 5, A1: 2, B0: 1}, topic_ids={"b": "id-b"})
+    findings = compare(start, {A0: 5}, {}, ())
+    assert findings.absent == {B0: 1}
+    assert conditions(findings) == ["PARTITIONS_DELETED"]
+
+
+def test_what_is_absent_was_told_of_and_is_no_loss_again() -> None:
+    findings = compare(Checkpoint({A0: 5}, topic_ids=IDS, absent={B0: 1}), {A0: 9}, {}, ())
+    assert (findings.absent, findings.losses, findings.back) == ({B0: 1}, (), ())
+
+
+def test_what_is_back_goes_on_where_it_stood() -> None:
+    start = Checkpoint({A0: 5}, topic_ids=IDS, absent={B0: 3, A1: 4})
+    findings = compare(start, {A0: 5, A1: 4, B0: 9}, {}, ())
+    assert findings == Findings({A0: 5, A1: 4, B0: 3}, frozenset(), (), {}, (A1, B0))
+
+
+def test_what_is_back_is_held_to_where_it_stood() -> None:
+    start = Checkpoint({}, topic_ids=IDS, absent={A0: 5, B0: 8})
+    findings = compare(start, {A0: 4, B0: 20}, {}, (), truncated={B0: 6})
+    assert conditions(findings) == ["PARTITION_OFFSET_CHANGED", "LOG_TRUNCATED"]
+    assert findings.start == {A0: 4, B0: 6}
+    assert (findings.restarted, findings.back) == ({A0, B0}, ())
+
+
+def test_what_is_back_as_another_topic_is_new() -> None:
+    """That the one before it went was told when it did."""
+    start = Checkpoint({A0: 5}, topic_ids=IDS, absent={B0: 3, TopicPartition("b", 1): 2})
+    findings = compare(start, {A0: 5, B0: 9}, {B0: 0}, ["b"])
+    assert findings == Findings({A0: 5, B0: 0}, frozenset(), (), {})
+    findings = compare(start, {A0: 5, B0: 9}, {B0: 7}, ["b"])
+    assert conditions(findings) == ["ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"]
+
+
+def test_no_more_is_kept_than_a_bound_of_what_went_long_ago() -> None:
+    """What goes now is kept, however much it is."""
+    absent = {TopicPartition("b", n): n for n in reversed(range(ABSENT_MAX + 2))}
+    now = {TopicPartition("a", n): n for n in range(3_000)}
+    findings = compare(Checkpoint({**now, A0: 0}, topic_ids=IDS, absent=absent), {A0: 0}, {}, ())
+    assert findings.forgotten == tuple(absent)[:2]
+    assert list(findings.absent) == [*tuple(absent)[2:], *tuple(now)[1:]]
 
 
 def test_a_log_that_was_cut_back_is_read_from_where_it_parts() -> None:

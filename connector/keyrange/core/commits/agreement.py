@@ -25,7 +25,7 @@ def check_agreement(known: Known, start: Checkpoint) -> None:
             + (there if known.seq else "the commit table has no commit of this query"),
             source_id=mark.source_id,
         )
-    for partition, at in sorted(start.positions.items()):
+    for partition, at in sorted(start.known.items()):
         state = known.states.get(partition)
         topic_id = start.topic_ids.get(partition.topic, "")
         # Of an earlier topic of that name nothing is asked.

@@ -161,12 +161,15 @@ class EachBatch:
         start, end = planned.start, planned.end
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
+            known = last
             states = {each: at for each, at in last.states.items() if each in end.positions}
             intakes = idle_intakes(states, planned.mark, self.options)
         else:
             known = planned_from(planned.mark, self._known_at)
             intakes = plan_intakes(known, start, end, self.options)
             states = {each: state_of(known, each, start, end) for each in intakes}
+        # What is staged of a partition that is absent is released when it is back.
+        states |= {each: known.states[each] for each in end.absent if each in known.states}
         nulls_first = self.options.key_ranges.nulls_first
         reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
         return Plan(planned, states, intakes, self.options.commits, nulls_first, reached)

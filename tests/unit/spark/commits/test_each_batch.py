@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from commit_tables import MemoryCommitTable
+from committing import commit_states
 from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.commits.intake import IntakeLimits, plan_intake
 from keyrange.core.commits.log import Kind
-from keyrange.core.commits.state import Hole, PartitionState, Piece
+from keyrange.core.commits.state import Hole, PartitionState, Piece, fresh
 from keyrange.core.key_ranges import SPACE
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
@@ -22,7 +23,7 @@ from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.spark.commits import each_batch as module
 from keyrange.spark.commits.batch_run import BatchRun, Plan
-from keyrange.spark.commits.each_batch import EachBatch
+from keyrange.spark.commits.each_batch import EachBatch, _Run
 from keyrange.spark.commits.planned import Planned
 from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
 
@@ -83,3 +84,27 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
         return
     with pytest.raises(KeyrangeError, match="NO_VERDICT"):
         writer._check_said(run)
+
+
+def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> None:
+    """Output above a hole is in its verdict alone: the topic may be back."""
+    there, mark = TopicPartition("u", 0), CommitMark(source_id="s", seq=1)
+    ids = {"t": "a" * 32, "u": "b" * 32}
+    state = PartitionState(ids["t"], 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    store = VerdictStore(str(tmp_path), "s")
+    os.makedirs(tmp_path / "s" / "0" / "one")
+    (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
+    before = Checkpoint({PLACE: 21, there: 5}, ids, commits=replace(mark, seq=0))
+    rows = {"type": "struct", "fields": []}
+    start = Checkpoint({PLACE: 0})
+    found = Manifest(0, "one", {"part-0.parquet": 1}, rows, *planned(start, before))
+    store.publish(found, start, before)
+    after = Checkpoint({there: 6}, ids, commits=mark, absent={PLACE: 21})
+    table = MemoryCommitTable("s")
+    commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
+    given = GIVEN | {"commit.isolation": "transactional"}
+    writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
+    writer._run = _Run("run", "s", table, NOTHING)
+    plan = writer._plan(Planned("q", 1, before, after, mark, 0), table.known())
+    assert list(plan.intakes) == [there]
+    assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
