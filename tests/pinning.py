@@ -69,12 +69,15 @@ class PinnedQuery:
         self.partitions = 2
         self.sent = 0
 
-    def produce(self, count: int) -> None:
-        """More records: 40 keys, each numbered in its order."""
+    def produce(self, count: int, width: int = 0) -> None:
+        """More records: 40 keys, each numbered in its order; values filled up to `width` bytes."""
         numbers = range(self.sent, self.sent + count)
         self.topics.produce(
             self.topic,
-            [Record(b"%d" % n, b"key-%d" % (n % 40), n % 40 % self.partitions) for n in numbers],
+            [
+                Record(b"%-*d" % (width, n), b"key-%d" % (n % 40), n % 40 % self.partitions)
+                for n in numbers
+            ],
         )
         self.sent += count
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.commits.intake import NEVER_DUE, IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import PartitionState, fresh
+from keyrange.core.commits.state import PartitionState, cut_span, fresh
 from keyrange.core.key_ranges import KeyRange, complement
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.range_plan import even_ranges
@@ -107,4 +107,7 @@ def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions
     given = options.key_ranges.given(partition)
     if given is not None:
         return sorted([*given, *complement(given)])
-    return even_ranges(mark.ranges.get(partition, 1))
+    cuts = mark.cuts.get(partition, ())
+    return [
+        each for span in even_ranges(mark.ranges.get(partition, 1)) for each in cut_span(span, cuts)
+    ]

@@ -4,10 +4,11 @@ once, whatever is done with a batch."""
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -172,3 +173,57 @@ def test_individual_commits_with_pinned_ranges(
 
     assert done == Counter(range(query.sent))
     assert failed
+
+
+@pytest.mark.parametrize("budget", ["0", "1s"])
+def test_a_task_reads_several_portions_of_one_key_range(
+    spark: SparkSession, topics: Topics, tmp_path: Path, budget: str
+) -> None:
+    """A portion begins inside a key range, behind one of the same range that the task has read:
+    each key is in order, and what is handed back is one portion's."""
+    query = PinnedQuery(
+        spark,
+        topics,
+        tmp_path,
+        commitMode="individual",
+        commitTable=str(tmp_path / "commits"),
+        keyRangesPerPartition="1",
+        splitsPerCore="2",
+        **{"redelivery.backoff": "0", "batch.time.budget": budget},
+    )
+    tries = tmp_path / "tries"
+    tries.mkdir()
+    done: list[tuple[int, str]] = []
+    portions: list[int] = []
+
+    def work(record: Any) -> tuple[int, str]:
+        number = int(record.value)
+        # The first time, a record in fifty fails; with a budget some wait.
+        if number % 50 == 0 and not (tries / str(number)).exists():
+            (tries / str(number)).touch()
+            raise ValueError("the first time")
+        if budget != "0" and number % 100 == 1:
+            time.sleep(0.05)
+        return number, record.key.decode()
+
+    def each(frame: DataFrame, _: int) -> None:
+        rows = keyrange.process(frame, work, "n long, key string").collect()
+        done.extend((row.n, row.key) for row in rows)
+
+    judged = keyrange.each_batch(each, query.options(), str(query.checkpoint))
+    with query.running(judged) as running:
+        produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
+        query.produce(5_000, width=1_000)
+
+        def all_done() -> bool:
+            portions.append(members_metrics(running).get("ownPortions", 0))
+            return len(done) >= query.sent
+
+        wait_until(all_done, 150)
+
+    assert max(portions) > 2, "no task had two portions of a partition"
+    assert Counter(n for n, _ in done) == Counter(range(query.sent))
+    last: dict[str, int] = {}
+    for number, key in done:
+        assert last.get(key, -1) < number
+        last[key] = number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, pairwise
 
 from hypothesis import given
@@ -10,11 +11,18 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.core.commits.intake import PartitionIntake
+from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.core.commits.state import cut_span, fresh
 from keyrange.core.key_ranges import SPACE, KeyRange, cover_once
 from keyrange.core.members.assignment import Owned
 from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.pinned_plan import Portion, Shape, plan_pinned, plan_pinned_deliveries
+from keyrange.core.pinned_plan import (
+    Portion,
+    Shape,
+    plan_pinned,
+    plan_pinned_deliveries,
+    portion_cuts,
+)
 
 SLOTS = ("a", "b", "c")
 
@@ -98,10 +106,23 @@ def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
     intakes = {name: intake for name, (_, intake, _) in zip(names, given_partitions, strict=True)}
     owners = {name: data.draw(owned()) for name in names}
 
+    at = portion_cuts(owners, Shape(per_slot))
+    spans = {
+        name: [part for span in each for part in cut_span(span, at.get(name, ()))]
+        for name, (_, _, each) in zip(names, given_partitions, strict=True)
+    }
+    intakes = {name: recut(intakes[name], at.get(name, ())) for name in names}
+
     portions = plan_pinned_deliveries(
-        intakes, owners, dict.fromkeys(names, size), lambda _: [], Shape(per_slot), namings()
+        intakes, spans, owners, dict.fromkeys(names, size), lambda _: [], Shape(per_slot), namings()
     )
 
+    assert portions is not None
+    for portion in portions:
+        for split in portion.splits:
+            read = split.placement.ranges() if split.placement else [SPACE]
+            begins = {span.from_hash for span in spans[split.topic_partition]}
+            assert {span.from_hash for span in read} <= begins
     for name in names:
         read = [each for portion in portions for each in records_of(portion, name, logs[name])]
         assert sorted(read) == handed_out(intakes[name], logs[name])
@@ -109,6 +130,35 @@ def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
             own = list(records_of(portion, name, logs[name]))
             assert all(a < b for a, b in pairwise(own))
             assert {slot_of(owners[name], logs[name][at]) for at in own} <= {portion.slot}
+
+
+def test_key_ranges_that_belong_to_two_slots_are_not_planned_by_slots() -> None:
+    partition = TopicPartition("t", 0)
+    low, high = KeyRange(0, 5), KeyRange(5, SPACE.until_hash)
+    owners = {partition: (Owned(low, "a"), Owned(high, "b"))}
+
+    def planned(spans: list[KeyRange]) -> list[Portion] | None:
+        intake = plan_intake(fresh("", 0), spans, 10, -1, IntakeLimits())
+        return plan_pinned_deliveries(
+            {partition: intake},
+            {partition: spans},
+            owners,
+            {partition: 1.0},
+            lambda _: [],
+            Shape({}),
+            namings(),
+        )
+
+    assert planned([SPACE]) is None
+    assert planned([KeyRange(0, 7), KeyRange(7, SPACE.until_hash)]) is None
+    found = planned([low, high])
+    assert found is not None
+    assert [portion.slot for portion in found] == ["a", "b"]
+
+
+def recut(intake: PartitionIntake, at: Sequence[int]) -> PartitionIntake:
+    cells = [replace(c, span=span) for c in intake.cells for span in cut_span(c.span, at)]
+    return replace(intake, cells=tuple(cells))
 
 
 def records_of(portion: Portion, partition: TopicPartition, log: Log) -> Iterator[int]:

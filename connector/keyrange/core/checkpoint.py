@@ -20,7 +20,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
 from keyrange.core.commits.intake import NEVER_DUE
 from keyrange.core.offsets import (
@@ -32,6 +33,8 @@ from keyrange.core.offsets import (
 )
 from keyrange.core.ownership import Ownership, read_ownership, write_ownership
 from keyrange.errors import KeyrangeError, error
+
+T = TypeVar("T")
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 1
@@ -47,7 +50,8 @@ class CommitMark:
     `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
     Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
     into how many even key ranges each partition is cut; one that is not named is not cut, or as the
-    options say. `holes_max` is the bound of a key range and `keeps_order`
+    options say. `cuts` are hashes at which it is cut besides, ascending: where the portions of a
+    batch begin that is read by slots. `holes_max` is the bound of a key range and `keeps_order`
     whether later records of a key wait, `deliveries_max` how often one is worked on; None stands
     for what the options say. `resumes` names the source and its commit that a query without commits
     of its own goes on from. `log_ends` says where the logs end that the batch does not reach; it
@@ -63,6 +67,7 @@ class CommitMark:
     deliveries_max: int | None = None
     resumes: tuple[str, int] | None = None
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
@@ -70,6 +75,8 @@ class CommitMark:
             document["dueMs"] = self.due_ms
         if self.ranges:
             document["ranges"] = _nest(self.ranges)
+        if self.cuts:
+            document["cuts"] = _nest({at: list(each) for at, each in self.cuts.items()})
         if self.holes_max is not None:
             document["holesMax"] = self.holes_max
         if self.keeps_order is not None:
@@ -209,7 +216,7 @@ def _read_mark(document: Any) -> CommitMark | None:
     keeps_order = document.get("keepsOrder")
     if not (keeps_order is None or isinstance(keeps_order, bool)):
         raise _invalid("'keepsOrder' of 'commits' is neither true nor false")
-    resumes = document.get("resumes")
+    resumes, cuts = document.get("resumes"), document.get("cuts", {})
     return CommitMark(
         source_id,
         seq,
@@ -220,7 +227,17 @@ def _read_mark(document: Any) -> CommitMark | None:
         deliveries_max,
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,
         read_positions(document.get("logEnds", {}), least=0),
+        {partition: _cuts(at, partition) for partition, at in _by_partition(cuts)},
     )
+
+
+def _cuts(document: Any, partition: TopicPartition) -> tuple[int, ...]:
+    """Hashes inside the space, ascending."""
+    hashes = document if isinstance(document, list) else [None]
+    whole = all(_is_count(each, 1) for each in hashes)
+    if not whole or any(a >= b for a, b in pairwise(hashes)):
+        raise _invalid(f"'cuts' of {partition} are no hashes in ascending order")
+    return tuple(hashes)
 
 
 def _read_commit(document: Any, what: str) -> tuple[str, int]:
@@ -248,19 +265,12 @@ def is_topic_name(text: str) -> bool:
 def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition, int]:
     """`{"topic": {"0": 23}}` as positions; numbers below `least` are refused."""
     positions: dict[TopicPartition, int] = {}
-    for topic, partitions in _by_topic(document):
-        if not isinstance(partitions, dict):
-            raise _invalid(f"topic {topic} has no object of partitions")
-        for number, offset in partitions.items():
-            if not (isinstance(number, str) and number.isascii() and number.isdigit()):
-                raise _invalid(f"{number!r} is not a partition of topic {topic}")
-            if len(number) > 10 or int(number) > PARTITION_MAX or number != str(int(number)):
-                raise _invalid(f"{number} is not a partition of topic {topic}")
-            if isinstance(offset, bool) or not isinstance(offset, int):
-                raise _invalid(f"the offset of {topic}-{number} is not a whole number")
-            if not least <= offset <= OFFSET_MAX:
-                raise _invalid(f"the offset of {topic}-{number} is {offset}")
-            positions[TopicPartition(topic, int(number))] = offset
+    for partition, offset in _by_partition(document):
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise _invalid(f"the offset of {partition} is not a whole number")
+        if not least <= offset <= OFFSET_MAX:
+            raise _invalid(f"the offset of {partition} is {offset}")
+        positions[partition] = offset
     return positions
 
 
@@ -279,6 +289,18 @@ def read_partitions(document: Any) -> list[TopicPartition]:
     return sorted(found)
 
 
+def _by_partition(document: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    for topic, partitions in _by_topic(document):
+        if not isinstance(partitions, dict):
+            raise _invalid(f"topic {topic} has no object of partitions")
+        for number, value in partitions.items():
+            if not (isinstance(number, str) and number.isascii() and number.isdigit()):
+                raise _invalid(f"{number!r} is not a partition of topic {topic}")
+            if len(number) > 10 or int(number) > PARTITION_MAX or number != str(int(number)):
+                raise _invalid(f"{number} is not a partition of topic {topic}")
+            yield TopicPartition(topic, int(number)), value
+
+
 def _by_topic(document: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(document, dict):
         raise _invalid("it is not a JSON object")
@@ -288,8 +310,8 @@ def _by_topic(document: Any) -> Iterable[tuple[str, Any]]:
         yield topic, value
 
 
-def _nest(flat: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    nested: dict[str, dict[str, int]] = {}
+def _nest(flat: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    nested: dict[str, dict[str, T]] = {}
     for partition in sorted(flat):
         nested.setdefault(partition.topic, {})[str(partition.partition)] = flat[partition]
     return nested

@@ -7,14 +7,13 @@ within a slot: other slots are elsewhere.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.core import delivery_plan
 from keyrange.core.commits.intake import PartitionIntake
-from keyrange.core.commits.state import cut_span
 from keyrange.core.key_ranges import KeyRange, split_evenly
 from keyrange.core.members.assignment import Owned
 from keyrange.core.offsets import OffsetRange, TopicPartition
@@ -79,28 +78,47 @@ def plan_pinned(
 
 def plan_pinned_deliveries(
     intakes: Mapping[TopicPartition, PartitionIntake],
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
     places: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
-) -> list[Portion]:
-    """The portions of a batch that reads what `intakes` hand out."""
-    pieces = _pieces({p: owners[p] for p in intakes}, shape)
-    spans = {p: [each.span for each in pieces[p]] for p in intakes}
-    fine = {p: _refined(intake, spans[p]) for p, intake in intakes.items()}
+) -> list[Portion] | None:
+    """The portions of a batch that reads what `intakes` hand out, in the key ranges `spans`; None
+    where one of these belongs to two slots.
+
+    No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
+    records of one only a single task may speak.
+    """
     found: dict[str, list[Cell]] = {}
-    for cell in delivery_plan.plan_cells(fine, spans, bytes_per_offset, places):
-        owned = pieces[cell.partition]
-        at = bisect_left(owned, cell.span.from_hash, key=lambda each: each.span.from_hash)
-        found.setdefault(owned[at].slot, []).append(cell)
+    for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places):
+        slot = _owner(owners[cell.partition], cell.span)
+        if slot is None:
+            return None
+        found.setdefault(slot, []).append(cell)
     portions: list[Portion] = []
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
         stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
-        planned = delivery_plan.plan_deliveries(stretches, fine, bytes_per_offset, naming())
+        planned = delivery_plan.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
         portions += [Portion(slot, splits) for splits in planned]
     return portions
+
+
+def portion_cuts(owners: Owners, shape: Shape) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where portions may begin inside a partition, for each that is cut: hashes, ascending."""
+    cuts = {
+        partition: tuple(piece.span.from_hash for piece in pieces[1:])
+        for partition, pieces in _pieces(owners, shape).items()
+    }
+    return {partition: each for partition, each in cuts.items() if each}
+
+
+def _owner(owned: Sequence[Owned], span: KeyRange) -> str | None:
+    """The slot that has all of a key range."""
+    at = bisect_right(owned, span.from_hash, key=lambda each: each.span.from_hash) - 1
+    return owned[at].slot if span.until_hash <= owned[at].span.until_hash else None
 
 
 def _pieces(owners: Owners, shape: Shape) -> dict[TopicPartition, list[Owned]]:
@@ -119,15 +137,6 @@ def _pieces(owners: Owners, shape: Shape) -> dict[TopicPartition, list[Owned]]:
         partition: [piece for each in owned for piece in cut(each)]
         for partition, owned in owners.items()
     }
-
-
-def _refined(intake: PartitionIntake, spans: Sequence[KeyRange]) -> PartitionIntake:
-    """The same intake, its cells cut where spans begin."""
-    bounds = sorted({span.from_hash for span in spans})
-    cells = [
-        replace(cell, span=piece) for cell in intake.cells for piece in cut_span(cell.span, bounds)
-    ]
-    return replace(intake, cells=tuple(cells))
 
 
 def _total(cells: Iterable[Cell]) -> float:

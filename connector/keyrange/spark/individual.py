@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 OpenTable = Callable[[CommitOptions, str], CommitTable]
 States = Mapping[TopicPartition, PartitionState]
 Intakes = dict[TopicPartition, PartitionIntake]
+CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 _SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Sizes]
 
 # How old may be what is known of the table while there is nothing to read.
@@ -48,8 +49,12 @@ _KNOWN_AGE_S: Final = 5.0
 class IndividualCommits:
     """What the commit table says of one query, and the marks that its batches are planned by."""
 
-    def __init__(self, options: SourceOptions, open_table: OpenTable) -> None:
+    def __init__(
+        self, options: SourceOptions, open_table: OpenTable, cuts_of: CutsOf | None = None
+    ) -> None:
+        """`cuts_of` says where the portions of partitions may begin that slots read."""
         self._options = options
+        self._cuts_of = cuts_of
         self._commits = options.commits
         self._terms = options.commits.terms(options.key_ranges.nulls_first)
         self._open_table = open_table
@@ -274,6 +279,7 @@ class IndividualCommits:
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if begins and start.fresh else None,
+            cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
         )
 
     def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:

@@ -24,7 +24,7 @@ from keyrange.core.members.binding import count_tasks
 from keyrange.core.members.membership import Membership, Present, Reassign
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.offsets import TopicPartition
-from keyrange.core.pinned_plan import Portion, Shape
+from keyrange.core.pinned_plan import Portion, Shape, portion_cuts
 from keyrange.delta.assignments import open_assignments
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.membership import GroupView, describe_members, remove_member
@@ -154,6 +154,12 @@ class Pinning:
             self._say_unreached()
             return None
         return assignment
+
+    def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
+        """Where the portions of a batch with these partitions may begin inside one of them, by the
+        assignment as it stands."""
+        owners = self.assignment.owners if self.assignment is not None else {}
+        return portion_cuts({p: owners[p] for p in partitions if p in owners}, self.shape)
 
     @property
     def shape(self) -> Shape:

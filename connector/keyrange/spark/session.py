@@ -70,7 +70,8 @@ class PlanningSession:
         self._individual: IndividualCommits | None = None
         if options.commits.individual:
             assert open_table is not None
-            self._individual = IndividualCommits(options, open_table)
+            cuts_of = pinning.cuts if pinning is not None else None
+            self._individual = IndividualCommits(options, open_table, cuts_of)
         self._cluster = cluster
         self._sizes = sizes
         self._sizes_at = time.monotonic()

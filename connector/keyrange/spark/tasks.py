@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from keyrange.spark.read import ReadTask
 
 if TYPE_CHECKING:
     from keyrange.spark.pinning import Pinning
+
+_log = logging.getLogger(__name__)
 
 TopicIds = Mapping[str, str]
 
@@ -79,8 +82,7 @@ class TaskPlans:
         view: ClusterView,
         topic_ids: TopicIds,
     ) -> Sequence[InputPartition]:
-        """The tasks that read what `intakes` hand out; `spans` are the key ranges of tasks that run
-        anywhere."""
+        """The tasks that read what `intakes` hand out, in the key ranges `spans`."""
         pinning, greeting = self._pinning, None
         if pinning is not None:
             pinning.take_in(
@@ -91,9 +93,11 @@ class TaskPlans:
             if assignment is not None:
                 planning.check_accepted(intakes, self._options)
                 portions = plan_pinned_deliveries(
-                    intakes, assignment.owners, sizes, places, pinning.shape, self._naming
+                    intakes, spans, assignment.owners, sizes, places, pinning.shape, self._naming
                 )
-                return self._bind(pinning, portions, sizes, _making(view, topic_ids))
+                if portions is not None:
+                    return self._bind(pinning, portions, sizes, _making(view, topic_ids))
+                _log.info("the batch was cut for another assignment: its tasks run anywhere")
         planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
         self._note(planned, planned, sizes)
         return [_make_task(splits, view, topic_ids, greeting) for splits in planned]

@@ -51,6 +51,11 @@ checkpoints = st.builds(
         deliveries_max=st.none() | st.integers(1, 100),
         resumes=st.none() | st.tuples(st.text(min_size=1, max_size=9), offsets),
         log_ends=st.dictionaries(partitions, offsets, max_size=3),
+        cuts=st.dictionaries(
+            partitions,
+            st.sets(st.integers(1, HASH_MAX), min_size=1).map(lambda at: tuple(sorted(at))),
+            max_size=3,
+        ),
     ),
 )
 
@@ -111,12 +116,19 @@ COMMITS_FULL = Checkpoint(
         log_ends={TopicPartition("orders", 1): 50},
     ),
 )
+COMMITS_CUT = Checkpoint(
+    positions={TopicPartition("orders", 0): 23},
+    commits=CommitMark(
+        "5d2f9c3ab8e04f6f", 17, cuts={TopicPartition("orders", 0): (2**61, 2**62 + 5, HASH_MAX)}
+    ),
+)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("checkpoint-v1.json", V1),
+        ("checkpoint-v1-commits-cut.json", COMMITS_CUT),
         ("checkpoint-v1-commits.json", COMMITS),
         ("checkpoint-v1-commits-full.json", COMMITS_FULL),
         ("checkpoint-v1-fresh.json", Checkpoint({TopicPartition("orders", 0): 5}, fresh=True)),
@@ -275,6 +287,13 @@ HOSTILE: list[Any] = [
                     {"resumes": []},
                     {"resumes": {"seq": 1}},
                     {"resumes": {"sourceId": "s", "seq": None}},
+                    {"cuts": 3},
+                    {"cuts": {"t": [1, 2]}},
+                    {"cuts": {"t": {"0": 5}}},
+                    {"cuts": {"t": {"0": [0]}}},
+                    {"cuts": {"t": {"0": [True]}}},
+                    {"cuts": {"t": {"0": [7, 7]}}},
+                    {"cuts": {"t": {"0": [HASH_MAX + 1]}}},
                 )
             ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from keyrange.client_options import ClientSettings
+from keyrange.core.checkpoint import CommitMark
+from keyrange.core.commits.intake import IntakeLimits, plan_intake
+from keyrange.core.commits.state import fresh
 from keyrange.core.members.metadata import MemberMetadata
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.pinned_plan import plan_pinned
@@ -17,12 +20,15 @@ from keyrange.core.splits import Split
 from keyrange.delta.assignments import AssignmentTable, open_assignments
 from keyrange.delta.members_by_hand import open_members, write_command
 from keyrange.errors import KeyrangeError
+from keyrange.intakes import spans_of
 from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.kafka.view import ClusterView, Leader, Topic
 from keyrange.options import parse_options
 from keyrange.spark import pinning as module
 from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.pinning import Pinning, route_to
-from keyrange.spark.read import ReadTask, read_bound_task
+from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
+from keyrange.spark.tasks import TaskPlans
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 SIZES = dict.fromkeys(PARTITIONS, 1000.0)
@@ -55,22 +61,20 @@ class Stage:
         return GroupView(self.state, tuple(members))
 
     def pinning(self, **given: str) -> Pinning:
-        options = parse_options(
-            {
-                "kafka.bootstrap.servers": "127.0.0.1:1",
-                "subscribe": "t",
-                "splitBy": "keyRange",
-                "pin": "prefer",
-                "memberTable": str(self.table),
-                "memberGroup": "g",
-                "heartbeat.interval.ms": "1",
-                "expansion.timeout.ms": "1000",
-                "registration.timeout.ms": "60000",
-                **given,
-            },
-            "stream",
-        )
-        made = Pinning(options, None)  # type: ignore[arg-type]  # what it asks is set above
+        self.given = {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "subscribe": "t",
+            "splitBy": "keyRange",
+            "pin": "prefer",
+            "memberTable": str(self.table),
+            "memberGroup": "g",
+            "heartbeat.interval.ms": "1",
+            "expansion.timeout.ms": "1000",
+            "registration.timeout.ms": "60000",
+            **given,
+        }
+        parsed = parse_options(self.given, "stream")
+        made = Pinning(parsed, None)  # type: ignore[arg-type]  # what it asks is set above
         self.made.append(made)
         return made
 
@@ -285,6 +289,38 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
     }
     found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a")
     assert found.keys() == {"t"}
+
+
+def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", "c")
+    address = pinning.greeting().address
+    for slot in ("a", "b", "c"):
+        greet(address, slot)
+    options = parse_options(stage.given, "stream")
+    view = ClusterView("", {}, {"t": Topic("", {n: Leader(1, 0) for n in range(4)})})
+
+    def planned(cuts: Mapping[TopicPartition, tuple[int, ...]]) -> list[type]:
+        mark = CommitMark("s", 0, cuts=cuts)
+        spans = {p: spans_of(p, mark, options) for p in PARTITIONS}
+        intakes = {
+            p: plan_intake(fresh("", 0), spans[p], 2_000_000, -1, IntakeLimits())
+            for p in PARTITIONS
+        }
+        tasks = TaskPlans(options, pinning).deliver(
+            intakes, spans, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], view, {}
+        )
+        return sorted({type(task) for task in tasks}, key=str)
+
+    cuts = pinning.cuts(PARTITIONS)
+    assert pinning.assignment is not None
+    for partition, owned in pinning.assignment.owners.items():
+        assert {each.span.from_hash for each in owned[1:]} <= {*cuts.get(partition, ())}
+    assert any(len(owned) > 1 for owned in pinning.assignment.owners.values())
+
+    assert planned(cuts) == [BoundTask]
+    # A replay whose batch was cut before anything was assigned, or by another assignment.
+    assert planned({}) == [ReadTask]
+    assert planned({p: (at[0] + 1,) for p, at in cuts.items()}) == [ReadTask]
 
 
 def test_the_address_is_the_one_towards_the_brokers() -> None:
