@@ -44,6 +44,7 @@ class World:
     )
     asked: list[tuple[int, int, int]] = field(default_factory=list)
     latest: int = 1_000
+    earliest: int = 0
     topic_exists: bool = True
 
     def view(self) -> ClusterView:
@@ -141,5 +142,5 @@ class ScriptedCluster:
     def list_offsets(
         self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int
     ) -> dict[TopicPartition, tuple[int, int]]:
-        ends = {EARLIEST: 0, LATEST: self._world.latest}
+        ends = {EARLIEST: self._world.earliest, LATEST: self._world.latest}
         return {partition: (ends[which], 0) for partition, which in wanted.items()}

@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from brokers import Record, Topics, wait_until
+from old_checkpoints import make_old_checkpoint
 from sources import Collected, committed, planned_offsets, run_available_now, stream
 
 
@@ -212,6 +213,41 @@ def test_checkpoint_of_the_jvm_connector_goes_on(
     run_available_now(frame, tmp_path, sink)
 
     assert sink.values == [b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("done", [2, 1])
+def test_a_checkpoint_of_spark_2_4_goes_on(
+    spark: SparkSession, topics: Topics, tmp_path: Path, done: int
+) -> None:
+    """Batch 1 is committed, or planned: then it is read again, and is exactly what it was."""
+    topic, sink = topics.create_topic("old", 2), Collected()
+    topics.produce(topic, [Record(b"%d" % n, None, n % 2) for n in range(20)])
+    home = make_old_checkpoint(tmp_path / "checkpoint", topic, done)
+    run_available_now(stream(spark, topics, topic), home, sink)
+
+    found = {b: [(p, at) for _, p, at, _ in runs[-1]] for b, runs in sink.batches.items()}
+    rest = [*((0, at) for at in range(8, 10)), *((1, at) for at in range(7, 10))]
+    replayed = [*((0, at) for at in range(5, 8)), *((1, at) for at in range(4, 7))]
+    assert found == ({2: rest} if done == 2 else {1: replayed, 2: rest})
+    assert committed(home) == [0, 1, 2]
+
+
+def test_a_first_batch_of_spark_2_4_says_where_it_began_or_is_refused(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Where it began is in sources/0/0, which `keyrange checkpoint export` prints."""
+    topic, sink = topics.create_topic("old", 2), Collected()
+    topics.produce(topic, [Record(b"%d" % n, None, n % 2) for n in range(20)])
+    home = make_old_checkpoint(tmp_path / "checkpoint", topic, committed=0)
+    (home / "offsets" / "1").unlink()
+    with pytest.raises(StreamingQueryException, match="startingOffsets"):
+        run_available_now(stream(spark, topics, topic), home, sink)
+    assert sink.batches == {}
+    given = json.dumps({topic: {"0": 2, "1": 0}})
+    run_available_now(stream(spark, topics, topic, startingOffsets=given), home, sink)
+
+    places = sorted((partition, at) for _, partition, at, _ in sink.rows)
+    assert places == [*((0, at) for at in range(2, 10)), *((1, at) for at in range(10))]
 
 
 def test_recreated_topic_is_data_loss(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from documents import read_document
 from keyrange import directory
 from keyrange.cli.checkpoint import app
 from keyrange.errors import KeyrangeError
+from old_checkpoints import make_old_checkpoint
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'
 JVM_INITIAL = b'\0v1\n{"t":{"0":2}}'
@@ -281,3 +282,21 @@ def test_a_checkpoint_without_a_batch_is_refused(tmp_path: Path) -> None:
 def test_a_source_cannot_be_named_for_a_copy(tmp_path: Path) -> None:
     result = run("export", make(tmp_path, FIRST, committed=0), "--to", "x", "--source", 0)
     assert result.exit_code == 2
+
+
+def test_a_checkpoint_of_spark_2_4_is_shown_and_exported(tmp_path: Path) -> None:
+    """Its metadata has other settings of the session, and its partitions stand in another order."""
+    home = make_old_checkpoint(tmp_path / "a", committed=1)
+    shown = read_document(succeed("show", home, "--output", "json").stdout)
+    initial = {"orders": {"0": 2, "1": 0}}
+    assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": initial}]
+    assert [row["planned_at"][:19] for row in shown["batches"]] == [
+        "2019-05-16T09:46:40",
+        "2019-05-16T09:46:50",
+    ]
+    assert [(row["committed"], row["planned"]) for row in shown["positions"]] == [(5, 8), (4, 7)]
+    assert json.loads(succeed("export", home).stdout) == {"orders": {"0": 5, "1": 4}}
+    fresh = make_old_checkpoint(tmp_path / "b", committed=0)
+    assert json.loads(succeed("export", fresh).stdout) == initial
+    done = make_old_checkpoint(tmp_path / "c")
+    assert "--to has nothing to change" in refusal("export", done, "--to", tmp_path / "d")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -154,6 +155,32 @@ def test_a_deleted_topic_is_data_loss(fails: bool) -> None:
             offsets(batches)
     else:
         assert offsets(batches) == [(0, n) for n in range(5)]
+
+
+@pytest.mark.parametrize("gone", [7, 40])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_split_that_is_read_again_when_its_records_are_gone(
+    fails: bool, gone: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a task that is retried: the rows of the attempt before, or a loss that is named; with
+    failOnDataLoss=false what is left, and never a row from outside the split."""
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        return Fetched(error_code=1) if offset < world.earliest else Fetched(log(offset))
+
+    world = World(script)
+    again = reader(world, fail_on_data_loss=fails)
+    before = offsets(again.read([small(0)]))
+    assert before == [(0, n) for n in range(10)]
+    assert offsets(again.read([small(0)])) == before
+    world.earliest = gone
+    named = rf"COULD_NOT_READ_OFFSET_RANGE.*\[0, 10\).*t-0.*holds \[{gone}, 1000\)"
+    if fails:
+        with pytest.raises(KeyrangeError, match=named):
+            offsets(again.read([small(0)]))
+    else:
+        assert offsets(again.read([small(0)])) == before[gone:]
+        assert re.search(named, caplog.text)
 
 
 def test_records_that_are_late_are_not_taken_for_lost() -> None:
