@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
 # The long forms of the tests: many random examples, and the faults over and over. Arguments: how many
 # rounds (default 5). A failing example prints what reproduces it.
+#   soak.sh nemesis [--mode MODE] [--seconds N] [--seed S] [--only KIND]... [--replay FILE]
+# is one run of the nemesis, over real brokers, executors and tables.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh"
 cd "$root"
+if [[ "${1:-}" == nemesis ]]; then
+  shift
+  PYTHONPATH="$root/tests" exec .venv/bin/python -P -m nemesis "$@"
+fi
 export KEYRANGE_SOAK=1 KEYRANGE_HYPOTHESIS_PROFILE=soak
 for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2

@@ -66,6 +66,7 @@ class Ingest:
         *more: str,
         confs: Mapping[str, str] | None = None,
         job: str = "ingest.py",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.table, self.checkpoint = home / "table", home / "checkpoint"
         self.log = home / f"ingest-{time.monotonic_ns()}.log"
@@ -91,6 +92,7 @@ class Ingest:
                     **os.environ,
                     "PYSPARK_PYTHON": sys.executable,
                     "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]),
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )

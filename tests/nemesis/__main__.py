@@ -1,0 +1,101 @@
+"""`python -m nemesis`: faults by a seed, and whether the promises held. Exit code 1 where not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nemesis.kinds import KINDS, possible
+from nemesis.modes import MODES, mode_of
+from nemesis.run import Run
+from nemesis.schedule import Schedule, make_schedule, read_schedule
+
+_INSIDE = "NEMESIS_INSIDE"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="nemesis", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="how long faults come")
+    parser.add_argument("--seed", type=int, help="of the schedule and the records")
+    parser.add_argument("--mode", choices=list(MODES), help="by default the seed's")
+    parser.add_argument(
+        "--only", action="append", choices=list(KINDS), metavar="KIND", help="only such faults"
+    )
+    parser.add_argument(
+        "--without", action="append", default=[], choices=list(KINDS), metavar="KIND"
+    )
+    parser.add_argument("--rate", type=int, default=60, help="records a second")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run this schedule again")
+    parser.add_argument("--output", choices=["text", "json"], default="text")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep logs and tables there")
+    return parser.parse_args()
+
+
+def become_private() -> bool:
+    """Go on in a mount namespace of its own, where this user may; whether this is one."""
+    if os.environ.get(_INSIDE):
+        return os.environ[_INSIDE] == "private"
+    able = os.geteuid() == 0 and shutil.which("unshare") is not None
+    able = able and os.system("unshare --mount true 2>/dev/null") == 0
+    os.environ[_INSIDE] = "private" if able else "shared"
+    if able:
+        command = ["unshare", "--mount", sys.executable, "-P", "-m", "nemesis", *sys.argv[1:]]
+        os.execvp(command[0], command)
+    return False
+
+
+def chosen(arguments: argparse.Namespace, private: bool) -> Schedule:
+    if arguments.replay is not None:
+        return read_schedule(arguments.replay.read_text())
+    seed = arguments.seed if arguments.seed is not None else int(time.time()) % 1_000_000
+    mode = MODES[arguments.mode] if arguments.mode else mode_of(seed)
+    kinds = possible(mode.has(private))
+    if arguments.only:
+        kinds = [kind for kind in kinds if kind in arguments.only]
+    kinds = [kind for kind in kinds if kind not in arguments.without]
+    return make_schedule(seed, mode.name, arguments.seconds, kinds)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    private = become_private()
+    # What a run has started ends with it, also where somebody ends the run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not private:
+        say("not root: no private file systems, so nothing is filled or emptied")
+    schedule = chosen(arguments, private)
+    say(f"mode {schedule.mode}, seed {schedule.seed}, {len(schedule.faults)} faults")
+    home = arguments.keep or Path(tempfile.mkdtemp(prefix="nemesis-"))
+    home.mkdir(parents=True, exist_ok=True)
+    run = Run(schedule, home, say, private, arguments.rate)
+    try:
+        result = run.run()
+    except BaseException:
+        say(f"seed {schedule.seed}; the schedule:\n{schedule.written()}")
+        raise
+    if not result.is_good:
+        kept = Path(tempfile.gettempdir()) / f"nemesis-{schedule.mode}-{schedule.seed}.json"
+        kept.write_text(schedule.written())
+        say(f"the schedule, for --replay, is {kept}:\n{schedule.written()}")
+    if arguments.output == "json":
+        print(json.dumps(result.document(), indent=1))
+    else:
+        print(result.text())
+    if arguments.keep is None:
+        shutil.rmtree(home, ignore_errors=True)
+    return 0 if result.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

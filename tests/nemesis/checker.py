@@ -1,0 +1,154 @@
+"""What is wrong with a run, by its facts. Pure.
+
+Each record is in the table once or in the dead letters once; none is of another run; each key is in
+order; no position moves back; and no driver ended for a reason that no fault gave it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from nemesis.facts import Again, Facts, Gone, Place, Position, Row
+
+# How many examples a finding names.
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong: `what` in a word, how often, and examples."""
+
+    what: str
+    count: int
+    examples: tuple[str, ...]
+
+
+def check(facts: Facts) -> list[Finding]:
+    """Everything that is wrong; empty where nothing is."""
+    found = [
+        _finding("lost", lost(facts)),
+        _finding("doubled", doubled(facts)),
+        _finding("foreign", foreign(facts)),
+        _finding("disordered", disordered(facts)),
+        _finding("moved back", moved_back(facts.positions, facts.gone)),
+        _finding("given up early", given_up_early(facts)),
+        _finding("ended", ended(facts)),
+    ]
+    complaints: dict[str, list[str]] = defaultdict(list)
+    for what, text in facts.complaints:
+        complaints[what].append(text)
+    found += [_finding(what, texts) for what, texts in complaints.items()]
+    return [each for each in found if each is not None]
+
+
+def _finding(what: str, texts: Iterable[str]) -> Finding | None:
+    all_of_them = list(texts)
+    if not all_of_them:
+        return None
+    return Finding(what, len(all_of_them), tuple(all_of_them[:_EXAMPLES]))
+
+
+def lost(facts: Facts) -> Iterator[str]:
+    """Records that are neither in the table nor among the dead letters."""
+    present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
+    for place in sorted(facts.sent.keys() - present):
+        if not any(_took(gone, place) for gone in facts.gone):
+            yield f"{place} of key {facts.sent[place]}"
+
+
+def doubled(facts: Facts) -> Iterator[str]:
+    """Records that are there more often than once, and once more for each time that somebody asked
+    for it; or in the table and among the dead letters."""
+    rows = Counter(row.place for row in facts.rows)
+    letters = Counter(letter.place for letter in facts.letters)
+    for place in sorted(rows.keys() | letters.keys()):
+        times = rows[place] + letters[place]
+        if times > 1 + sum(_handed(again, place) for again in facts.again):
+            yield f"{place}: {rows[place]} rows, {letters[place]} dead letters"
+
+
+def foreign(facts: Facts) -> Iterator[str]:
+    """What is of another run, or was never sent."""
+    for row in facts.rows:
+        if row.run != facts.run:
+            yield f"{row.place} of run {row.run}"
+        elif not _is_own(facts, row.place):
+            yield f"{row.place} was never sent"
+    for letter in facts.letters:
+        if not _is_own(facts, letter.place):
+            yield f"dead letter {letter.place} was never sent"
+
+
+def disordered(facts: Facts) -> Iterator[str]:
+    """Keys whose records were worked on, or came to the table, in another order than they were
+    sent. A record that somebody had handed out again has no place in that order."""
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for row in facts.rows:
+        if not any(_handed(again, row.place) for again in facts.again):
+            by_key[row.key].append(row)
+    for key, rows in by_key.items():
+        rows.sort(key=lambda row: row.place.n)
+        for before, after in pairwise(rows):
+            if before.at > after.at:
+                yield f"key {key}: {after.place} was worked on before {before.place}"
+            elif before.version > after.version:
+                yield (
+                    f"key {key}: {after.place} is in version {after.version}, "
+                    f"{before.place} in {before.version}"
+                )
+
+
+def moved_back(positions: Sequence[Position], gone: Sequence[Gone]) -> Iterator[str]:
+    """Partitions that stood further at an earlier step of a history. Where a log was cut back, its
+    end may be all that is left to stand at."""
+    last: dict[tuple[str, int, str], Position] = {}
+    cut_back = {each.partition for each in gone if each.fault == "unclean-election"}
+    for each in positions:
+        name = (each.of, each.partition, each.topic_id)
+        before = last.get(name)
+        allowed = each.moved_back or each.partition in cut_back
+        if before is not None and each.offset < before.offset and not allowed:
+            yield (
+                f"{each.of}: partition {each.partition} from {before.offset} at {before.step} "
+                f"to {each.offset} at {each.step}"
+            )
+        last[name] = each
+
+
+def given_up_early(facts: Facts) -> Iterator[str]:
+    """Dead letters that were not worked on as often as the query was told to."""
+    for letter in facts.letters:
+        if letter.attempts < facts.deliveries_max:
+            yield f"{letter.place} after {letter.attempts} of {facts.deliveries_max} times"
+
+
+def ended(facts: Facts) -> Iterator[str]:
+    """Ends of drivers that no fault explains."""
+    for end in facts.ends:
+        if end.why not in end.allowed:
+            yield f"at {end.at_s:.0f} s with {end.why}: {end.text}"
+
+
+def _is_own(facts: Facts, place: Place) -> bool:
+    """Whether a record may have been sent: the log that held it may be gone."""
+    if place in facts.sent or place.n in facts.unsure:
+        return True
+    return any(_took(gone, place) for gone in facts.gone)
+
+
+def _took(gone: Gone, place: Place) -> bool:
+    return (
+        gone.partition in (-1, place.partition)
+        and gone.from_offset <= place.offset < gone.until_offset
+        and place.n < gone.until_n
+    )
+
+
+def _handed(again: Again, place: Place) -> bool:
+    return (
+        again.partition == place.partition
+        and again.from_offset <= place.offset < again.until_offset
+    )

@@ -1,0 +1,166 @@
+"""The job as users run it, and who starts it again when its driver has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from ingesting import TESTS, Ingest
+from nemesis.facts import End
+from nemesis.schedule import Met, explained
+from nemesis.victims import MARK, everyone, send
+from nemesis.work import SCHEMA
+from nemesis.world import World
+
+_PAUSE_S = 2.0
+_CONDITION = re.compile(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b")
+_CONFS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "700m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Each restart of an executor takes the tasks that run there; they may be lost for ever.
+    "spark.task.maxFailures": "20",
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+class Supervisor:
+    """Keeps one driver running, and says how each one ended."""
+
+    def __init__(self, world: World, master: str, met: Sequence[Met]) -> None:
+        self._world, self._master = world, master
+        self._met = met
+        self.running: list[Ingest] = []
+        self.ends: list[End] = []
+        self._due = 0.0
+        self.asked_to_stop = False
+
+    def start(self) -> None:
+        world = self._world
+        more = ["--bootstrap-servers", world.bootstrap, "--table", str(world.lake / "table")]
+        more += ["--checkpoint", str(world.lake / "checkpoint"), "--trigger", "0 seconds"]
+        more += ["--log-format", "json"]
+        options = {**world.mode.options(), **world.client_options(), "failOnDataLoss": "false"}
+        options |= {"commitTable.onFreshStart": "resume"} if world.mode.individual else {}
+        if world.mode.pinned:
+            options |= {"memberTable": str(world.lake / "members"), "memberGroup": world.run}
+            options |= {"slot.directory": str(world.slots), "pin.driver.host": "127.0.0.1"}
+        for name, value in options.items():
+            more += ["--option", f"{name}={value}"]
+        if world.mode.individual:
+            more += ["--function", "nemesis.work:work", "--schema", SCHEMA]
+            more += ["--commit-table", str(world.lake / "commits")]
+            more += ["--written-by", world.mode.writer]
+        job = f"{world.mode.job}.py"
+        environment = own_environment(world)
+        confs = _CONFS | {f"spark.executorEnv.{name}": v for name, v in environment.items()}
+        if world.mode.executors == "standalone":
+            confs["spark.executor.memory"] = "700m"
+        run = Ingest(
+            world.topics,
+            world.topic,
+            world.logs,
+            self._master,
+            *more,
+            confs=confs,
+            job=job,
+            environment=environment,
+        )
+        self.running.append(run)
+
+    def tick(self) -> None:
+        """Note who has ended, and start the job again where nobody is left."""
+        world = self._world
+        for run in [each for each in self.running if each.process.poll() is not None]:
+            self.running.remove(run)
+            if self.asked_to_stop:
+                continue
+            why, text = cause_of(run.process.returncode, run.text())
+            allowed = explained(self._met, world.now)
+            end = End(world.now, why, f"{text} ({run.log.name})", allowed)
+            self.ends.append(end)
+            world.say(f"the driver ended with {why}: {text[:300]}")
+            self._due = world.now + _PAUSE_S
+        if not self.running and not self.asked_to_stop and world.now >= self._due:
+            self.start()
+
+    def pids(self) -> list[psutil.Process]:
+        """The drivers' own processes: the JVM and Python, without executors."""
+        found = []
+        for run in self.running:
+            try:
+                jvm = psutil.Process(run.process.pid)
+                found += [jvm, *(each for each in jvm.children() if _is_python(each))]
+            except psutil.Error:
+                continue
+        return found
+
+    def stop(self, timeout_s: float = 120) -> int | None:
+        """Ask the driver to end, as an orchestrator does; its exit code, None where it did not."""
+        self.asked_to_stop = True
+        code: int | None = None
+        # Python hears it first in a container, too: spark-submit is no init process there.
+        send((each for each in self.pids() if _is_python(each)), signal.SIGTERM)
+        for run in self.running:
+            try:
+                code = run.process.wait(timeout_s)
+            except Exception:
+                return None
+        return code
+
+    def kill(self) -> None:
+        """kill -9 of everything that the job has started."""
+        send(everyone(self._world.run), signal.SIGKILL)
+        for run in self.running:
+            run.process.wait(60)
+
+
+def own_environment(world: World) -> dict[str, str]:
+    """What the processes of a job have in their environment."""
+    clock = str(Path(__file__).with_name("clock"))
+    path = os.pathsep.join([clock, TESTS, *filter(None, sys.path)])
+    return {
+        MARK: world.run,
+        "NEMESIS_CLOCK": str(world.clock),
+        "PYTHONPATH": path,
+        "SPARK_LOCAL_DIRS": str(world.home / "local"),
+        "TMPDIR": str(world.home / "tmp"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # No JVM here lives long enough to earn back what its best compiler costs.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+def _is_python(process: psutil.Process) -> bool:
+    try:
+        words = process.cmdline()
+        return "java" not in words[0] and any("/jobs/" in word for word in words)
+    except psutil.Error:
+        return False
+
+
+def cause_of(code: int, log: str) -> tuple[str, str]:
+    """Why a driver ended, in a word and in its own words."""
+    if code in (-9, 137):
+        return "KILLED", "killed"
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"at"')]
+    said = [line["message"] for line in lines if line.get("level") == "ERROR"]
+    text = said[-1] if said else next(iter(reversed(log.splitlines())), "")
+    if "No space left on device" in log[-20_000:]:
+        return "NO_SPACE", text[:500]
+    if "CONCURRENT" in log[-20_000:] or "concurrently" in log[-20_000:]:
+        return "CONCURRENT_QUERY", text[:500]
+    found = _CONDITION.search(text)
+    return (found[1] if found else f"EXIT_{code}"), text[:500]

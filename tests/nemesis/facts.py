@@ -1,0 +1,103 @@
+"""What is known of a run when it has ended: what was sent, what was found, what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a record is in Kafka. `n` tells it from another one at the same place of a topic that
+    was made anew or cut back."""
+
+    partition: int
+    offset: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table. `at` says when it was worked on, and `version` in which version of the
+    table it came; either is compared within a key only."""
+
+    place: Place
+    key: str
+    run: str
+    at: tuple[int, ...]
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter that nobody replayed."""
+
+    place: Place
+    key: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a partition stood at a step of a history (`of` names the history), in its order.
+
+    `moved_back` where somebody asked for that."""
+
+    of: str
+    step: int
+    partition: int
+    topic_id: str
+    offset: int
+    moved_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Offsets [from_offset, until_offset) of a partition that somebody had handed out again."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What a fault took away: of `partition` (-1: all) the records from `from_offset` on and before
+    `until_offset` with numbers below `until_n`. They may be missing; never twice."""
+
+    fault: str
+    partition: int
+    from_offset: int
+    until_offset: int
+    until_n: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of a driver that nobody had asked to stop. `why` is an error's name, or KILLED.
+
+    `allowed` are the ends that the faults of the last while may have brought about."""
+
+    at_s: float
+    why: str
+    text: str
+    allowed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of a run. `unsure` are numbers that were sent and never acknowledged: they may be there,
+    at most once. A record is given up after `deliveries_max` times that it was worked on."""
+
+    run: str
+    sent: Mapping[Place, str]
+    rows: Sequence[Row]
+    letters: Sequence[Letter] = ()
+    unsure: frozenset[int] = frozenset()
+    gone: Sequence[Gone] = ()
+    again: Sequence[Again] = ()
+    positions: Sequence[Position] = ()
+    ends: Sequence[End] = ()
+    # What the checks of the product and of the machine said: each is a finding.
+    complaints: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    deliveries_max: int = 1

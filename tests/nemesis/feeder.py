@@ -1,0 +1,83 @@
+"""Numbered records that keep coming, whatever becomes of the broker."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from brokers import Topics
+from nemesis.facts import Place
+from nemesis.work import written
+
+_EVERY_S = 0.1
+# Of so many records, one fails whenever it is worked on, and two now and then.
+_MARKS = ["!", "?", "?", *["."] * 57]
+
+
+class Feeder:
+    """Sends records to `topic` while it runs, each key in order and to one partition.
+
+    What was acknowledged is in `sent`; a number that was sent and is not in there may be in the
+    log or not. It waits while more than `waiting_max` records are not done.
+    """
+
+    def __init__(self, topics: Topics, topic: str, run: str, seed: int, per_second: int) -> None:
+        self._topics, self._topic, self._run = topics, topic, run
+        self._chance = random.Random(f"{seed} records")
+        self._per_second = per_second
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._feed, name="feeder", daemon=True)
+        self.keys = [(f"key-{n}", n % 3) for n in range(90)]
+        # How many records are done, and how many may wait to be.
+        self.done, self.waiting_max = 0, 500
+        self.sent: dict[Place, str] = {}
+        self.next_n = 0
+        self.failures = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when what was sent is acknowledged, or given up."""
+        self._stopped.set()
+        self._thread.join()
+
+    def add_partition(self, number: int) -> None:
+        """Records of new keys go there."""
+        self.keys += [(f"key-{number}-{n}", number) for n in range(10)]
+
+    @property
+    def unsure(self) -> frozenset[int]:
+        return frozenset(range(self.next_n)) - {place.n for place in self.sent}
+
+    def _feed(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._topics.producer(
+                    enable_idempotence=True, delivery_timeout_ms=60_000, max_block_ms=5_000
+                ) as producer:
+                    while not self._stopped.wait(_EVERY_S):
+                        if len(self.sent) - self.done < self.waiting_max:
+                            self._send(producer)
+                    producer.flush(60)
+            # ValueError: the producer does not know a new partition yet. It is begun anew.
+            except (KafkaError, ValueError):
+                self.failures += 1
+                self._stopped.wait(1)
+
+    def _send(self, producer: KafkaProducer) -> None:
+        for _ in range(int(self._per_second * _EVERY_S)):
+            n, self.next_n = self.next_n, self.next_n + 1
+            key, partition = self._chance.choice(self.keys)
+            value = written(
+                self._run, n, self._chance.choice(_MARKS), self._chance.choice([10, 100, 1000])
+            )
+            future = producer.send(self._topic, value=value, key=key.encode(), partition=partition)
+            future.add_callback(self._acknowledged, n, key)
+
+    def _acknowledged(self, n: int, key: str, metadata: Any) -> None:
+        self.sent[Place(metadata.partition, metadata.offset, n)] = key

@@ -1,0 +1,84 @@
+"""Every kind of fault: how long it lasts, what it needs, and what may come of it by design."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault.
+
+    `hold_s` is how long it lasts before it is healed, from and to, in seconds. `needs` names what a
+    mode has to have (`modes.py`). A query may end with one of `ends` because of it, by an error's
+    name; KILLED is an end without one. With `loses` records are gone by design; while it
+    `cuts_off` no broker can be reached, or hardly.
+    """
+
+    hold_s: tuple[float, float] = (0.0, 0.0)
+    needs: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()
+    loses: bool = False
+    cuts_off: bool = False
+
+
+def _kind(
+    *needs: str,
+    hold_s: tuple[float, float] = (0.0, 0.0),
+    ends: str = "",
+    loses: bool = False,
+    cuts_off: bool = False,
+) -> Kind:
+    return Kind(hold_s, frozenset(needs), frozenset(ends.split()), loses, cuts_off)
+
+
+# Shorter and longer than the session of the members, which is 10 s.
+_SHORT: Final = (1.0, 6.0)
+_LONG: Final = (13.0, 20.0)
+# A table or a checkpoint that cannot be written ends a query: nothing else can be done.
+_UNWRITABLE: Final = "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE NO_SPACE"
+_FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY"
+
+KINDS: Final[dict[str, Kind]] = {
+    "kill-driver": _kind("spark", ends="KILLED"),
+    "kill-executor": _kind("executors"),
+    "kill-executors": _kind("executors"),
+    "kill-worker": _kind("executors"),
+    "kill-member": _kind("members"),
+    "kill-consumer": _kind("consumers"),
+    "pause-driver": _kind("spark", hold_s=_SHORT),
+    "stall-driver": _kind("spark", hold_s=_LONG),
+    "pause-executor": _kind("executors", hold_s=_SHORT),
+    "stall-executor": _kind("executors", hold_s=_LONG),
+    "pause-worker": _kind("executors", hold_s=_SHORT),
+    "pause-member": _kind("members", hold_s=_SHORT),
+    "stall-member": _kind("members", hold_s=_LONG),
+    "pause-consumer": _kind("consumers", hold_s=_SHORT),
+    "stall-consumer": _kind("consumers", hold_s=_LONG),
+    "kill-broker": _kind(hold_s=(1.0, 6.0), cuts_off=True),
+    "restart-broker": _kind(cuts_off=True),
+    "move-leader": _kind("three"),
+    "unclean-election": _kind("three", hold_s=(3.0, 6.0), loses=True, cuts_off=True),
+    "recreate-topic": _kind(hold_s=(0.0, 2.0), loses=True),
+    "add-partition": _kind(),
+    "delete-done": _kind("spark"),
+    "delete-ahead": _kind(loses=True),
+    "empty-memory": _kind("private", "executors"),
+    "fill-memory": _kind("private", "executors", hold_s=(3.0, 12.0)),
+    "remove-slots": _kind("members"),
+    "fill-disk": _kind("private", hold_s=(3.0, 8.0), ends=_UNWRITABLE),
+    "trickle": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
+    "hang": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
+    "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),
+    "step-clock": _kind(hold_s=(2.0, 12.0)),
+    "second-driver": _kind("spark", ends=_FENCED),
+    "reset-commits": _kind("individual", ends=_FENCED),
+    "replay-letters": _kind("individual", ends=_FENCED),
+    "rebalance": _kind("members"),
+}
+
+
+def possible(has: frozenset[str]) -> list[str]:
+    """The kinds that a mode with these can suffer, in the order of the table."""
+    return [name for name, kind in KINDS.items() if kind.needs <= has]

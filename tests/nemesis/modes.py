@@ -1,0 +1,90 @@
+"""The modes that are tried: which job, how it commits, whether its key ranges are pinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SESSION_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a query runs.
+
+    `job` is process, ingest or consumer; `writer` (spark, keyrange) and `isolation` are of process.
+    `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
+    """
+
+    name: str
+    job: str = "process"
+    writer: str = "spark"
+    isolation: str = "immediate"
+    pin: str = "off"
+    executors: str = "local-cluster"
+    nodes: int = 1
+
+    @property
+    def individual(self) -> bool:
+        return self.job == "process"
+
+    @property
+    def pinned(self) -> bool:
+        return self.pin != "off"
+
+    def has(self, private: bool) -> frozenset[str]:
+        """What faults can need of it; `private` where the run has its own file systems."""
+        found = {"proxy"} if self.nodes == 1 else {"three"}
+        found |= {"consumers"} if self.job == "consumer" else {"spark", "executors"}
+        found |= {"members"} if self.pinned else set()
+        found |= {"individual"} if self.individual else set()
+        found |= {"private"} if private else set()
+        return frozenset(found)
+
+    def options(self) -> dict[str, str]:
+        """The options of the source that say so, without places."""
+        found = {
+            "splitBy": "keyRange",
+            "maxOffsetsPerTrigger": "3000",
+            "keyRangesPerPartition": "6",
+            "parallelism": "2",
+        }
+        if self.job == "consumer":
+            found = {"maxBatchRows": "200", "registration.timeout.ms": "1"}
+        if self.individual:
+            found |= {
+                "commit.isolation": self.isolation,
+                "redelivery.backoff": "500ms",
+                "redelivery.backoff.max": "2s",
+                "maxDeliveries": "4",
+            }
+        if self.pinned or self.job == "consumer":
+            found |= {
+                "session.timeout.ms": str(SESSION_MS),
+                "expansion.timeout.ms": "3000",
+                "heartbeat.interval.ms": "1000",
+            }
+        if self.pinned:
+            found |= {"pin": self.pin, "pin.wait.ms": "1000"}
+        return found
+
+
+MODES: Final = {
+    mode.name: mode
+    for mode in (
+        Mode("pinned", pin="prefer"),
+        Mode("individual", nodes=3),
+        Mode("into", writer="keyrange"),
+        Mode("transactional", isolation="transactional"),
+        Mode("pinned-into", writer="keyrange", pin="prefer"),
+        Mode("pinned-standalone", pin="strict", executors="standalone", nodes=3),
+        Mode("batch", job="ingest"),
+        Mode("pinned-batch", job="ingest", pin="prefer", executors="standalone"),
+        Mode("consumer", job="consumer"),
+    )
+}
+
+
+def mode_of(seed: int) -> Mode:
+    """The mode of a seed where none is named: all of them take turns."""
+    return list(MODES.values())[seed % len(MODES)]

@@ -1,0 +1,262 @@
+"""A run: start, feed, hurt, heal, wait, stop, check."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from nemesis import broker_faults, faults, operations
+from nemesis.checker import check
+from nemesis.consumers import Consumers, consumed
+from nemesis.driver import Supervisor
+from nemesis.facts import Facts
+from nemesis.faults import Heal, Missed
+from nemesis.leftovers import Usage, memory_left, processes_left, secrets_told
+from nemesis.modes import MODES
+from nemesis.report import Result
+from nemesis.schedule import Fault, Met, Schedule
+from nemesis.tables import count_done, letters, positions, rows
+from nemesis.truth import read_log
+from nemesis.world import World
+from standalone import standalone_cluster
+
+Act = Callable[[World, Supervisor, Fault], Heal | None]
+ACTS: Final[dict[str, Act]] = {
+    "kill-driver": faults.kill_driver,
+    "kill-executor": faults.killed("executor"),
+    "kill-executors": faults.killed("executor", every=True),
+    "kill-worker": faults.killed("worker"),
+    "kill-member": faults.killed("member"),
+    "kill-consumer": faults.killed("consumer"),
+    "pause-driver": faults.paused("driver"),
+    "stall-driver": faults.paused("driver"),
+    "pause-executor": faults.paused("executor"),
+    "stall-executor": faults.paused("executor"),
+    "pause-worker": faults.paused("worker"),
+    "pause-member": faults.paused("member"),
+    "stall-member": faults.paused("member"),
+    "pause-consumer": faults.paused("consumer"),
+    "stall-consumer": faults.paused("consumer"),
+    "kill-broker": broker_faults.kill_broker,
+    "restart-broker": broker_faults.restart_broker,
+    "move-leader": broker_faults.move_leader,
+    "unclean-election": broker_faults.unclean_election,
+    "recreate-topic": broker_faults.recreate_topic,
+    "add-partition": broker_faults.add_partition,
+    "delete-done": broker_faults.delete_done,
+    "delete-ahead": broker_faults.delete_ahead,
+    "empty-memory": faults.empty_memory,
+    "fill-memory": faults.filled(lambda world: faults.MEMORY),
+    "remove-slots": faults.remove_slots,
+    "fill-disk": faults.filled(lambda world: world.lake),
+    "trickle": faults.connected("trickle"),
+    "hang": faults.connected("hang"),
+    "cut": faults.connected("cut"),
+    "step-clock": faults.step_clock,
+    "second-driver": faults.second_driver,
+    "reset-commits": operations.reset_commits,
+    "replay-letters": operations.replay_letters,
+    "rebalance": operations.rebalance,
+}
+_TICK_S = 0.2
+_LOOK_S = 4.0
+_START_S = 400.0
+# A query that has something to do does some of it in this time, also between faults.
+_STALL_S = 180.0
+_SETTLE_S = 420.0
+_WAITING_MAX = 2_000
+
+
+class Run:
+    """One run of a schedule."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        home: Path,
+        say: Callable[[str], None],
+        private: bool,
+        rate: int = 60,
+    ) -> None:
+        self.schedule, self.home, self._private, self._rate = schedule, home, private, rate
+        self._say = say
+        self.mode = MODES[schedule.mode]
+        self.result = Result(schedule.mode, schedule.seed, schedule.seconds)
+        self._done_count = 0
+        self._moved_at = self._looked_at = 0.0
+        self._met: list[Met] = []
+        self._usage = Usage()
+        self._hurting = False
+
+    def run(self) -> Result:
+        with ExitStack() as stack:
+            self.world = World(self.home, self.mode, self.schedule.seed, self._rate, self._private)
+            stack.callback(self.world.close)
+            self.world.say = self.say
+            self.supervisor = self._supervisor(stack)
+            stack.callback(self.supervisor.kill)
+            self._hurt()
+            self._settle()
+            code = self.supervisor.stop()
+            if code != 0:
+                self._complain("no orderly end", f"the driver ended with {code} when asked to stop")
+            self.world.complaints += self._left()
+            self._check()
+            self.world.keep()
+        return self.result
+
+    def _supervisor(self, stack: ExitStack) -> Any:
+        if self.mode.job == "consumer":
+            return Consumers(self.world, self._met)
+        master = "local-cluster[2,1,1024]"
+        if self.mode.executors == "standalone":
+            master, _ = stack.enter_context(standalone_cluster(self.world.logs))
+        return Supervisor(self.world, master, self._met)
+
+    def say(self, text: str) -> None:
+        pending = len(self.world.feeder.sent) - self._done_count
+        self._say(f"{self.world.now:7.1f} s  {self._done_count:>6} done {pending:>6} left  {text}")
+
+    def _complain(self, what: str, text: str) -> None:
+        self.world.complaints.append((what, text))
+        self.say(f"{what}: {text[:300]}")
+
+    def _hurt(self) -> None:
+        """Start the job, and carry the schedule out."""
+        world, schedule = self.world, self.schedule
+        world.feeder.start()
+        self.supervisor.start()
+        started = time.monotonic()
+        while self._done_count == 0:
+            assert not self.supervisor.ends, self.supervisor.ends
+            assert time.monotonic() < started + _START_S, "the job did not begin to work"
+            self._tick()
+        world.begin()
+        world.feeder.waiting_max = _WAITING_MAX
+        self._moved_at = self._looked_at = 0.0
+        self._hurting = True
+        self.say("the job works")
+        counter = itertools.count()
+        due: list[tuple[float, int, Any, Any]] = [
+            (fault.at_s, next(counter), fault, None) for fault in schedule.faults
+        ]
+        heapq.heapify(due)
+        while due or world.now < schedule.seconds:
+            if due and due[0][0] <= world.now:
+                _, _, fault, heal = heapq.heappop(due)
+                if heal is not None:
+                    self._heal(fault, heal)
+                elif (heal := self._begin(fault)) is not None:
+                    heapq.heappush(due, (world.now + fault.hold_s, next(counter), fault, heal))
+            self._tick()
+        self.result.seconds = world.now
+        self._hurting = False
+
+    def _begin(self, fault: Fault) -> Heal | None:
+        what = f"{fault.kind}" + (f" for {fault.hold_s:.1f} s" if fault.hold_s else "")
+        began = self.world.now
+        try:
+            heal = ACTS[fault.kind](self.world, self.supervisor, fault)
+        except Missed as why:
+            self.result.missed[fault.kind] += 1
+            self.say(f"{what}: nobody there ({why})")
+            return None
+        except Exception as failure:
+            self.result.missed[fault.kind] += 1
+            self.say(f"{what}: could not be done, {failure!r}")
+            return None
+        self.result.faults[fault.kind] += 1
+        until = self.world.now if heal is None else float("inf")
+        self._met.append(Met(fault, began, until))
+        self.say(what)
+        return heal
+
+    def _heal(self, fault: Fault, heal: Heal) -> None:
+        try:
+            heal()
+        except Exception as failure:
+            self._complain("not healed", f"{fault.kind}: {failure!r}")
+        at = next(n for n, each in enumerate(self._met) if each.fault is fault)
+        self._met[at] = self._met[at]._replace(until_s=self.world.now)
+        self.say(f"{fault.kind} is over")
+
+    def _tick(self) -> None:
+        self.supervisor.tick()
+        if self.world.now - self._looked_at >= _LOOK_S:
+            self._looked_at = self.world.now
+            self._look()
+        time.sleep(_TICK_S)
+
+    def _look(self) -> None:
+        world = self.world
+        self._usage.look(world.run, is_warm=self._done_count > 0)
+        try:
+            done = len(consumed(world)) if self.mode.job == "consumer" else count_done(world)
+        except Exception as failure:
+            self.say(f"the table could not be read: {failure!r}"[:200])
+            return
+        if done != self._done_count or not world.feeder.sent:
+            self._moved_at = world.now
+        self._done_count = done
+        world.feeder.done = done
+        if self._hurting and world.now - self._moved_at > _STALL_S:
+            self._moved_at = world.now
+            self._complain("stalled", f"nothing was done for {_STALL_S:.0f} s while faults came")
+
+    def _settle(self) -> None:
+        """Wait, without faults, until everything is done that can be."""
+        world = self.world
+        world.feeder.stop()
+        log = read_log(world)
+        self.say(f"the feeder has stopped; the log holds {len(log):,} records")
+        # What is gone is not waited for, and what is done twice on request counts twice.
+        uncertain = bool(world.gone or world.again)
+        wanted = len(world.feeder.sent.keys() | log.keys())
+        began = self._moved_at = world.now
+        told = 0.0
+        while uncertain or self._done_count < wanted:
+            self._tick()
+            if world.now - told > 15:
+                told = world.now
+                self.say("waiting for the rest")
+            quiet_s = world.now - self._moved_at
+            if uncertain and quiet_s > 45 and self.supervisor.running:
+                break
+            if quiet_s > _STALL_S or world.now - began > _SETTLE_S:
+                self._complain("stalled", f"{self._done_count} of {wanted} done, {quiet_s:.0f} s")
+                break
+        self.log = log
+
+    def _left(self) -> Iterator[tuple[str, str]]:
+        yield from self._usage.grown()
+        yield from processes_left(self.world)
+        yield from secrets_told(self.world, self._usage.directories)
+        yield from memory_left(self.world)
+
+    def _check(self) -> None:
+        world = self.world
+        if self.mode.job != "ingest":
+            for finding in operations.verify(world, live=not world.gone):
+                self._complain("verify", finding)
+        facts = Facts(
+            run=world.run,
+            sent={**world.feeder.sent, **self.log},
+            rows=consumed(world) if self.mode.job == "consumer" else rows(world),
+            letters=letters(world),
+            unsure=world.feeder.unsure,
+            gone=world.gone,
+            again=world.again,
+            positions=positions(world),
+            ends=self.supervisor.ends,
+            complaints=world.complaints,
+            deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),
+        )
+        self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
+        self.result.dead_letters = len(facts.letters)
+        self.result.ends = facts.ends
+        self.result.findings = check(facts)

@@ -1,0 +1,145 @@
+"""What a run's tables and checkpoint hold, while it runs and afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from keyrange.core.commits.log import Commit, Kind
+from keyrange.core.commits.table import CommitTable
+from keyrange.delta.commit_table import open_commit_table
+from keyrange.options.commits import CommitOptions
+from nemesis.facts import Letter, Place, Position, Row
+from nemesis.work import content
+from nemesis.world import World
+from sources import committed, planned_offsets
+
+_LETTER = ("source_id", "batch_id", "topic", "partition", "offset")
+
+
+def commit_tables(world: World) -> Iterator[CommitTable]:
+    """The commits of every source of the run: one for each checkpoint."""
+    path = world.lake / "commits"
+    if not (path / "_delta_log").exists():
+        return
+    ids = DeltaTable(str(path)).to_pyarrow_table(columns=["source_id"]).column(0)
+    for source in sorted(set(ids.to_pylist())):
+        yield open_commit_table(CommitOptions(table=str(path)), source)
+
+
+def committed_offsets(world: World) -> dict[int, int]:
+    """Up to where each partition is done."""
+    if world.mode.individual:
+        found = {}
+        for table in commit_tables(world):
+            for place, state in table.known().states.items():
+                found[place.partition] = state.committed
+        return found
+    checkpoint = world.lake / "checkpoint"
+    last = max(committed(checkpoint), default=None)
+    if last is None:
+        return {}
+    ends = planned_offsets(checkpoint, last).get(world.topic, {})
+    return {int(number): end for number, end in ends.items()}
+
+
+def count_done(world: World) -> int:
+    """How many rows and dead letters there are."""
+    rows = sum(_counts(world.lake / "table"))
+    return rows + len(letters(world))
+
+
+def _counts(path: Path) -> list[int]:
+    if not (path / "_delta_log").exists():
+        return []
+    actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
+    return [count or 0 for count in actions.column("num_records").to_pylist()]
+
+
+def letters(world: World) -> list[Letter]:
+    """The dead letters that nobody replayed."""
+    path = world.lake / "commits_dead_letters"
+    if not (path / "_delta_log").exists():
+        return []
+    columns = ["kind", *_LETTER, "key", "value", "attempts"]
+    rows = DeltaTable(str(path)).to_pyarrow_table(columns=columns).to_pylist()
+    replayed = {_name(row) for row in rows if row["kind"] == "replayed"}
+    return [
+        Letter(
+            Place(row["partition"], row["offset"], content(row["value"]).n),
+            row["key"].decode(),
+            row["attempts"],
+        )
+        for row in rows
+        if row["kind"] == "dead" and _name(row) not in replayed
+    ]
+
+
+def _name(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _LETTER)
+
+
+def rows(world: World) -> list[Row]:
+    """Every row of the table, with the version that brought its file."""
+    path = world.lake / "table"
+    found: list[Row] = []
+    for number, (version, name) in enumerate(_files(path)):
+        table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
+        if world.mode.individual:
+            found += [_worked_on(row, version) for row in table]
+        else:
+            found += [_read(row, (version, number, at)) for at, row in enumerate(table)]
+    return found
+
+
+def _files(path: Path) -> Iterator[tuple[int, str]]:
+    """Version and path of every file of a table, in the order in which they came."""
+    for log in sorted((path / "_delta_log").glob("*.json")):
+        if log.stem.isdigit():
+            for line in log.read_text().splitlines():
+                action = json.loads(line)
+                assert "remove" not in action, f"{log} takes rows away"
+                if "add" in action:
+                    yield int(log.stem), action["add"]["path"]
+
+
+def _worked_on(row: dict[str, Any], version: int) -> Row:
+    place = Place(row["partition"], row["offset"], row["n"])
+    return Row(place, row["key"], row["run"], (row["at"],), version)
+
+
+def _read(row: dict[str, Any], at: tuple[int, ...]) -> Row:
+    said = content(row["value"])
+    place = Place(row["partition"], row["offset"], said.n)
+    return Row(place, row["key"].decode(), said.run, at, at[0])
+
+
+def positions(world: World) -> list[Position]:
+    """Where partitions stood, by the checkpoint and by the commit table."""
+    found = []
+    checkpoint = world.lake / "checkpoint"
+    for batch_id in sorted(int(p.name) for p in (checkpoint / "offsets").glob("[0-9]*")):
+        offset = planned_offsets(checkpoint, batch_id)
+        ids = offset.get("@keyrange", {}).get("topicIds", {})
+        for number, end in offset.get(world.topic, {}).items():
+            topic_id = str(ids.get(world.topic, ""))
+            found.append(Position("checkpoint", batch_id, int(number), topic_id, end))
+    for at, table in enumerate(commit_tables(world)):
+        for commit in table.history():
+            found += _of_commit(f"commits {at}", commit)
+    return found
+
+
+def _of_commit(of: str, commit: Commit) -> Iterator[Position]:
+    by_hand = commit.kind is Kind.RESET
+    for place, state in commit.states.items():
+        name = (commit.seq, place.partition, state.topic_id)
+        yield Position(of, *name, state.committed, by_hand)
+        yield Position(f"{of}, read", *name, state.position, by_hand)

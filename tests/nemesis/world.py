@@ -1,0 +1,137 @@
+"""Where a run takes place: brokers, what is between them and the job, and directories."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from brokers import Topics
+from keyrange.embedded.broker import EmbeddedCluster
+from keyrange.embedded.settings import BrokerSettings
+from nemesis.facts import Again, Gone
+from nemesis.feeder import Feeder
+from nemesis.modes import Mode
+from tcp_proxy import TcpProxy
+
+PARTITIONS = 3
+USER = "nemesis"
+_PROTOCOL = "SASL_PLAINTEXT"
+_LAKE_BYTES = 256 << 20
+MEMORY_BYTES = 128 << 20
+MEMORY = Path("/dev/shm")
+
+
+class World:
+    """All that faults are done to, but for processes of Spark.
+
+    `run` tells its records from those of other runs. `private` says that /dev/shm and the lake are
+    file systems of this run alone. `now` are seconds since the query ran for the first time.
+    """
+
+    def __init__(self, home: Path, mode: Mode, seed: int, rate: int, private: bool) -> None:
+        self.home, self.mode, self.private = home, mode, private
+        self.run = secrets.token_hex(4)
+        self.password = f"never-{secrets.token_hex(8)}-logged"
+        self.lake, self.logs = home / "lake", home / "logs"
+        self.slots, self.clock = home / "slots", home / "clock"
+        for path in (self.lake, self.logs, self.slots, home / "local", home / "tmp"):
+            path.mkdir(parents=True)
+        self.clock.write_text("0")
+        self.secret_file = home / "password"
+        self.secret_file.write_text(self.password)
+        if private:
+            _mount(MEMORY, MEMORY_BYTES)
+            _mount(self.lake, _LAKE_BYTES)
+        self.gone: list[Gone] = []
+        self.again: list[Again] = []
+        self.complaints: list[tuple[str, str]] = []
+        self.say: Callable[[str], None] = print
+        self._began = time.monotonic()
+        self.cluster = EmbeddedCluster(_settings(mode, self.password), home / "brokers")
+        self.proxy: TcpProxy | None = None
+        if mode.nodes == 1:
+            self.proxy = TcpProxy(("127.0.0.1", self.cluster.nodes[0].port(_PROTOCOL)))
+            own = self.cluster.nodes[0].port()
+            listeners = f"PLAINTEXT://127.0.0.1:{own},{_PROTOCOL}://{self.proxy.address}"
+            settings = self.cluster.settings
+            properties = {**settings.properties, "advertised.listeners": listeners}
+            self.cluster.settings = replace(settings, properties=properties)
+        self.cluster.start()
+        self.topics = Topics(self.cluster)
+        self.topic = f"orders-{self.run}"
+        self.partitions = PARTITIONS
+        self.create_topic()
+        self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate)
+
+    def create_topic(self) -> None:
+        """Of two replicas where there are three brokers: then a third one keeps the quorum."""
+        replicas = min(2, self.mode.nodes)
+        self.topics.create_named(
+            self.topic,
+            self.partitions,
+            {"unclean.leader.election.enable": "true", "retention.ms": "-1"},
+            replicas,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        if self.proxy is not None:
+            return self.proxy.address
+        return self.cluster.bootstrap_servers_of(_PROTOCOL)
+
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self._began
+
+    def begin(self) -> None:
+        """The clock of the schedule starts now."""
+        self._began = time.monotonic()
+
+    def reconnect(self) -> None:
+        """The tests' own admin client does not outlive a broker."""
+        try:
+            self.topics.close()
+        except Exception as failure:
+            self.topics._admin = None
+            self.say(f"the admin client was given up: {failure!r}")
+
+    def client_options(self) -> dict[str, str]:
+        return {
+            "kafka.security.protocol": _PROTOCOL,
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.username": USER,
+            "kafka.sasl.password": f"@{self.secret_file}",
+        }
+
+    def keep(self) -> None:
+        """Leave the tables where they are found when this file system is gone."""
+        if self.private:
+            shutil.copytree(self.lake, self.home / "kept-lake", dirs_exist_ok=True)
+
+    def close(self) -> None:
+        self.reconnect()
+        if self.proxy is not None:
+            self.proxy.close()
+        self.cluster.kill()
+        self.cluster.close()
+
+
+def _settings(mode: Mode, password: str) -> BrokerSettings:
+    return BrokerSettings(
+        nodes=mode.nodes,
+        listeners=(_PROTOCOL,),
+        users={USER: password},
+        heap_mb=256,
+        properties={"log.retention.ms": "-1"},
+    )
+
+
+def _mount(path: Path, size: int) -> None:
+    """A small file system of this run alone, gone with its mount namespace."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", str(path)]
+    subprocess.run(command, check=True)

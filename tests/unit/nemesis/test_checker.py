@@ -1,0 +1,147 @@
+"""The nemesis' checker finds what it is there for, in tables that were forged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nemesis.checker import check
+from nemesis.facts import Again, End, Facts, Gone, Letter, Place, Position, Row
+
+RUN = "this"
+# Three keys in two partitions, ten records each.
+SENT = {Place(n % 3 % 2, n, n): f"key-{n % 3}" for n in range(30)}
+
+
+def row(place: Place, at: int | None = None, version: int = 0, run: str = RUN) -> Row:
+    return Row(place, SENT.get(place, "key-0"), run, (place.n if at is None else at,), version)
+
+
+GOOD = Facts(
+    run=RUN,
+    sent=SENT,
+    rows=[row(place) for place in SENT if place.n != 7],
+    letters=[Letter(place, SENT[place], 4) for place in SENT if place.n == 7],
+)
+PLACES = {place.n: place for place in SENT}
+
+
+def found(facts: Facts) -> list[str]:
+    return [each.what for each in check(facts)]
+
+
+def test_a_good_run_has_nothing_wrong() -> None:
+    assert found(GOOD) == []
+
+
+def test_a_record_that_is_nowhere_is_lost() -> None:
+    [finding] = check(replace(GOOD, rows=[each for each in GOOD.rows if each.place.n != 12]))
+    assert (finding.what, finding.count) == ("lost", 1)
+    assert "n=12" in finding.examples[0]
+
+
+def test_a_dead_letter_that_is_nowhere_is_lost() -> None:
+    assert found(replace(GOOD, letters=())) == ["lost"]
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_a_record_that_is_there_twice(n: int) -> None:
+    """As two rows, or as a row and a dead letter."""
+    assert found(replace(GOOD, rows=[*GOOD.rows, row(PLACES[n])])) == ["doubled"]
+
+
+def test_a_dead_letter_that_is_there_twice() -> None:
+    assert found(replace(GOOD, letters=[*GOOD.letters, *GOOD.letters])) == ["doubled"]
+
+
+def test_what_was_handed_out_again_on_request_may_be_there_once_more() -> None:
+    twice = replace(GOOD, rows=[*GOOD.rows, row(PLACES[3], at=99)])
+    asked = replace(twice, again=[Again(0, 2, 4)])
+    assert found(asked) == []
+    assert found(replace(asked, rows=[*asked.rows, row(PLACES[3], at=100)])) == ["doubled"]
+    assert found(replace(twice, again=[Again(1, 0, 30)])) != []
+    assert found(replace(twice, again=[Again(0, 0, 3)])) != []
+
+
+def test_a_row_of_another_run_is_foreign() -> None:
+    rows = [*GOOD.rows, row(Place(0, 40, 40), run="another")]
+    assert found(replace(GOOD, rows=rows)) == ["foreign"]
+
+
+def test_a_row_that_was_never_sent_is_foreign() -> None:
+    """A number at another offset is another record."""
+    assert found(replace(GOOD, rows=[*GOOD.rows, row(Place(0, 40, 3), at=3)])) == ["foreign"]
+
+
+def test_a_record_that_was_not_acknowledged_may_be_there_once() -> None:
+    unsure = replace(GOOD, unsure=frozenset({40}))
+    once = replace(unsure, rows=[*GOOD.rows, row(Place(0, 40, 40))])
+    assert found(unsure) == found(once) == []
+    assert found(replace(once, rows=[*once.rows, row(Place(0, 40, 40))])) == ["doubled"]
+
+
+def test_a_key_that_was_worked_on_in_another_order() -> None:
+    rows = [row(each.place, at=2) if each.place.n == 12 else each for each in GOOD.rows]
+    [finding] = check(replace(GOOD, rows=rows))
+    assert finding.what == "disordered"
+    assert "n=12" in finding.examples[0]
+
+
+def test_keys_have_no_order_among_each_other() -> None:
+    rows = [row(each.place, at=each.place.n + 50 * (each.place.n % 3)) for each in GOOD.rows]
+    assert found(replace(GOOD, rows=rows)) == []
+
+
+def test_a_key_that_came_to_the_table_in_another_order() -> None:
+    rows = [
+        row(each.place, version=1 if each.place.n == 12 else each.place.n) for each in GOOD.rows
+    ]
+    assert found(replace(GOOD, rows=rows)) == ["disordered"]
+
+
+def test_what_a_fault_took_may_be_missing_and_never_be_there_twice() -> None:
+    less = replace(GOOD, rows=[each for each in GOOD.rows if each.place.n != 12])
+    assert found(replace(less, gone=[Gone("delete-ahead", 0, 0, 13, 30)])) == []
+    for other in (
+        Gone("delete-ahead", 1, 0, 13, 30),
+        Gone("delete-ahead", 0, 0, 12, 30),
+        Gone("delete-ahead", 0, 13, 20, 30),
+        Gone("recreate-topic", -1, 0, 99, 12),
+    ):
+        assert found(replace(less, gone=[other])) == ["lost"]
+    twice = replace(GOOD, rows=[*GOOD.rows, row(PLACES[3])])
+    assert found(replace(twice, gone=[Gone("recreate-topic", -1, 0, 99, 30)])) == ["doubled"]
+
+
+def test_a_position_that_moves_back() -> None:
+    steps = [Position("commits", step, 0, "id", at) for step, at in enumerate([0, 5, 4, 6])]
+    assert found(replace(GOOD, positions=steps)) == ["moved back"]
+    asked = [replace(each, moved_back=each.step == 2) for each in steps]
+    assert found(replace(GOOD, positions=asked)) == []
+    cut = Gone("unclean-election", 0, 0, 30, 0)
+    assert found(replace(GOOD, positions=steps, gone=[cut])) == []
+    assert found(replace(GOOD, positions=steps, gone=[replace(cut, partition=1)])) != []
+    anew = [replace(each, topic_id="id" if each.step < 2 else "new") for each in steps]
+    assert found(replace(GOOD, positions=anew)) == []
+
+
+def test_a_record_that_is_given_up_early() -> None:
+    assert found(replace(GOOD, deliveries_max=4)) == []
+    assert found(replace(GOOD, deliveries_max=5)) == ["given up early"]
+
+
+def test_an_end_that_no_fault_explains() -> None:
+    end = End(12.0, "RECORDS_OUT_OF_ORDER", "no", frozenset({"KILLED"}))
+    [finding] = check(replace(GOOD, ends=[end]))
+    assert finding.what == "ended"
+    assert "RECORDS_OUT_OF_ORDER" in finding.examples[0]
+    assert found(replace(GOOD, ends=[replace(end, why="KILLED")])) == []
+
+
+def test_what_others_found_is_told() -> None:
+    told = [("verify", "one"), ("verify", "two"), ("process left", "three")]
+    assert [(each.what, each.count) for each in check(replace(GOOD, complaints=told))] == [
+        ("verify", 2),
+        ("process left", 1),
+    ]
