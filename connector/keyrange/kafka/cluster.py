@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -218,25 +219,25 @@ class Cluster:
     def call(
         self, host: str, port: int, message: tuple[Any, Any, int, int], request: Any, by: Deadline
     ) -> Any:
-        """The answer of one broker; it may be silent for as long as the deadline leaves time.
+        """The answer of one broker, whole before the deadline.
 
         Raises ConnectionLost, and as `connection` does.
         """
-        return self._call(self.connection(host, port, by.left_ms), message, request, by)
+        connection = self.connection(host, port, by.left_ms)
+        return self._within(by.left_ms, connection, lambda: connection.call(message, request))
 
     def call_any_broker(
         self, message: tuple[Any, Any, int, int], request: Any, by: Deadline
     ) -> Any:
         """The answer of the first broker that gives one; raises BROKER_UNREACHABLE, DeniedError."""
-        return self._from_any_broker(lambda each: self._call(each, message, request, by), by)
+        return self._from_any_broker(lambda each: each.call(message, request), by)
 
-    def _call(
-        self, connection: Connection, message: tuple[Any, Any, int, int], request: Any, by: Deadline
-    ) -> Any:
+    def _within(self, limit_ms: float, connection: Connection, ask: Callable[[], Any]) -> Any:
+        """What is asked on a connection, each request of it in so much time."""
         usual_ms = self.settings.request_timeout_ms
-        connection.set_timeout(min(max(by.left_ms, _SILENCE_MS), usual_ms))
+        connection.set_timeout(min(max(limit_ms, _SILENCE_MS), usual_ms))
         try:
-            return connection.call(message, request)
+            return ask()
         finally:
             connection.set_timeout(usual_ms)
 
@@ -248,17 +249,22 @@ class Cluster:
         return float(min(FIRST_CONTACT_MS, self.settings.default_api_timeout_ms))
 
     def _from_any_broker(self, ask: Callable[[Connection], Any], deadline: Deadline) -> Any:
-        """Ask known brokers, then the bootstrap servers, until one answers or time is up."""
+        """Ask known brokers, then the bootstrap servers, until one answers or time is up.
+
+        Each gets its share of the time: one that is silent does not take that of the others.
+        """
         said: list[str] = []
         while True:
             addresses = list(self._known_addresses())
             failures: list[str] = []
             for tried, (host, port) in enumerate(addresses):
-                share_ms = max(deadline.left_ms / (len(addresses) - tried), 100)
+                share = Deadline(
+                    max(deadline.left_ms / (len(addresses) - tried), _SILENCE_MS), self.settings
+                )
                 try:
-                    connection = self.connection(host, port, share_ms)
+                    connection = self.connection(host, port, share.left_ms)
                     try:
-                        answer = ask(connection)
+                        answer = self._within(share.left_ms, connection, partial(ask, connection))
                     except ConnectionLost as lost:
                         raise connection.explain(lost) from None
                 except (DeniedError, InvalidError):

@@ -1,6 +1,7 @@
 """One connection to one broker: connect, secure, authenticate, then requests and their answers.
 
-Blocking, with a deadline on every step, and no thread. Requests may be sent ahead of the answer to
+Blocking, with a deadline for each whole answer, and no thread. A byte now and then wins no time:
+that what came last is recent does not move a deadline. Requests may be sent ahead of the answer to
 an earlier one; answers come in the order of the requests. A frame is received into a buffer that
 the caller reuses, in as few system calls as the kernel allows.
 
@@ -12,49 +13,25 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import struct
 import time
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol, sasl, stores, tokens
+from keyrange.kafka import protocol, sasl, tokens
+from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incoming
+from keyrange.kafka.opening import open_socket
+
+__all__ = ["Buffer", "Connection", "ConnectionLost"]
 
 _log = logging.getLogger(__name__)
 
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-_STRETCH_BYTES: Final = 1 << 20
 _TLS_ALERT: Final = b"\x15\x03"
 _REAUTHENTICATE_AT: Final = 0.85
-
-
-class ConnectionLost(Exception):
-    """The connection broke or timed out: a new one may do. Never leaves `keyrange.kafka`."""
-
-
-class Buffer(Protocol):
-    """Memory for one frame. Its bytes are those of an array or of a memoryview."""
-
-    def receive(self, sock: socket.socket, count: int) -> Any:
-        """Exactly `count` bytes, in memory that the next call may use again."""
-
-
-class _AnswerBuffer:
-    """Memory for one answer that is decoded at once. It needs no numpy: a process that only keeps
-    a member alive would be twice as large with it."""
-
-    def receive(self, sock: socket.socket, count: int) -> memoryview:
-        # Grows with what arrives, never by what a length field says.
-        memory = bytearray()
-        while len(memory) < count:
-            received = sock.recv(min(count - len(memory), _STRETCH_BYTES))
-            if not received:
-                raise ConnectionLost("the broker closed the connection")
-            memory += received
-        return memoryview(memory)
 
 
 class Connection:
@@ -70,6 +47,9 @@ class Connection:
         self._ready = False
         self._settings = settings
         self._sock: socket.socket | None = None
+        self._timeout_s = settings.request_timeout_ms / 1000
+        # When it has to be ready; infinity once it is.
+        self._ready_by = float("inf")
         self._correlation_id = 0
         self._sent: deque[int] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
@@ -92,11 +72,12 @@ class Connection:
         """
         connection = cls(host, port, settings, proven)
         try:
-            connection._open(timeout_ms)
+            connection._ready_by = time.monotonic() + timeout_ms / 1000
+            connection._sock = open_socket(host, port, settings, connection._ready_by, proven)
             connection._agree_on_versions(client_version)
             if settings.security_protocol.startswith("SASL"):
                 connection._authenticate()
-            connection.set_timeout(settings.request_timeout_ms)
+            connection._ready_by = float("inf")
             connection._ready = True
         except ConnectionLost as lost:
             connection.close()
@@ -132,9 +113,9 @@ class Connection:
             sock.close()
 
     def set_timeout(self, timeout_ms: float) -> None:
-        """How long to wait for bytes to leave or to come; the longest silence, not the whole."""
-        if self._sock is not None:
-            self._sock.settimeout(max(timeout_ms, 1) / 1000)
+        """How long a request may take: from when it is sent, or from when its answer is waited for
+        where that is later, until the answer is whole."""
+        self._timeout_s = max(timeout_ms, 1) / 1000
 
     def fetch_version(self) -> int:
         """The version of Fetch to speak; raises UNSUPPORTED_BROKER below Kafka 2.3."""
@@ -150,7 +131,10 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = protocol.encode(request, version, self._correlation_id, self._settings.client_id)
         try:
-            self._socket().sendall(frame)
+            sock = self._socket()
+            # Of sending as a whole.
+            sock.settimeout(max(self._answer_by() - time.monotonic(), 0.001))
+            sock.sendall(frame)
         except OSError as failure:
             self.close()
             raise ConnectionLost(str(failure)) from None
@@ -160,22 +144,30 @@ class Connection:
         """For select: an answer's first bytes make it readable. -1 where it is closed."""
         return -1 if self._sock is None else self._sock.fileno()
 
-    def receive(self, buffer: Buffer, bytes_max: int, **context: Any) -> Any:
+    def receive(
+        self,
+        buffer: Buffer,
+        bytes_max: int,
+        by: float | None = None,
+        least_rate: float = 0.0,
+        **context: Any,
+    ) -> Any:
         """The answer to the oldest unanswered request, from its correlation id on.
 
-        `context` says in an error what was asked for.
+        It has to be whole at `by`, of `time.monotonic`; None: the timeout that is set, from now.
+        `least_rate` is that of `Incoming`, in bytes per second. `context` says in an error what was
+        asked for.
         """
         try:
-            sock = self._socket()
-            head = buffer.receive(sock, 4).tobytes()
+            incoming = Incoming(self._socket(), self._answer_by() if by is None else by, least_rate)
+            head = buffer.receive(incoming, 4).tobytes()
             (count,) = struct.unpack(">i", head)
             if not 4 <= count <= bytes_max:
                 raise self._bad_length(head, count, bytes_max, context)
-            frame = buffer.receive(sock, count)
+            frame = buffer.receive(incoming, count)
         except (OSError, ConnectionLost) as failure:
             self.close()
-            reason = "no answer in time" if isinstance(failure, TimeoutError) else str(failure)
-            raise ConnectionLost(reason) from None
+            raise ConnectionLost(str(failure)) from None
         except KeyrangeError:
             self.close()
             raise
@@ -195,7 +187,8 @@ class Connection:
 
     def call(self, message: tuple[Any, Any, int, int], request: Any) -> Any:
         """Send a request and return its decoded answer; only where none is unanswered."""
-        return self.answer(message, self.ask(message, request))
+        by = self._answer_by()
+        return self.answer(message, self.ask(message, request), by)
 
     def ask(self, message: tuple[Any, Any, int, int], request: Any) -> int:
         """Send a request of a message kind; returns the version that `answer` needs."""
@@ -204,8 +197,11 @@ class Connection:
         self.send(request, version)
         return version
 
-    def answer(self, message: tuple[Any, Any, int, int], version: int) -> Any:
-        frame = self.receive(_AnswerBuffer(), _ANSWER_BYTES_MAX)
+    def answer(
+        self, message: tuple[Any, Any, int, int], version: int, by: float | None = None
+    ) -> Any:
+        """The decoded answer to the oldest unanswered request; `by` as in `receive`."""
+        frame = self.receive(AnswerBuffer(), _ANSWER_BYTES_MAX, by)
         body = frame[protocol.header_bytes(message[1], version) :]
         try:
             return protocol.decode(message[1], version, body)
@@ -215,51 +211,13 @@ class Connection:
                 "CORRUPT_FRAME", f"an answer cannot be decoded: {failure}", broker=self.address
             ) from None
 
+    def _answer_by(self) -> float:
+        return min(time.monotonic() + self._timeout_s, self._ready_by)
+
     def _socket(self) -> socket.socket:
         if self._sock is None:
             raise ConnectionLost("the connection is closed")
         return self._sock
-
-    def _open(self, timeout_ms: int) -> None:
-        """TCP, and TLS where asked for. All addresses of the name are tried."""
-        settings = self._settings
-        try:
-            sock = socket.create_connection((self.host, self.port), timeout_ms / 1000)
-        except (OSError, UnicodeError) as failure:
-            # UnicodeError: a name with an empty or over-long label.
-            raise error(
-                "BROKER_UNREACHABLE", f"cannot connect: {failure}", broker=self.address
-            ) from None
-        self._sock = sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if settings.receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
-        if settings.send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
-        if settings.security_protocol.endswith("SSL"):
-            try:
-                context = stores.tls_context(settings)
-                self._sock = context.wrap_socket(sock, server_hostname=self.host.rstrip("."))
-            except ssl.SSLCertVerificationError as failure:
-                raise self._tls_failed(
-                    f"the broker's certificate: {failure.verify_message}"
-                ) from None
-            except (ssl.SSLError, OSError) as failure:
-                broken = not isinstance(failure, ssl.SSLError) or isinstance(
-                    failure, ssl.SSLEOFError
-                )
-                if broken and self.proven:
-                    raise error(
-                        "BROKER_UNREACHABLE",
-                        f"the connection broke during the TLS handshake: {failure}",
-                        broker=self.address,
-                    ) from None
-                hint = " (does the listener speak TLS at all?)" if _no_tls(failure) else ""
-                raise self._tls_failed(f"{failure}{hint}") from None
-
-    def _tls_failed(self, message: str) -> KeyrangeError:
-        return error("TLS_FAILED", f"TLS could not be agreed on: {message}", broker=self.address)
 
     def _agree_on_versions(self, client_version: str) -> None:
         """Ask for the broker's versions; an old broker refuses the newest form of the question."""
@@ -299,7 +257,10 @@ class Connection:
                 f"not {mechanism}"
             )
         try:
+            began = time.monotonic()
             client, user = sasl.new_client(self._settings, self.host)
+            # What gives tokens and tickets has deadlines of its own.
+            self._ready_by += time.monotonic() - began
             lifetime_ms = self._exchange(client, user)
         except (KeyrangeError, ConnectionLost):
             raise
@@ -372,12 +333,3 @@ class Connection:
             f"the connection broke before it was ready: {lost}; {hint}",
             broker=self.address,
         )
-
-
-def _no_tls(failure: Exception) -> bool:
-    """What OpenSSL says when the other side does not answer in TLS."""
-    text = str(failure)
-    return any(
-        sign in text
-        for sign in ("WRONG_VERSION_NUMBER", "EOF", "RECORD_LAYER", "reset", "timed out")
-    )

@@ -11,7 +11,6 @@ that are gone are an error, or with `fail_on_data_loss` False a warning and the 
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster, Deadline
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor, InFlight, may_join, take_back
+from keyrange.kafka.exchange import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.receive_buffer import ReceiveBuffer
@@ -38,7 +38,6 @@ from keyrange.wire.select import Selection
 _log = logging.getLogger(__name__)
 
 _READ_UNCOMMITTED: Final = 0
-_ENVELOPE_BYTES: Final = 1024 * 1024
 _IN_FLIGHT_MAX: Final = 32
 _DOUBTS_MAX: Final = 3
 _TOPIC_GONE: Final = frozenset(
@@ -170,7 +169,9 @@ class SplitReader:
             if in_flight and not may_join(waiting[0], in_flight, chunk_bytes - ask_bytes):
                 return
             try:
-                in_flight.append(self._send(waiting[0], ask_bytes))
+                in_flight.append(
+                    send_fetch(self._cluster, self._view, waiting[0], ask_bytes, self._deadline)
+                )
             except (ConnectionLost, KeyrangeError) as failure:
                 if isinstance(failure, KeyrangeError) and not failure.retriable:
                     raise
@@ -179,54 +180,38 @@ class SplitReader:
                 return
             waiting.popleft()
 
-    def _send(self, cursor: Cursor, ask_bytes: int) -> InFlight:
-        split = cursor.split
-        broker = self._view.brokers.get(cursor.replica) or self._view.leader(split.topic_partition)
-        if broker is None:
-            raise ConnectionLost(f"{split.topic_partition} has no leader")
-        connection = self._cluster.connection(broker.host, broker.port, ahead=True)
-        version = connection.fetch_version()
-        topic_id = self._view.topic_id(split.topic)
-        if not topic_id:
-            version = min(version, fetch_response.VERSION_MAX - 1)
-        client = self._cluster.settings
-        request = protocol.fetch(
-            {(split.topic, topic_id): [(split.partition, cursor.position)]},
-            ask_bytes,
-            ask_bytes,
-            client,
-            client.fetch_max_wait_ms,
-        )
-        connection.send(request, version)
-        return InFlight(cursor, connection, version, ask_bytes)
-
     def _receive(self, asked: InFlight) -> Chunk | None:
         """The chunk that was asked for, or None where the same place has to be asked again."""
         cursor, split = asked.cursor, asked.cursor.split
-        client = self._cluster.settings
-        bytes_max = (
-            max(client.max_partition_fetch_bytes, self.settings.decode.record_batch_bytes_max)
-            + _ENVELOPE_BYTES
-        )
         try:
-            frame = asked.connection.receive(
+            frame, answer = receive_fetch(
+                self._cluster,
+                asked,
                 self._buffer,
-                bytes_max,
-                topic=split.topic,
-                partition=split.partition,
-                offset=cursor.position,
+                self.settings.decode.record_batch_bytes_max,
+                self._deadline,
             )
+            self.bytes_received += len(frame)
         except ConnectionLost as lost:
             self._again(cursor, str(lost))
             return None
-        header = fetch_response.header_bytes(asked.version)
-        answer = fetch_response.parse_fetch_response(frame.data[header:], asked.version)
-        self.bytes_received += len(frame)
+        except KeyrangeError as failure:
+            # No answer to what was asked: bytes that somebody has mixed up, or meant so.
+            if cursor.doubts >= _DOUBTS_MAX:
+                raise
+            cursor.doubts += 1
+            self._again(cursor, str(failure))
+            return None
         if answer.throttle_time_ms > 0:
-            # The broker mutes the connection for so long; asking earlier would only wait longer.
-            time.sleep(min(answer.throttle_time_ms, self.settings.poll_timeout_ms) / 1000)
+            wait_throttled(cursor, answer.throttle_time_ms, self._deadline)
+        names = (split.topic, self._view.topic_id(split.topic))
         fetched = next(
-            (each for each in answer.partitions if each.partition == split.partition), None
+            (
+                each
+                for each in answer.partitions
+                if each.partition == split.partition and each.topic in names
+            ),
+            None,
         )
         code = answer.error_code or (fetched.error_code if fetched else Code.NONE)
         if code != Code.NONE:
@@ -236,12 +221,14 @@ class SplitReader:
             # Over its quota a client is told how long to wait, and nothing else.
             return None
         if fetched is None:
-            self._again(cursor, "the broker's answer does not name the partition")
+            throttled = f"a client quota throttles this client by {answer.throttle_time_ms} ms"
+            unnamed = "the broker's answer does not name the partition"
+            self._again(cursor, throttled if answer.throttle_time_ms > 0 else unnamed)
             return None
         if fetched.preferred_read_replica >= 0 and fetched.records_end == fetched.records_at:
             self._go_to_replica(cursor, fetched.preferred_read_replica)
             return None
-        data = frame[header + fetched.records_at : header + fetched.records_end]
+        data = frame[fetched.records_at : fetched.records_end]
         chunk = scan_chunk(data, split.topic, split.partition, cursor.position, fetched.aborted)
         if chunk.next_offset > fetched.high_watermark and cursor.doubts < _DOUBTS_MAX:
             # The broker notes the high watermark before it reads, so that while it is written to an

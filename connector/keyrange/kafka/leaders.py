@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ Answers = dict[TopicPartition, tuple[int, int]]
 Failures = dict[TopicPartition, str]
 
 _UNREACHABLE: Final = "cannot be reached: "
+# How long a last try may take, also where its deadline is nearer.
+_LAST_TRY_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,12 @@ def ask_leaders(
     partitions without an answer, BROKER_UNREACHABLE where their leaders cannot be reached.
     """
     deadline = cluster.deadline(timeout_ms)
+    # The first contact is judged soon, by who can be reached; who was reached may take his time.
+    is_first = timeout_ms is None and not cluster.contacted
     found: Answers = {}
     left = dict(wanted)
     while True:
-        failures = _ask_once(cluster, view, left, question, found, deadline)
+        failures = _ask_once(cluster, view, left, question, found, deadline, is_first)
         left = {partition: left[partition] for partition in failures}
         if not left:
             return found
@@ -76,6 +81,7 @@ def _ask_once(
     question: LeaderQuestion,
     found: Answers,
     deadline: Deadline,
+    is_first: bool,
 ) -> Failures:
     """One round to all leaders; fills `found`, returns what failed in passing and why."""
     failures: Failures = {}
@@ -98,11 +104,21 @@ def _ask_once(
             if not failure.retriable:
                 raise
             failures.update(dict.fromkeys(group, _UNREACHABLE + failure.message))
+    # One deadline for all: leaders that are silent do not add up.
+    limit_ms = float(cluster.settings.request_timeout_ms)
+    if not is_first:
+        limit_ms = min(limit_ms, max(deadline.left_ms, _LAST_TRY_MS))
+    by = time.monotonic() + limit_ms / 1000
     for each in asked:
         try:
-            answer = each.connection.answer(question.message, each.version)
+            answer = each.connection.answer(question.message, each.version, by)
         except ConnectionLost as lost:
             failures.update(dict.fromkeys(each.wanted, str(lost)))
+            continue
+        except KeyrangeError as failure:
+            if not failure.retriable:
+                raise
+            failures.update(dict.fromkeys(each.wanted, str(failure)))
             continue
         failures.update(question.read(answer, found))
     return failures

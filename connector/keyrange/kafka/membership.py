@@ -8,6 +8,7 @@ holds up nobody else.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -136,8 +137,9 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
         if closed or around.now_ms() >= until_ms:
             connection.close()
             raise ConnectionLost("nobody waits for the answer" if closed else "no answer in time")
-    connection.set_timeout(limit_ms)
-    return _answer(request, connection.answer(kind, version))
+    # What has begun to come has to be whole as soon.
+    whole_by = time.monotonic() + max(until_ms - around.now_ms(), 0) / 1000
+    return _answer(request, connection.answer(kind, version, whole_by))
 
 
 def _message(request: Request) -> tuple[tuple[Any, Any, int, int], Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any, Final
 
 import numpy as np
 
-from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.incoming import Incoming
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -20,7 +19,7 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         self._memory: Bytes = np.empty(self._BYTES_MIN, np.uint8)
 
-    def receive(self, sock: socket.socket, count: int) -> Bytes:
+    def receive(self, incoming: Incoming, count: int) -> Bytes:
         """Exactly `count` bytes, in memory that the next call reuses."""
         filled = 0
         while filled < count:
@@ -29,8 +28,5 @@ class ReceiveBuffer:
                 grown[:filled] = self._memory
                 self._memory = grown
             until = min(count, len(self._memory))
-            received = sock.recv_into(self._memory.data[filled:until])
-            if received == 0:
-                raise ConnectionLost("the broker closed the connection")
-            filled += received
+            filled += incoming.recv_into(self._memory.data[filled:until])
         return self._memory[:count]

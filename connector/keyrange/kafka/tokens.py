@@ -9,6 +9,8 @@ and what it said, never the secret or the token.
 from __future__ import annotations
 
 import base64
+import http.client
+import io
 import json
 import re
 import ssl
@@ -163,11 +165,54 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float
 def _opener(url: str, login: Mapping[str, str]) -> urllib.request.OpenerDirector:
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     if urlsplit(url).scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=_tls(login)))
+        handlers.append(_Https(context=_tls(login)))
     else:
         # The secret goes to this machine's loopback, and to no proxy on the way.
-        handlers.append(urllib.request.ProxyHandler({}))
+        handlers += [_Http(), urllib.request.ProxyHandler({})]
     return urllib.request.build_opener(*handlers)
+
+
+class _InTime(io.RawIOBase):
+    """What comes over a socket, all of it by one deadline: urllib's timeout is for each piece."""
+
+    def __init__(self, raw: io.RawIOBase, sock: Any) -> None:
+        self._raw, self._sock = raw, sock
+        self._by = time.monotonic() + sock.gettimeout()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, memory: Any) -> int | None:
+        self._sock.settimeout(max(self._by - time.monotonic(), 0.001))
+        return self._raw.readinto(memory)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self.fp = io.BufferedReader(_InTime(self.fp.detach(), sock))
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    response_class = _Response
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(_HttpConnection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(_HttpsConnection, request, context=self._context)  # type: ignore[attr-defined]
 
 
 def _tls(login: Mapping[str, str]) -> ssl.SSLContext:

@@ -30,6 +30,7 @@ class ScriptedCluster:
     """
 
     settings = QUICK
+    contacted = True
 
     def __init__(self, coordinators: list[Any], answers: list[Any]) -> None:
         self.coordinators, self.answers = coordinators, answers
@@ -200,6 +201,7 @@ class Leaders:
     """
 
     settings = QUICK
+    contacted = True
 
     def __init__(self, replies: dict[int, list[int]]) -> None:
         self.replies, self.log = replies, list[str]()
@@ -218,7 +220,7 @@ class Leaders:
     def connection(self, host: str, port: int, timeout_ms: float) -> Any:
         return SimpleNamespace(
             ask=lambda message, request: self._ask(host, request),
-            answer=lambda message, version: self._answer(int(host[1:])),
+            answer=lambda message, version, by: self._answer(int(host[1:])),
         )
 
     def _ask(self, host: str, request: Any) -> int:

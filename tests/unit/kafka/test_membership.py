@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -62,6 +63,7 @@ class Coordinator:
         self.script, self.finds = list(script), list(finds)
         self.asked: list[tuple[str, Any]] = []
         self.now, self.closed = 0, 0
+        self.answer_in_s: list[float] = []
         self.troubles: list[str] = []
         self.states: list[str] = []
         self.at: Callable[[GroupMember], None] = lambda member: None
@@ -85,7 +87,8 @@ class Coordinator:
         self.asked.append((message[0].__name__, request))
         return 5
 
-    def answer(self, message: Any, version: int) -> Any:
+    def answer(self, message: Any, version: int, by: float) -> Any:
+        self.answer_in_s.append(by - time.monotonic())
         return self._next(self.script)
 
     def fileno(self) -> int:
@@ -229,6 +232,22 @@ def test_a_heartbeat_tells_that_the_name_was_taken() -> None:
     assert member.state is State.FENCED
     assert "FENCED_INSTANCE_ID" in (member.failure or "")
     assert coordinator.troubles == ["Heartbeat: FENCED_INSTANCE_ID"]
+
+
+def test_an_answer_has_to_be_whole_when_its_request_is_over() -> None:
+    """One that begins to come at the last moment, and then trickles, wins no time."""
+
+    class Late(Coordinator):
+        def wait(self, timeout_ms: float, answer_from: int = -1) -> bool:
+            if answer_from >= 0 and self.script:
+                self.now += int(timeout_ms) - 30
+                return True
+            return super().wait(timeout_ms, answer_from)
+
+    coordinator = Late(joined(), synced(), said())
+    run(coordinator)
+    assert len(coordinator.answer_in_s) >= 3
+    assert all(left_s <= 0.03 for left_s in coordinator.answer_in_s)
 
 
 def test_what_is_usual_in_a_group_is_no_trouble() -> None:

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,7 @@ from certificates import issue
 from keyrange.client_options import ClientSettings
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, UnavailableError
 from keyrange.kafka import tokens
+from tcp_proxy import TcpProxy
 from token_endpoint import Endpoint, token_endpoint
 
 SECRET = "hunter2+/%"
@@ -157,6 +159,22 @@ def test_an_endpoint_that_is_not_there_or_silent() -> None:
         text = failure(settings(silent, login_timeout_ms=200), UnavailableError)
         assert "timed out" in text
     assert "refused" in failure(settings(silent), UnavailableError)
+
+
+@pytest.mark.parametrize("step_bytes", [1, 100])
+def test_an_endpoint_that_sends_a_byte_now_and_then(endpoint: Endpoint, step_bytes: int) -> None:
+    """In the headers, or in the token."""
+    endpoint.grant(access_token="a" * 5_000)
+    address = urlsplit(endpoint.url)
+    with TcpProxy((address.hostname or "", address.port or 0)) as proxy:
+        proxy.to_client.set("trickle", step_bytes=step_bytes, every_ms=50)
+        trickling = Endpoint(f"http://127.0.0.1:{proxy.port}/token")
+        began = time.monotonic()
+        text = failure(settings(trickling, login_timeout_ms=400), UnavailableError)
+        assert time.monotonic() - began < 3
+        assert "timed out" in text
+        proxy.mode = "pass"
+        assert tokens.token(settings(trickling), LOGIN) == "a" * 5_000
 
 
 def test_a_proxy_does_not_see_what_goes_to_loopback(

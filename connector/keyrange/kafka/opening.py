@@ -1,0 +1,108 @@
+"""A socket to a broker, by a deadline: TCP, and TLS where it is asked for.
+
+What goes wrong is named by its cause at once: an unreachable address, TLS against a plaintext
+listener, a certificate that is not trusted.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+
+from keyrange.client_options import ClientSettings
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka import stores
+
+
+def open_socket(
+    host: str, port: int, settings: ClientSettings, by: float, proven: bool
+) -> socket.socket:
+    """A socket that is connected, and secured, before `by`, of `time.monotonic`.
+
+    `proven`: an earlier connection to this address has answered requests. Raises
+    BROKER_UNREACHABLE, TLS_FAILED, and what a store of certificates raises.
+    """
+    try:
+        sock = _dial(host, port, by)
+    except (OSError, UnicodeError) as failure:
+        # UnicodeError: a name with an empty or over-long label.
+        raise _unreachable(f"cannot connect: {failure}", host, port) from None
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if settings.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+        if settings.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        if not settings.security_protocol.endswith("SSL"):
+            return sock
+        # Of the handshake as a whole.
+        sock.settimeout(max(by - time.monotonic(), 0.001))
+        return _secured(sock, host, port, settings, proven)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _dial(host: str, port: int, by: float) -> socket.socket:
+    """A connection to one of the addresses of the name, which is looked up anew each time.
+
+    Each gets its share of the time: one that is silent does not take that of the others.
+    """
+    found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    failed = OSError("the name has no address")
+    for tried, (family, kind, number, _, address) in enumerate(found):
+        left_s = max(by - time.monotonic(), 0.001)
+        sock = socket.socket(family, kind, number)
+        try:
+            sock.settimeout(left_s / (len(found) - tried))
+            sock.connect(address)
+            return sock
+        except OSError as failure:
+            sock.close()
+            failed = failure
+        except BaseException:
+            sock.close()
+            raise
+    raise failed
+
+
+def _secured(
+    sock: socket.socket, host: str, port: int, settings: ClientSettings, proven: bool
+) -> socket.socket:
+    try:
+        context = stores.tls_context(settings)
+        return context.wrap_socket(sock, server_hostname=host.rstrip("."))
+    except ssl.SSLCertVerificationError as failure:
+        raise _tls_failed(
+            f"the broker's certificate: {failure.verify_message}", host, port
+        ) from None
+    except TimeoutError:
+        # A network that is slow today: to try again may help, unlike with the wrong protocol.
+        hint = "" if proven else "; does the listener speak TLS at all?"
+        raise _unreachable(
+            f"the TLS handshake was not finished in time{hint}", host, port
+        ) from None
+    except (ssl.SSLError, OSError) as failure:
+        broken = not isinstance(failure, ssl.SSLError) or isinstance(failure, ssl.SSLEOFError)
+        if broken and proven:
+            raise _unreachable(
+                f"the connection broke during the TLS handshake: {failure}", host, port
+            ) from None
+        hint = " (does the listener speak TLS at all?)" if _no_tls(failure) else ""
+        raise _tls_failed(f"{failure}{hint}", host, port) from None
+
+
+def _no_tls(failure: Exception) -> bool:
+    """What OpenSSL says when the other side does not answer in TLS."""
+    text = str(failure)
+    return any(sign in text for sign in ("WRONG_VERSION_NUMBER", "EOF", "RECORD_LAYER", "reset"))
+
+
+def _unreachable(message: str, host: str, port: int) -> KeyrangeError:
+    return error("BROKER_UNREACHABLE", message, broker=f"{host}:{port}")
+
+
+def _tls_failed(message: str, host: str, port: int) -> KeyrangeError:
+    return error("TLS_FAILED", f"TLS could not be agreed on: {message}", broker=f"{host}:{port}")
