@@ -39,14 +39,15 @@ def _token_endpoint(value: str) -> str:
         raise ValueError("must be an address without user, password, query and fragment")
     host = url.hostname or ""
     secured = url.scheme == "https" and host
-    if not secured and not (url.scheme == "http" and _is_loopback(host)) and url.scheme != "file":
+    if not secured and not (url.scheme == "http" and is_loopback(host)) and url.scheme != "file":
         raise ValueError(
             "must be https://..., file:///... of a token, or http:// on the machine's own loopback"
         )
     return value
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is this machine and nothing else."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -32,6 +32,7 @@ from keyrange.core.members.shares import Interest, read_interest, write_interest
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.exposure import warn_of_exposure
 from keyrange.kafka.membership import check_session_timeout, describe_members
 from keyrange.members.listener import KeyRangeListener
 from keyrange.members.names import Surroundings, find_name, name_settings
@@ -53,6 +54,7 @@ class Consumer:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._settings = parse_consumer_options(options)
+        warn_of_exposure(self._settings.source.client)
         self._cluster = Cluster(self._settings.source.client)
         self._name = find_name(name_settings(self._settings.members), Surroundings())
         self._holding = Holding(self._settings, self._cluster, self._name.name)

@@ -25,8 +25,10 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka import protocol
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster, Deadline
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.exposure import warn_of_exposure
 from keyrange.kafka.view import Broker
 from keyrange.kafka.volume_protocol import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.options.volumes import ADMIN_PREFIX
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class LogDirReader:
     """Asks all brokers of a cluster, and keeps the connections. Not for use by several threads."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        warn_of_exposure(settings, ADMIN_PREFIX)
         self._settings = settings
         self._cluster = Cluster(settings)
         self._connections: dict[Broker, Connection] = {}

@@ -37,9 +37,11 @@ class KeyRangeBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from keyrange.kafka.cluster import Cluster
+        from keyrange.kafka.exposure import warn_of_exposure
         from keyrange.kafka.subscribed import retrying
 
         options = self._options
+        warn_of_exposure(options.client)
         cluster = Cluster(options.client)
         try:
             return retrying(

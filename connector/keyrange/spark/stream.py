@@ -94,11 +94,13 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> PlanningSession:
         if self._session is None:
             from keyrange.kafka.cluster import Cluster
+            from keyrange.kafka.exposure import warn_of_exposure
             from keyrange.kafka.record_sizes import RecordSizes
             from keyrange.observing.logs import follow_environment
             from keyrange.spark.session import PlanningSession
 
             follow_environment()
+            warn_of_exposure(self._options.client)
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
