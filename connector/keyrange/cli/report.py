@@ -7,8 +7,8 @@ commands that print them; `keyrange.report` makes figures of them.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -163,15 +163,19 @@ def _write(out: str, text: str) -> None:
         sys.stdout.buffer.write(data)
         return
     path = Path(out)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        before = path.stat().st_mode & 0o777 if path.exists() else None
+        # A new file is as open as the umask says, and one that is there stays as it is.
+        mode = 0o666 if before is None else 0o600
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data)
-            os.chmod(draft, 0o644)
+            if before is not None:
+                os.chmod(draft, before)
             os.replace(draft, path)
         except BaseException:
-            os.unlink(draft)
+            draft.unlink(missing_ok=True)
             raise
     except OSError as failure:
         raise invalid_options([f"--out {out} cannot be written: {failure}"]) from None
