@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    make_output,
+    note,
+    print_document,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from keyrange.embedded.daemon import Daemon
@@ -48,7 +55,7 @@ def start(
     if output is OutputFormat.JSON:
         print_document("broker.start/1", _values(started))
     else:
-        print(started.bootstrap_servers)
+        print_text(started.bootstrap_servers)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from keyrange.cli.checkpoint_export import (
     kafka_sources,
     starting_offsets,
 )
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document, print_text
 from keyrange.core.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
 from keyrange.directory import Directory
 
@@ -142,7 +142,7 @@ def _export_positions(progress: Progress, source: int, output: OutputFormat) -> 
             "its records again, and a sink may have seen them already"
         )
     if output is OutputFormat.JSON:
-        print(jvm_offset(positions))
+        print_text(jvm_offset(positions))
     else:
         rows = [[place.topic, place.partition, at] for place, at in sorted(positions.items())]
         out.table("The next offset to read", ["topic", "partition", "offset"], rows)

@@ -35,9 +35,11 @@ from keyrange.cli.render import (
     note,
     print_by,
     print_document,
+    print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, read_since, span
+from keyrange.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -226,9 +228,9 @@ def _show(
     )
     marks = marks_for(sys.stdout.encoding)
     if known.states:
-        print(marks.legend)
+        print_text(marks.legend)
     for row, (_, state) in zip(document["partitions"], sorted(known.states.items()), strict=True):
-        print()
+        print_text()
         _show_partition(row, state, marks)
         _show_ranges(row, ranges)
 
@@ -246,9 +248,9 @@ def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks)
     end = row["log_end"]
     lag = "not known" if row["lag"] is None else f"{row['lag']:,}"
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
-    print(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
+    print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
     for line in draw(state, -1 if end is None else end, marks):
-        print(f"  {line}")
+        print_text(f"  {line}")
 
 
 def _holes_text(row: Mapping[str, Any]) -> str:
@@ -279,9 +281,9 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
     ]
     columns = ["keys", "committed", "behind", "done", "holes", "oldest", "tries", "lag"]
     for line in aligned(columns, rows):
-        print(f"  {line}")
+        print_text(f"  {line}")
     if len(rows) < len(found):
-        print(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
+        print_text(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
 
 
 def keys_text(bounds: list[int], digits: int = 2) -> str:
@@ -306,7 +308,7 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
     ]
     print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
     if not rows:
-        print("no holes")
+        print_text("no holes")
 
 
 def _show_history(rows: list[dict[str, Any]]) -> None:
@@ -325,10 +327,10 @@ def _show_history(rows: list[dict[str, Any]]) -> None:
     days = [f"{row['committed_at'][:10]} (UTC)" for row in rows]
     print_by(days, [*columns, "committed"], cells)
     if not rows:
-        print("no commits")
+        print_text("no commits")
     for row in rows:
         if row["who"] or row["why"]:
-            print(f"{row['kind']} {row['seq']}, by {row['who']}: {row['why']}")
+            print_text(one_line(f"{row['kind']} {row['seq']}, by {row['who']}: {row['why']}"))
 
 
 def _moved_text(moved: list[dict[str, Any]]) -> str:

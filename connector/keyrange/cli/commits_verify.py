@@ -28,6 +28,7 @@ from keyrange.cli.render import (
     make_output,
     note,
     print_document,
+    print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.waiting import Waiting, waiting
@@ -106,7 +107,7 @@ def verify(
         print_document("commits.verify/1", values)
     else:
         _print(findings, recounts, sink, live, may_miss, make_output(output))
-        print("everything agrees" if agrees else "there are differences")
+        print_text("everything agrees" if agrees else "there are differences")
     if not agrees:
         raise typer.Exit(1)
 
@@ -309,4 +310,4 @@ def _examples(place: str, what: str, offsets: Offsets) -> None:
     if offsets.count:
         left = offsets.count - len(offsets.first)
         more = f" and {left:,} more" if left else ""
-        print(f"{place} {what}: {', '.join(map(str, offsets.first))}{more}")
+        print_text(f"{place} {what}: {', '.join(map(str, offsets.first))}{more}")

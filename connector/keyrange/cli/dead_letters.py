@@ -43,10 +43,12 @@ from keyrange.cli.render import (
     note,
     print_by,
     print_document,
+    print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, iso, read_since
 from keyrange.cli.waiting import Waiting, waiting
+from keyrange.plain import one_line, plain
 
 if TYPE_CHECKING:
     from keyrange.core.commits.log import Known
@@ -238,9 +240,9 @@ def _print_replay(
     taken: int, found: int, left: Sequence[tuple[DeadLetter, str]], confirm: bool
 ) -> None:
     would = "are" if confirm else "would be"
-    print(f"{taken:,} of {found:,} dead letters {would} handed out again")
+    print_text(f"{taken:,} of {found:,} dead letters {would} handed out again")
     for each, said in left:
-        print(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+        print_text(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
 
 
 def document(letter: DeadLetter) -> dict[str, Any]:
@@ -312,10 +314,10 @@ def _print(letters: Sequence[DeadLetter]) -> None:
         for each in letters
     ]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
-    errors = [_cut(_printable(" ".join(each.error.split())), wide - 4) for each in letters]
+    errors = [_cut(one_line(" ".join(each.error.split())), wide - 4) for each in letters]
     print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
     if not letters:
-        print("no dead letters")
+        print_text("no dead letters")
 
 
 def _fields(letter: DeadLetter, characters: int) -> dict[str, Any]:
@@ -323,7 +325,7 @@ def _fields(letter: DeadLetter, characters: int) -> dict[str, Any]:
         "state": letter.status
         if letter.replayed_by is None
         else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
-        "error": _printable(letter.error),
+        "error": plain(letter.error),
         "cause": letter.cause.name.lower().replace("_", " "),
         "attempts": letter.attempts,
         "first at": iso(letter.first_at_ms),
@@ -351,11 +353,6 @@ def _bounded(content: bytes | None, most: int) -> str:
     is_text = text != f"hex:{content.hex()}"
     begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
     return f"{begin}... ({len(content):,} bytes)"
-
-
-def _printable(text: str) -> str:
-    """An error may hold what came in a record, and that must not move the cursor."""
-    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
 
 
 def _cut(text: str, most: int) -> str:

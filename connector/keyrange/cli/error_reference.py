@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from keyrange.cli.reference import wrapped
-from keyrange.cli.render import print_document
+from keyrange.cli.render import print_document, print_text
 from keyrange.errors import CATALOGUE, Condition, Kind
 
 _WIDTH_MAX: Final = 100
@@ -63,10 +63,10 @@ def errors(
     elif output is ErrorsFormat.MARKDOWN:
         if condition:
             raise typer.BadParameter("--output markdown is the page of all conditions")
-        print(markdown(), end="")
+        print_text(markdown(), end="")
     else:
         width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
-        print("\n\n".join(text(each, width) for each in found))
+        print_text("\n\n".join(text(each, width) for each in found))
 
 
 def choose(named: str) -> list[Condition]:

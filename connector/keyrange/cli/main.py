@@ -30,7 +30,7 @@ from keyrange.cli import (
     watch,
 )
 from keyrange.cli.examples import add_examples, exit_codes
-from keyrange.cli.render import say_failure
+from keyrange.cli.render import print_text, say_failure
 from keyrange.errors import KeyrangeError
 from keyrange.observing.logs import follow_environment
 
@@ -51,7 +51,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"keyrange {version('keyrange')}")
+        print_text(f"keyrange {version('keyrange')}")
         raise typer.Exit
 
 

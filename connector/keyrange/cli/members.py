@@ -27,9 +27,11 @@ from keyrange.cli.render import (
     make_output,
     print_by,
     print_document,
+    print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_since, span
+from keyrange.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +120,7 @@ def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> No
             "epoch": document["epoch"] or "none yet",
             "written": f"{_brief(document['at'])} UTC, {span(document['age_ms'])} ago, "
             f"as row {document['seq']}",
-            "because": plain(document["reason"]),
+            "because": one_line(document["reason"]),
             **({"next": _next_text(document["next"])} if document["next"] else {}),
             **({"broker": f"{live['state']}, {live['members']} members"} if live else {}),
         },
@@ -126,9 +128,9 @@ def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> No
     members = document["members"]
     marks = marks_of(each["slot"] for each in members if each["ranges"])
     for line in _members_lines(members, marks, document["epoch"]):
-        print(line)
+        print_text(line)
     for each in document["waiting"]:
-        print(f"waiting: {_command_text(each)}")
+        print_text(f"waiting: {_command_text(each)}")
     _show_space(document["partitions"], marks, most)
 
 
@@ -149,11 +151,11 @@ def _members_lines(
     ]
     rows = [
         [
-            plain(each["name"]),
+            one_line(each["name"]),
             marks.get(each["slot"], ""),
-            plain(each["slot"]),
-            plain(each["host"] or ""),
-            plain(each["executor"] or ""),
+            one_line(each["slot"]),
+            one_line(each["host"] or ""),
+            one_line(each["executor"] or ""),
             f"{each['share']:.1%}",
             f"{each['ranges']:,}",
             str(epoch) if each["ranges"] else "",
@@ -169,7 +171,7 @@ def _next_text(due: Mapping[str, Any]) -> str:
     because = ", ".join(f"{each['name']} {each['state'].lower()}" for each in due["because"])
     left = f"in {span(due['in_ms'])}, at {_brief(due['at'])} UTC"
     when = left if due["in_ms"] > 0 else f"since {span(-due['in_ms'])}, with the next batch"
-    return plain(": ".join(filter(None, (when, because))))
+    return one_line(": ".join(filter(None, (when, because))))
 
 
 def _seen_text(member: Mapping[str, Any]) -> str:
@@ -180,7 +182,7 @@ def _seen_text(member: Mapping[str, Any]) -> str:
 
 
 def _state_text(member: Mapping[str, Any]) -> str:
-    words = [plain(member["state"]).lower()]
+    words = [one_line(member["state"]).lower()]
     if member["static"] is False:
         words.append("dynamic")
     if member["live"] is False:
@@ -200,14 +202,14 @@ def _show_space(
     names = [f"{each['topic']}-{each['partition']}" for each in partitions]
     shown = partitions[:most]
     width = max(map(len, names[:most]))
-    print("\nwhose the hashes of each partition are, from 0 to 2^63 - 1")
+    print_text("\nwhose the hashes of each partition are, from 0 to 2^63 - 1")
     for name, each in zip(names, shown, strict=False):
         owned = [
             (KeyRange(row["range"][0], row["range"][1] + 1), row["slot"]) for row in each["ranges"]
         ]
-        print(f"{name.ljust(width)}  {draw(owned, marks)}")
+        print_text(f"{name.ljust(width)}  {draw(owned, marks)}")
     if len(shown) < len(partitions):
-        print(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
+        print_text(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
 
 
 def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -225,7 +227,7 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     days = [f"{row['at'][:10]} (UTC)" for row in rows]
     print_by(days, columns, cells, [_what_text(row) for row in rows])
     if not rows:
-        print("nothing")
+        print_text("nothing")
 
 
 def _number_text(row: Mapping[str, Any]) -> str:
@@ -243,17 +245,12 @@ def _what_text(row: Mapping[str, Any]) -> str:
         return _command_text(row)
     changed = [f"{each['name']} {each['state'].lower()}" for each in row["changed"]]
     changed += [f"{name} left" for name in row["left"]]
-    return plain("; ".join(filter(None, (row["reason"], ", ".join(changed)))))
+    return one_line("; ".join(filter(None, (row["reason"], ", ".join(changed)))))
 
 
 def _command_text(row: Mapping[str, Any]) -> str:
     what = " ".join(filter(None, (row["action"], row["name"])))
-    return plain(f"{what}, by {row['who']}: {row['why']}")
-
-
-def plain(text: str) -> str:
-    """A text that others wrote, in one line, without what moves a terminal's cursor."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    return one_line(f"{what}, by {row['who']}: {row['why']}")
 
 
 def _brief(at: str) -> str:

@@ -13,7 +13,7 @@ import typer
 from keyrange.cli.commits_opening import now
 from keyrange.cli.commits_reset import ConfirmOption, WhoOption, WhyOption
 from keyrange.cli.members_opening import MembersTableArgument, open_table
-from keyrange.cli.render import OutputFormat, OutputOption, note, print_document
+from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_text
 from keyrange.cli.source import SourceOptionsOption, named_options
 from keyrange.cli.times import span
 
@@ -83,7 +83,7 @@ def _ask(
         print_document(f"members.{action}/1", values)
         return
     for each in rows:
-        print(_owns(each))
+        print_text(_owns(each))
     if number is not None:
         note(f"written as command {number}; the driver takes it before its next batch")
         return

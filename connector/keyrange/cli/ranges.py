@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeyOption, read_key, shown
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    make_output,
+    print_document,
+    print_text,
+)
 from keyrange.cli.source import (
     Reading,
     ServersOption,
@@ -253,7 +260,7 @@ def _suggest(reading: Reading, out: Output) -> None:
             share = max(weights.values()) / weights.total()
             said += f"; the heaviest key has {share:.1%} of it"
         out.note(said)
-    print(json.dumps(found))
+    print_text(json.dumps(found))
 
 
 def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> list[int]:

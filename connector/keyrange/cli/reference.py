@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.render import print_document
+from keyrange.cli.render import print_document, print_text
 from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS
 
@@ -43,11 +43,11 @@ def options(
     if output is ReferenceFormat.JSON:
         print_document("options/1", {"options": _options(), "kafka": _properties()})
     elif output is ReferenceFormat.TOML:
-        print(toml(), end="")
+        print_text(toml(), end="")
     elif output is ReferenceFormat.MARKDOWN:
-        print(markdown(), end="")
+        print_text(markdown(), end="")
     else:
-        print(text(shutil.get_terminal_size((_WIDTH_MAX, 24)).columns), end="")
+        print_text(text(shutil.get_terminal_size((_WIDTH_MAX, 24)).columns), end="")
 
 
 def _options() -> list[dict[str, Any]]:

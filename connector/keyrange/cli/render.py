@@ -1,7 +1,8 @@
 """How commands print: data on stdout as a table or as JSON, everything else on stderr.
 
-Rule of this file: commands hand over plain values and never format. rich is imported only when a
-table is really drawn, so that `--help` stays quick.
+Rules of this file: commands hand over plain values and never format. rich is imported only when a
+table is really drawn, so that `--help` stays quick. Nothing else of the command line writes to a
+terminal (a test looks): here texts that others wrote lose what would move its cursor.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
+
+from keyrange.plain import one_line, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class OutputFormat(StrEnum):
@@ -45,12 +51,12 @@ class JsonOutput:
     # Titles are for people: a program knows what it asked for.
     def record(self, title: str, values: Mapping[str, Any]) -> None:
         del title
-        print(json.dumps(dict(values), default=str))
+        print_text(json.dumps(dict(values), default=str))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         del title
         objects = [dict(zip(columns, row, strict=True)) for row in rows]
-        print(json.dumps(objects, default=str))
+        print_text(json.dumps(objects, default=str))
 
     def note(self, text: str) -> None:
         note(text)
@@ -70,25 +76,50 @@ class TextOutput:
 
     def _print(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         from rich.box import SIMPLE
-        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
-        head = Text(title, style="table.title")
+        head = Text(one_line(title), style="table.title")
         table = Table(title=head, title_justify="left", box=SIMPLE, show_header=bool(columns))
         for column in columns:
-            table.add_column(column, overflow="fold")
+            table.add_column(one_line(column), overflow="fold")
         for row in rows:
-            table.add_row(*(Text("" if value is None else str(value)) for value in row))
+            table.add_row(*(Text("" if value is None else plain(str(value))) for value in row))
         # A pipe must not cut values off at 80 columns.
-        Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+        make_console(width=None if sys.stdout.isatty() else 10_000).print(table)
+
+
+def print_text(text: str = "", end: str = "\n", flush: bool = False) -> None:
+    """Print to stdout what may hold words of others, or a document as JSON."""
+    print(plain(text), end=end, flush=flush)
+
+
+def print_drawn(text: str) -> None:
+    """Print to stdout what a console of `make_console` has drawn, with its colours."""
+    print(text, flush=True)
+
+
+def make_console(**settings: Any) -> Console:
+    """A console of rich's whose texts are plain; what it says itself to the terminal passes."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                yield segment if control else Segment(plain(text), style)
+
+    return PlainConsole(**settings)
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of text in columns, the first to the left and the others to the right: where a drawn
     table would be too wide beside a picture."""
-    lines = [columns, *rows]
+    lines = [[one_line(cell) for cell in line] for line in (columns, *rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     return [
         "  ".join(
@@ -110,12 +141,12 @@ def print_by(
     last = None
     for at, (head, line) in enumerate(zip(heads, lines, strict=True)):
         if head != last:
-            print(head)
-            print(f"  {names}")
+            print_text(one_line(head))
+            print_text(f"  {names}")
         last = head
-        print(f"  {line}")
+        print_text(f"  {line}")
         if below:
-            print(f"    {below[at]}")
+            print_text(f"    {one_line(below[at])}")
 
 
 def make_output(output_format: OutputFormat) -> Output:
@@ -128,7 +159,7 @@ def print_document(schema: str, values: Mapping[str, Any]) -> None:
 
     `schema` is such as `commits.show/1`; `keyrange/schemas/commits.show.json` describes it.
     """
-    print(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
+    print_text(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
 
 
 def note(text: str) -> None:
@@ -146,7 +177,7 @@ def _say(level: int, text: str, message: str, **fields: str) -> None:
 
     if logs.wanted_format() is logs.LogFormat.JSON:
         text = logs.json_line(level, "keyrange.cli", message, **fields)
-    print(text, file=sys.stderr, flush=True)
+    print(plain(text), file=sys.stderr, flush=True)
 
 
 def are(count: int, what: str) -> str:

@@ -10,8 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from keyrange.cli.members import plain
-from keyrange.cli.render import OutputFormat, OutputOption, aligned, note, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    aligned,
+    note,
+    print_document,
+    print_text,
+)
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import read_pause, span
 from keyrange.cli.volumes_commands import guard, reap, release
@@ -19,6 +25,7 @@ from keyrange.cli.volumes_looks import looks
 from keyrange.cli.volumes_opening import AdminServersOption, guard_options
 from keyrange.cli.volumes_picture import bar
 from keyrange.core.sizes import size_text
+from keyrange.plain import one_line
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -67,14 +74,14 @@ def _print(document: Mapping[str, Any], output: OutputFormat) -> None:
     if factor is not None:
         fallback = ", the fallback" if factor["fallback"] else ""
         since = f"{factor['since'][:10]} {factor['since'][11:19]} UTC"
-        print(f"throttle factor {factor['value']:g}{fallback}, since {since}")
-        print(f"because {plain(factor['why'])}")
+        print_text(f"throttle factor {factor['value']:g}{fallback}, since {since}")
+        print_text(f"because {one_line(factor['why'])}")
     for line in _lines(document["volumes"]):
-        print(line)
+        print_text(line)
     if not document["volumes"]:
-        print("no volume was observed")
+        print_text("no volume was observed")
     if document["failure"]:
-        note(f"not observed: {plain(document['failure'])}")
+        note(f"not observed: {one_line(document['failure'])}")
 
 
 def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -82,7 +89,7 @@ def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
         [
             str(each["broker"]),
-            plain(each["log_dir"]),
+            one_line(each["log_dir"]),
             f"[{bar(1 - each['available_ratio'], _free_from(each))}]",
             size_text(each["available_bytes"]),
             size_text(each["total_bytes"]),

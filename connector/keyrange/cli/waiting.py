@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from keyrange.cli.render import OutputFormat
+from keyrange.cli.render import OutputFormat, make_console
+from keyrange.plain import one_line
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ class Waiting:
         if self._progress is None:
             yield _nobody
             return
-        task = self._progress.add_task(title, total=total)
+        task = self._progress.add_task(one_line(title), total=total)
         yield lambda count: self._progress.advance(task, count)
         # How many there were is known in the end.
         done = self._progress.tasks[task].completed
@@ -59,7 +60,6 @@ def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
     if as_json or not sys.stderr.isatty():
         yield Waiting()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -71,7 +71,7 @@ def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
     # What is printed meanwhile stands above the bars; on stdout only where that is the same screen.
     with Progress(
         *columns,
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         redirect_stdout=sys.stdout.isatty(),
     ) as progress:

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits_opening import GroupOption
-from keyrange.cli.render import OutputFormat, OutputOption, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    make_console,
+    print_document,
+    print_drawn,
+    print_text,
+)
 from keyrange.cli.source import ServersOption, SourceOptionsOption, folded, named_options
 from keyrange.cli.times import read_pause
 from keyrange.cli.volumes_looks import VolumeLooks
@@ -83,7 +90,7 @@ def watch(
             for document in looks:
                 print_document("watch/1", document)
         elif once or not sys.stdout.isatty():
-            _print_all(looks, _once if once else _line)
+            _print_all(looks, once)
         else:
             _live(looks)
 
@@ -177,9 +184,12 @@ def _looks(where: Where, every_ms: int, once: bool) -> Iterator[dict[str, Any]]:
         time.sleep(max(every_ms / 1000 - (time.monotonic() - began), 0))
 
 
-def _print_all(looks: Iterator[dict[str, Any]], text_of: Callable[[dict[str, Any]], str]) -> None:
+def _print_all(looks: Iterator[dict[str, Any]], once: bool) -> None:
     for document in looks:
-        print(text_of(document), flush=True)
+        if once:
+            print_drawn(_once(document))
+        else:
+            print_text(_line(document), flush=True)
 
 
 def _line(document: Mapping[str, Any]) -> str:
@@ -192,13 +202,11 @@ def _once(document: Mapping[str, Any]) -> str:
     """The whole screen as text, as wide and as high as it needs to be in a pipe."""
     from io import StringIO
 
-    from rich.console import Console
-
     from keyrange.cli.watch_view import Screen
 
-    here = Console()
+    here = make_console()
     is_terminal = sys.stdout.isatty()
-    console = Console(
+    console = make_console(
         file=StringIO(),
         width=here.width if is_terminal else 10_000,
         height=10_000,
@@ -213,12 +221,11 @@ def _once(document: Mapping[str, Any]) -> str:
 
 def _live(looks: Iterator[dict[str, Any]]) -> None:
     """Draw each document over the one before it; the last one stays when the view ends."""
-    from rich.console import Console
     from rich.live import Live
 
     from keyrange.cli.watch_view import LIVE_HELP, Screen
 
-    console = Console(highlight=False)
+    console = make_console(highlight=False)
     screen = Screen(console, LIVE_HELP)
     last: dict[str, Any] | None = None
     try:

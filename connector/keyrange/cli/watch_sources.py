@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.source import folded, of_kafka
 from keyrange.core.offsets import LATEST, TopicPartition
-from keyrange.core.query_progress import QueryProgress, one_line, read_query_progress
+from keyrange.core.query_progress import QueryProgress, read_query_progress
 from keyrange.directory import Directory
 from keyrange.errors import KeyrangeError
+from keyrange.plain import one_line
 
 if TYPE_CHECKING:
     from keyrange.core.spark_log import Progress

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import span
-from keyrange.core.query_progress import one_line
+from keyrange.plain import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -235,7 +235,7 @@ def _add(table: Table, row: Mapping[str, Any], has_commits: bool, most: int | No
     if has_commits:
         cells += [_number(row["done_until"]), _number(row["holes"])]
     cells.append(_number(row["lag"]))
-    texts = [Text(each) for each in cells]
+    texts = [Text(one_line(each)) for each in cells]
     if most is not None:
         filled = round(_BAR * (row["lag"] or 0) / most) if most else 0
         # The least that is left shows too.

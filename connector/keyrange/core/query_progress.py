@@ -18,6 +18,7 @@ from keyrange.core.lag import Lag, read_behind, read_ends, read_parts, read_sour
 from keyrange.core.lost_offsets import Lost, read_lost
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import CATALOGUE
+from keyrange.plain import one_line
 
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63
@@ -248,8 +249,3 @@ def first_cause(text: str) -> str:
         if found[1] in CATALOGUE:
             return one_line(text[found.end() :].partition("\n")[0]).strip()
     return ""
-
-
-def one_line(text: str) -> str:
-    """A text that others wrote, in one line, without what moves a terminal's cursor."""
-    return "".join(each if each.isprintable() else " " for each in text)

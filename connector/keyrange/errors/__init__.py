@@ -1,7 +1,8 @@
 """Errors: what is raised, by conditions of one catalogue.
 
 An error that a user can see has a condition. Its name is part of the text, because a Spark worker
-hands only the text of an exception to the JVM. Messages never hold secrets or payloads.
+hands only the text of an exception to the JVM. Messages never hold secrets or payloads, and what
+others wrote in them is plain text in one line: it is printed by whoever catches the error.
 
     KeyrangeError
     ├── InvalidError       the caller must change something: options, checkpoint, environment
@@ -18,6 +19,7 @@ from typing import Any
 
 from keyrange.errors.catalogue import CATALOGUE
 from keyrange.errors.condition import Condition, Kind
+from keyrange.plain import one_line
 
 __all__ = [
     "CATALOGUE",
@@ -42,8 +44,8 @@ class KeyrangeError(Exception):
 
     def __init__(self, condition: str, message: str) -> None:
         self.condition = CATALOGUE[condition]
-        self.message = message
-        super().__init__(condition, message)
+        self.message = one_line(message)
+        super().__init__(condition, self.message)
 
     def __str__(self) -> str:
         return f"[{self.condition.name}] {self.message}. To mend it: {self.condition.remedy}."

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from keyrange.plain import one_line, plain
+
 VARIABLE: Final = "KEYRANGE_LOG"
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 _NAME: Final = "keyrange"
@@ -41,7 +43,21 @@ class JsonFormatter(logging.Formatter):
             document |= {name: each for name, each in fields.items() if name not in document}
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        return json.dumps(document, default=str)
+        return plain(json.dumps(document, default=str))
+
+
+class TextFormatter(logging.Formatter):
+    """A log record as a line for people, and its traceback below it."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
 
 
 def wanted_format(environment: Any = os.environ) -> LogFormat | None:
@@ -92,4 +108,4 @@ class _Handler(logging.StreamHandler[Any]):
 
 
 def _formatter(chosen: LogFormat) -> logging.Formatter:
-    return JsonFormatter() if chosen is LogFormat.JSON else logging.Formatter(TEXT_FORMAT)
+    return JsonFormatter() if chosen is LogFormat.JSON else TextFormatter()

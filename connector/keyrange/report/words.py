@@ -10,15 +10,16 @@ import html
 import json
 from typing import Any, Final
 
+from keyrange.plain import one_line
+
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def visible(text: str, most: int = _TEXT_CHARACTERS) -> str:
-    """A text in one line, without control characters and such as turn the direction of writing."""
-    plain = "".join(each if each.isprintable() else " " for each in text)
-    plain = " ".join(plain.split())
+    """A text in one line, of what a reader sees."""
+    plain = " ".join(one_line(text).split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 

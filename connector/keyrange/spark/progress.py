@@ -22,10 +22,10 @@ from keyrange.core.query_progress import (
     batch_fields,
     batch_line,
     first_cause,
-    one_line,
     read_query_progress,
 )
 from keyrange.observing.progress_file import BYTES_MAX, ProgressFile
+from keyrange.plain import one_line
 
 _log = logging.getLogger(__name__)
 

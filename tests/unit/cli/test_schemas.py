@@ -59,7 +59,9 @@ def test_every_command_with_json_has_a_schema_of_its_name() -> None:
 
 def test_no_json_is_printed_past_the_schemas() -> None:
     """Two values of options aside, which are printed as the options take them."""
-    counts = {file.name: file.read_text().count("print(json.dumps(") for file in CLI.glob("*.py")}
+    counts = {
+        file.name: file.read_text().count("print_text(json.dumps(") for file in CLI.glob("*.py")
+    }
     found = {name: count for name, count in counts.items() if count}
     assert found == {"ranges.py": 1, "render.py": 3}
 

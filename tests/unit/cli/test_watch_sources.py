@@ -76,7 +76,7 @@ def test_what_was_known_stays_while_asking_fails() -> None:
         found.append((asked.answer.value, asked.answer.failure))
     assert found == [
         ("first", ""),
-        ("first", "[BROKER_UNREACHABLE] no [2J one"),
+        ("first", r"[BROKER_UNREACHABLE] no\u001b[2J one"),
         ("first", "OSError: a disk"),
         ("last", ""),
     ]

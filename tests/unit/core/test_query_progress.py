@@ -87,7 +87,7 @@ def test_of_several_sources_the_least_factor_and_share_count() -> None:
 
 def test_a_name_moves_no_cursor() -> None:
     line = batch_line(read(progress(7, PLAIN, name="or\x1b[2J\nders")))
-    assert line.endswith("query or [2J ders")
+    assert line.endswith(r"query or\u001b[2J ders")
 
 
 OURS = "[KAFKA_DATA_LOSS.LOG_TRUNCATED] gone (offset=3). To mend it: wait."
@@ -115,4 +115,4 @@ def test_a_cause_is_no_error_of_spark_in_the_same_form(between: str) -> None:
 
 def test_a_cause_moves_no_cursor() -> None:
     failure = "keyrange.errors.InvalidError: [INVALID_OPTIONS] no \x1b[2J topic\r\nat java"
-    assert first_cause(failure) == "[INVALID_OPTIONS] no  [2J topic"
+    assert first_cause(failure) == r"[INVALID_OPTIONS] no \u001b[2J topic"

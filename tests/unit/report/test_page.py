@@ -183,8 +183,8 @@ def test_the_page_can_be_walked_by_keyboard_and_read_aloud() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a\nb\x00\x1b[2Jc", "a b [2Jc"),
-        ("left\u202eright", "left right"),
+        ("a\nb\x00\x1b[2Jc", r"a b\u0000\u001b[2Jc"),
+        ("left\u202eright", r"left\u202eright"),
         ("x" * 700, "x" * 599 + "…"),
     ],
 )
