@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from keyrange.allowed import check_path
 from keyrange.secret import Secret, parse_secret
 
 
@@ -118,6 +119,9 @@ _MODULES: Final = (
     ),
 )
 
+# Of the options of all modules, those that name a path of the process that connects.
+PATHS: Final = frozenset(("keyTab", "ticketCache", "ssl.truststore.location"))
+
 _ENTRY = re.compile(r"\s*(?P<name>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.I)
 _OPTION = re.compile(
     r"""([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))(?=[\s;]|$)"""
@@ -153,10 +157,18 @@ def parse_jaas(text: str) -> tuple[Module, dict[str, Secret]]:
             )
         if name in module.used or name.startswith(module.prefixes):
             options[name] = parse_secret(value)
+            if name in PATHS and not options[name].is_reference:
+                check_path(file_of(options[name].reveal()))
         elif name not in module.ignored:
             takes = ", ".join(sorted(module.used) + [f"{each}..." for each in module.prefixes])
             raise ValueError(f"must hold options of {module.short_name} only: {takes}")
     return module, options
+
+
+def file_of(store: str) -> str:
+    """The path of a key tab or ticket cache; what is none of a file stays as it is."""
+    kind, _, path = store.partition(":")
+    return path if kind in ("FILE", "DIR", "WRFILE") else store
 
 
 def _module(class_name: str) -> Module | None:

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from keyrange.allowed import NotAllowed, check_module, check_path
+from keyrange.errors import error, invalid_options
+
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
 _WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
 
@@ -23,9 +26,17 @@ class Violations:
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.unparsed: set[str] = set()
+        self.not_allowed: list[str] = []
 
     def add(self, name: str, message: str) -> None:
         self.messages.append(f"option '{name}' {message}")
+
+    def check(self) -> None:
+        """Raises OPTION_NOT_ALLOWED or INVALID_OPTIONS, with everything that was found."""
+        if self.not_allowed:
+            raise error("OPTION_NOT_ALLOWED", "; ".join(self.not_allowed))
+        if self.messages:
+            raise invalid_options(self.messages)
 
     @contextmanager
     def collecting(self, name: str) -> Iterator[None]:
@@ -33,6 +44,9 @@ class Violations:
         `unparsed` then, which were given and have no value."""
         try:
             yield
+        except NotAllowed as failure:
+            self.unparsed.add(name)
+            self.not_allowed.append(f"option '{name}' {failure}")
         except ValueError as failure:
             self.unparsed.add(name)
             self.add(name, str(failure))
@@ -61,7 +75,15 @@ def place(value: str) -> str:
     """A path or a URI, which is not looked at any closer."""
     if not value.strip("/ "):
         raise ValueError("must be a path or a URI")
+    check_path(value.strip())
     return value.strip()
+
+
+def local_path(value: str) -> str:
+    """A path of the process that opens it; "" for none."""
+    if value:
+        check_path(value)
+    return value
 
 
 def group_up_to(most_bytes: int) -> Callable[[str], str]:
@@ -152,6 +174,7 @@ def importable(kind: str) -> Callable[[str], tuple[str, str]]:
             raise ValueError(
                 f"must be package.module:{kind}, a name that Python imports, not '{value[:40]}'"
             )
+        check_module(names[1])
         return names[1], names[2]
 
     return parse

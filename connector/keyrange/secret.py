@@ -11,6 +11,7 @@ import os
 import re
 from typing import Final
 
+from keyrange.allowed import NotAllowed, check_path
 from keyrange.errors import KeyrangeError, error
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -70,12 +71,24 @@ def parse_secret(value: str) -> Secret:
             f"must name what {kind}: refers to, as env:NAME or file:PATH; a secret that itself "
             f"begins so is written literal:{kind}:..."
         )
+    if value.startswith("file:"):
+        check_path(referred_path(value))
     return Secret(value)
 
 
+def referred_path(reference: str) -> str:
+    """The path of file:PATH; file:///path is the same as file:/path."""
+    path = reference[len("file:") :]
+    return path[2:] if path.startswith("///") else path
+
+
 def _read(path: str) -> str:
-    # file:///path is the same as file:/path.
-    place = path[2:] if path.startswith("///") else path
+    place = referred_path(f"file:{path}")
+    try:
+        # Here too: in an executor a path may lead elsewhere.
+        check_path(place)
+    except NotAllowed as failure:
+        raise error("OPTION_NOT_ALLOWED", f"a secret's reference {failure}") from None
     try:
         with open(place, "rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from keyrange.parsing import Property, boolean, int_between, one_of
-from keyrange.secret import parse_secret
+from keyrange.allowed import check_path
+from keyrange.parsing import Property, boolean, int_between, local_path, one_of
+from keyrange.secret import parse_secret, referred_path
 
 MECHANISMS: Final = (
     "PLAIN",
@@ -43,6 +44,8 @@ def _token_endpoint(value: str) -> str:
         raise ValueError(
             "must be https://..., file:///... of a token, or http:// on the machine's own loopback"
         )
+    if url.scheme == "file":
+        check_path(referred_path(value))
     return value
 
 
@@ -123,18 +126,18 @@ _MAPPED = (
     Property("sasl.oauthbearer.header.urlencode", "oauth_header_urlencode", boolean),
     Property("sasl.login.read.timeout.ms", "login_timeout_ms", _POSITIVE),
     Property("sasl.login.refresh.window.factor", "login_refresh_window_factor", _share),
-    Property("ssl.ca.location", "ssl_truststore_location"),
-    Property("ssl.truststore.location", "ssl_truststore_location"),
+    Property("ssl.ca.location", "ssl_truststore_location", local_path),
+    Property("ssl.truststore.location", "ssl_truststore_location", local_path),
     Property("ssl.truststore.type", "ssl_truststore_type", _STORE_TYPE),
     Property("ssl.truststore.password", "ssl_truststore_password", parse_secret, secret=True),
     Property("ssl.truststore.certificates", "ssl_truststore_certificates", parse_secret),
-    Property("ssl.certificate.location", "ssl_keystore_location"),
-    Property("ssl.keystore.location", "ssl_keystore_location"),
+    Property("ssl.certificate.location", "ssl_keystore_location", local_path),
+    Property("ssl.keystore.location", "ssl_keystore_location", local_path),
     Property("ssl.keystore.type", "ssl_keystore_type", _STORE_TYPE),
     Property("ssl.keystore.password", "ssl_keystore_password", parse_secret, secret=True),
     Property("ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", parse_secret),
     Property("ssl.keystore.key", "ssl_keystore_key", parse_secret, secret=True),
-    Property("ssl.key.location", "ssl_key_location"),
+    Property("ssl.key.location", "ssl_key_location", local_path),
     Property("ssl.key.password", "ssl_key_password", parse_secret, secret=True),
     Property("ssl.enabled.protocols", "ssl_enabled_protocols", _tls_versions),
     Property("ssl.endpoint.identification.algorithm", "ssl_check_hostname", _hostname_check),

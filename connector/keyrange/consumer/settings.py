@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.errors import InvalidError, invalid_options
+from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import STREAM, Option
@@ -94,8 +94,8 @@ def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
         violations.messages.append(failure.message)
     if parsed is not None:
         _check_together(parsed, violations)
-    if violations.messages or parsed is None:
-        raise invalid_options(violations.messages)
+    violations.check()
+    assert parsed is not None
     return ConsumerSettings(source=parsed, **values)
 
 

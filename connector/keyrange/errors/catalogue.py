@@ -22,6 +22,13 @@ CATALOGUE: dict[str, Condition] = {
     for condition in (
         Condition("INVALID_OPTIONS", Kind.INVALID, False, "correct the named options"),
         Condition(
+            "OPTION_NOT_ALLOWED",
+            Kind.DENIED,
+            False,
+            "name a module or path that is allowed, or ask who runs the processes to allow it in "
+            "their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
+        ),
+        Condition(
             "INVALID_SCHEMA",
             Kind.INVALID,
             False,

@@ -19,6 +19,13 @@ _READING: Final = {
         "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
         " checks names",
     ),
+    "OPTION_NOT_ALLOWED": Explanation(
+        "An option names a module or a path, and the environment of the process that reads the "
+        "option, or that would open what it names, has a list of prefixes without it. Nothing was "
+        "imported or opened.",
+        "the variable in the message, where the driver and the executors were started",
+        "security.md",
+    ),
     "INVALID_SCHEMA": Explanation(
         "`.schema(...)` was called on the reader with another schema than the source has.",
         "option `columns` chooses columns",

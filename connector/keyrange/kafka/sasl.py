@@ -12,8 +12,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from keyrange.allowed import NotAllowed, check_path, not_allowed
 from keyrange.client_options import ClientSettings, read_login
 from keyrange.errors import error
+from keyrange.jaas import file_of
 from keyrange.kafka import protocol, tokens
 
 
@@ -25,6 +27,8 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     """
     try:
         login = {name: value.reveal() for name, value in read_login(settings).items()}
+    except NotAllowed as failure:
+        raise not_allowed("kafka.sasl.jaas.config", failure) from None
     except ValueError as failure:
         raise error("INVALID_OPTIONS", f"option 'kafka.sasl.jaas.config' {failure}") from None
     config: dict[str, Any] = {"host": host, "security_protocol": settings.security_protocol}
@@ -67,6 +71,12 @@ def _ticket_store(login: Mapping[str, str]) -> dict[str, str]:
     As in Java, a key tab counts with useKeyTab, and a ticket cache beside it with useTicketCache.
     """
     store: dict[str, str] = {}
+    for name in ("ticketCache", "keyTab"):
+        try:
+            if name in login:
+                check_path(file_of(login[name]))
+        except NotAllowed as failure:
+            raise not_allowed("kafka.sasl.jaas.config", failure) from None
     if login.get("ticketCache"):
         store["ccache"] = login["ticketCache"]
     if login.get("useKeyTab", "").lower() == "true":

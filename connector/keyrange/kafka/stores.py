@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from keyrange.allowed import NotAllowed, check_path, not_allowed
 from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import jks
@@ -82,6 +83,8 @@ def _identify(context: ssl.SSLContext, settings: ClientSettings) -> None:
     content = _content(location, name)
     kind = _kind(content, settings.ssl_keystore_type, location, name)
     if kind == "PEM":
+        if settings.ssl_key_location:
+            _check(settings.ssl_key_location, "ssl.key.location")
         with _naming(name):
             context.load_cert_chain(location, settings.ssl_key_location or None, password)
         return
@@ -116,7 +119,16 @@ def _private_file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
 
 
+def _check(location: str, name: str) -> None:
+    """Here too: in an executor a path may lead elsewhere, and a reference says it only now."""
+    try:
+        check_path(location)
+    except NotAllowed as failure:
+        raise not_allowed(f"kafka.{name}", failure) from None
+
+
 def _content(location: str, name: str) -> bytes:
+    _check(location, name)
     try:
         with open(location, "rb") as file:
             content = file.read(_STORE_BYTES_MAX + 1)

@@ -23,7 +23,6 @@ from keyrange.core.positions import (
     Timestamps,
 )
 from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subscription
-from keyrange.errors import invalid_options
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions, choose_commits
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
 from keyrange.options.mapping import MapInArrow, choose_mapping
@@ -143,8 +142,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     choose_mapping(values, given, violations)
     if mode == "batch":
         _check_batch(values["start"], values["end"], violations)
-    if violations.messages:
-        raise invalid_options(violations.messages)
+    violations.check()
     return SourceOptions(**{name: values[name] for name in SourceOptions.__dataclass_fields__})
 
 
@@ -164,8 +162,7 @@ def check_names(names: Iterable[str]) -> None:
             unknown = None if is_known else _unknown(folded)
         if unknown is not None:
             violations.add(name, unknown)
-    if violations.messages:
-        raise invalid_options(violations.messages)
+    violations.check()
 
 
 def _read(

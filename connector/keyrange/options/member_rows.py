@@ -12,6 +12,7 @@ from keyrange.parsing import (
     group_up_to,
     importable,
     int_between,
+    local_path,
     name_up_to,
     one_of,
     place,
@@ -163,7 +164,7 @@ MEMBER_ROWS: Final = (
         "member_name_file",
         None,
         STREAM,
-        text,
+        local_path,
         "a path on the executors",
         "A file on a volume that outlives the executor. It holds the name, and is made with a new "
         "one where it is missing.",
@@ -173,7 +174,7 @@ MEMBER_ROWS: Final = (
         "slot_directory",
         None,
         STREAM,
-        text,
+        local_path,
         "a path on the executors",
         "Where each slot has a directory of its own for caches and state. Default: one of the "
         "user's on the host.",

@@ -10,9 +10,9 @@ from keyrange.parsing import (
     boolean,
     int_between,
     iso_duration_ms,
+    local_path,
     part_of_one,
     size_between,
-    text,
 )
 
 _ENTRY_POINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -123,7 +123,7 @@ _SOURCES: Final = (
         "factor_file",
         None,
         STREAM,
-        text,
+        local_path,
         "a path",
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
     ),
@@ -155,7 +155,7 @@ _SOURCES: Final = (
         "quota_file",
         None,
         STREAM,
-        text,
+        local_path,
         "a path",
         "A file that holds this rate, for quota.source=file.",
     ),

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keyrange.allowed import NotAllowed, check_found, check_module, not_allowed
 from keyrange.core.key_ranges import read_ranges
 from keyrange.core.members.assignment import Ranges, without
 from keyrange.core.offsets import TopicPartition
@@ -100,10 +101,14 @@ class Listening:
     def _made(self) -> KeyRangeListener:
         module, _, name = self._named.partition(":")
         try:
+            check_module(module)
             found: Any = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
+            check_found(found)
             made = found()
+        except NotAllowed as failure:
+            raise not_allowed("keyRangeListener", failure) from None
         except Exception as failure:
             raise error(
                 "KEY_RANGE_LISTENER_NOT_FOUND",

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from keyrange.allowed import NotAllowed, check_found, check_module, not_allowed
 from keyrange.errors import KeyrangeError, error
 from keyrange.options import MapInArrow
 from keyrange.spark.schema import mapped_schema
@@ -79,9 +80,13 @@ class _Rows:
 
 def _imported(mapping: MapInArrow) -> Callable[[Iterator[pa.RecordBatch]], object]:
     try:
+        check_module(mapping.module)
         found: Any = importlib.import_module(mapping.module)
         for name in mapping.function.split("."):
             found = getattr(found, name)
+        check_found(found)
+    except NotAllowed as failure:
+        raise not_allowed("mapInArrow", failure) from None
     except Exception as failure:
         raise error(
             "MAP_FUNCTION_NOT_FOUND",

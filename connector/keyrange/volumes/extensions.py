@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import TypeVar
 
+from keyrange.allowed import NotAllowed, check_module, not_allowed
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.options.volumes import VolumeOptions
 
@@ -30,9 +31,12 @@ def open_source(
         names = ", ".join(sorted({*built_in, *found}))
         raise invalid_options([f"option '{option}' must be one of {names}"])
     try:
+        check_module(found[name].module)
         made: _Source = found[name].load()(options)
     except KeyrangeError:
         raise
+    except NotAllowed as failure:
+        raise not_allowed(option, failure) from None
     except Exception as failure:
         # It is the code of others: what it raises would be a traceback for who typed a name.
         text = f"{name} cannot be opened: {type(failure).__name__}: {failure}"

@@ -163,7 +163,7 @@ def test_what_others_wrote_cannot_move_the_cursor(path: Path) -> None:
     for noun in ("list", "history"):
         shown = text("members", noun, path)
         assert "\x1b" not in shown
-        assert "c [31m d" in shown
+        assert r"c\u001b[31m d" in shown
 
 
 def test_one_partition_or_topic_may_be_chosen(path: Path) -> None:
