@@ -29,6 +29,11 @@ def work(record: Any) -> Any:
     return (record.partition, record.offset, record.key.decode(), text)
 
 
+def as_it_is(record: Any) -> Any:
+    """The value alone, of every record."""
+    return (record.value.decode(),)
+
+
 def process(batch: DataFrame, by: str) -> DataFrame:
     """The output of a batch, of whose records each is done or rejected then."""
     if by == "spark":

@@ -11,8 +11,10 @@ from random import Random
 import psutil
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from brokers import Topics, wait_until
+from documents import read_document
 from ingesting import (
     SPLIT,
     Ingest,
@@ -21,8 +23,11 @@ from ingesting import (
     produce_by_key,
     wait_for_sharing,
 )
+from keyrange.cli.main import app as cli
 from keyrange.host.directory import ExecutorDirectory, usual_settings
 
+# Its rows are those that `assert_exactly_once` counts.
+FUNCTION = ("--function", "processing:as_it_is", "--schema", "value string")
 _LONG = [
     pytest.param(victim, seed, marks=pytest.mark.slow)
     for victim, seeds in (("executor", (0, 1, 2)), ("worker", (1, 2)))
@@ -51,14 +56,51 @@ def test_killed_while_chunks_are_shared(
     wait_until(lambda: dead_executors() == [])
 
 
-def kill_when_sharing(run: Ingest, victim: str, delay_s: float) -> bool:
-    """kill -9 an executor, or a worker of it, so long after it has begun a chain of chunks."""
+# SIGKILL is what the kernel sends where memory runs out.
+@pytest.mark.parametrize(
+    ("way", "by"),
+    [
+        (signal.SIGSEGV, "individual"),
+        pytest.param(signal.SIGKILL, "individual", marks=pytest.mark.slow),
+        pytest.param(signal.SIGSEGV, "batch", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_crashes_costs_a_task_and_no_query(
+    spark: SparkSession, topics: Topics, tmp_path: Path, way: signal.Signals, by: str
+) -> None:
+    """Its chain of chunks outlives it; the task is tried again, and every record is there once."""
+    count = 40_000
+    topic = topics.create_topic("crashed", 2)
+    produce_by_key(topics, topic, count)
+    more, commits = (*SPLIT, "--available-now"), tmp_path / "commits"
+    if by == "individual":
+        more = (*more, "--commit-table", str(commits), "--written-by", "keyrange", *FUNCTION)
+    job = "process.py" if by == "individual" else "ingest.py"
+    with ingest(topics, topic, tmp_path, "local-cluster[2,1,1024]", *more, job=job) as run:
+        killed = kill_when_sharing(run, "worker", 0.0, way)
+        code = run.wait()
+
+    assert killed
+    assert code == 0, run.text()[-3000:]
+    assert "Lost task" in run.text()
+    assert_exactly_once(spark, str(run.table), count)
+    if by == "individual":
+        shown = CliRunner().invoke(cli, ["commits", "show", str(commits), "--output", "json"])
+        states = read_document(shown.stdout)["partitions"]
+        assert [(row["committed"], row["holes"]) for row in states] == [(count // 2, 0)] * 2
+    wait_until(lambda: dead_executors() == [])
+
+
+def kill_when_sharing(
+    run: Ingest, victim: str, delay_s: float, way: signal.Signals = signal.SIGKILL
+) -> bool:
+    """Kill an executor, or a worker of it, so long after it has begun a chain of chunks."""
     sharing = wait_for_sharing(run, {run.process.pid})
     if sharing is None:
         return False
     executor, worker = sharing
     time.sleep(delay_s)
-    (executor if victim == "executor" else worker).send_signal(signal.SIGKILL)
+    (executor if victim == "executor" else worker).send_signal(way)
     return True
 
 
