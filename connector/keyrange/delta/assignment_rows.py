@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.core.members.assignment import Assignment
+from keyrange.core.members.unbroken import Since
 from keyrange.delta.checksum import crc32c
 from keyrange.delta.rows import MS_MAX
 from keyrange.errors import KeyrangeError, error
@@ -42,7 +43,9 @@ ASSIGNMENT: Final = "assignment"
 COMMAND: Final = "command"
 ACTIONS: Final = ("rebalance", "remove")
 
-_VERSION: Final = 1
+# The first one did not say since when slots have their ranges.
+_VERSION: Final = 2
+_VERSIONS: Final = (1, _VERSION)
 _NUMBER_MAX: Final = 2**63 - 1
 
 
@@ -72,6 +75,7 @@ class Stored:
 
     `run_id` is the driver's own, made up when it began. `assignment` is None while there is none
     yet; a row with the epoch of the one before says that something about the members changed.
+    `since` says which assignment gave each slot the ranges that it has had without a break.
     `membership` is the state of `core.members.membership` as JSON. `commands_until` is the number
     of the last command that the driver has taken, `member_group` the Kafka group of the members.
     """
@@ -82,6 +86,7 @@ class Stored:
     at_ms: int
     reason: str
     assignment: Assignment | None = None
+    since: Mapping[str, Since] = field(default_factory=dict)
     membership: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[StoredMember, ...] = ()
     member_group: str = ""
@@ -175,6 +180,7 @@ def _assignment_json(row: Stored) -> dict[str, Any]:
         "at_ms": row.at_ms,
         "reason": row.reason,
         "assignment": None if row.assignment is None else row.assignment.to_json(),
+        "since": {slot: [each.run, each.epoch] for slot, each in row.since.items()},
         "membership": dict(row.membership),
         "members": [
             {name: getattr(each, name) for name in _MEMBER} | {"cores": float(each.cores)}
@@ -198,6 +204,7 @@ _STORED: Final[Mapping[str, type]] = {
     **_ROW,
     "seq": int,
     "reason": str,
+    "since": dict,
     "membership": dict,
     "members": list,
     "member_group": str,
@@ -261,8 +268,10 @@ def _no_number(text: str) -> Any:
 def _parse(document: dict[str, Any]) -> Stored | Command:
     """Raises ValueError for what was never written, INVALID_ASSIGNMENT as `Assignment` does."""
     version, kind = document.pop("v", None), document.pop("kind", None)
-    if type(version) is not int or version != _VERSION:
+    if type(version) is not int or version not in _VERSIONS:
         raise ValueError(f"{version!r} is no version")
+    if version == 1 and kind == ASSIGNMENT:
+        document["since"] = None
     if kind == COMMAND:
         return Command(**_fields(document, _COMMAND))
     if kind == ASSIGNMENT:
@@ -271,14 +280,33 @@ def _parse(document: dict[str, Any]) -> Stored | Command:
 
 
 def _stored(document: dict[str, Any]) -> Stored:
-    assignment = document.pop("assignment", None)
+    found = document.pop("assignment", None)
+    assignment = None if found is None else Assignment.from_json(found)
+    if document.get("since", {}) is None:
+        document["since"] = _as_of(document, assignment)
     values = _fields(document, _STORED)
+    since = {slot: Since(*_pair(each)) for slot, each in values.pop("since").items()}
     members = tuple(StoredMember(**_fields(each, _MEMBER)) for each in values.pop("members"))
     return Stored(
         **values,
         members=members,
-        assignment=None if assignment is None else Assignment.from_json(assignment),
+        assignment=assignment,
+        since=since,
     )
+
+
+def _as_of(document: Mapping[str, Any], assignment: Assignment | None) -> dict[str, Any]:
+    """What a row of the first version says: that slots have their ranges since then at least."""
+    if assignment is None:
+        return {}
+    return {slot: [document.get("run_id"), assignment.epoch] for slot in assignment.slots}
+
+
+def _pair(document: Any) -> tuple[str, int]:
+    run, epoch = document
+    if type(run) is not str or type(epoch) is not int or epoch < 1:
+        raise ValueError("since when a slot has its ranges is not said")
+    return run, epoch
 
 
 def _fields(document: Any, kinds: Mapping[str, type]) -> dict[str, Any]:

@@ -209,9 +209,14 @@ def _namespace() -> str:
 
 def _private(parent: Path) -> Path:
     """This user's directory below one that others may write to."""
-    path = parent / f"keyrange-{os.getuid()}"
+    path = private_name(parent)
     make_private(path)
     return path
+
+
+def private_name(parent: Path) -> Path:
+    """What this user's directory below one that others may write to is called."""
+    return parent / f"keyrange-{os.getuid()}"
 
 
 def make_private(path: Path) -> None:
@@ -224,6 +229,20 @@ def make_private(path: Path) -> None:
     private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     if not private or status.st_uid != os.getuid():
         raise PermissionError(f"{path} is not a private directory of this user")
+
+
+def take_private(path: Path) -> None:
+    """As `make_private`, on a volume that is handed on: where Kubernetes mounts one with an
+    fsGroup, it lets the group into all that is on it. This user's own are taken back.
+
+    Raises OSError, also where others than the group were let in.
+    """
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if is_own and status.st_mode & 0o077 and not status.st_mode & 0o007:
+            path.chmod(0o700)
+    make_private(path)
 
 
 def _link(link: Path, target: Path) -> None:

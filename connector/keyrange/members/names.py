@@ -28,7 +28,7 @@ from keyrange.core.members.names import (
     spark_ordinal,
 )
 from keyrange.errors import KeyrangeError, error
-from keyrange.host.directory import make_private
+from keyrange.host.directory import private_name, take_private
 
 if TYPE_CHECKING:
     from keyrange.options.members import MemberOptions
@@ -216,14 +216,14 @@ def _from_host(settings: NameSettings, around: Surroundings, missed: list[str]) 
 def _slot_directory(settings: NameSettings, around: Surroundings) -> Path | None:
     """Made, private and kept; None where nothing is known to be kept."""
     if settings.slot_directory:
-        directory = Path(settings.slot_directory)
+        directory = private_name(Path(settings.slot_directory))
     elif around.environment.get(_IN_A_POD) or around.environment.get(_POD_NAME):
         return None
     else:
         # Homes may be shared by hosts, and a lock may not reach over a network.
         directory = user_state(around.environment) / "hosts" / slot_name(around.host)
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_private(directory)
+    take_private(directory)
     return directory
 
 
@@ -235,7 +235,7 @@ def _host_of(directory: Path, around: Surroundings) -> str:
 
 def _slots(directory: Path, group: str) -> Iterator[tuple[int, Path]]:
     of_group = directory / slot_name(group, "slots")
-    make_private(of_group)
+    take_private(of_group)
     for number in range(_SLOTS_MAX):
         yield number, of_group / str(number)
 

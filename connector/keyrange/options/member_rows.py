@@ -176,8 +176,8 @@ MEMBER_ROWS: Final = (
         STREAM,
         local_path,
         "a path on the executors",
-        "Where each slot has a directory of its own for caches and state. Default: one of the "
-        "user's on the host.",
+        "Where each slot has a directory of its own for caches and state, in one below it that is "
+        "the user's alone: a volume's root will do. Default: one of the user's on the host.",
     ),
     Option(
         "registration.timeout.ms",

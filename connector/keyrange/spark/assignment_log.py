@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from keyrange.core.members.assignment import Assignment
 from keyrange.core.members.membership import Membership, Timeouts
 from keyrange.core.members.metadata import MemberMetadata
+from keyrange.core.members.unbroken import Since, unbroken
 from keyrange.delta.assignment_rows import Stored, StoredMember
 from keyrange.delta.assignments import AssignmentTable
 from keyrange.options.members import MemberOptions
@@ -75,6 +76,7 @@ class AssignmentLog:
             at_ms=at_ms,
             reason=reason,
             assignment=assignment,
+            since=self._since(assignment),
             membership=membership.to_json(),
             members=tuple(members),
             member_group=self._options.kafka_group,
@@ -83,6 +85,12 @@ class AssignmentLog:
         self._pending = (row, membership)
         self._write_pending()
         self._table.maintain()
+
+    def _since(self, assignment: Assignment | None) -> Mapping[str, Since]:
+        if assignment is None:
+            return {}
+        since = self.stored.since if self.stored is not None else {}
+        return unbroken(self.assignment, since, assignment, self._run)
 
     def _write_pending(self) -> None:
         if self._pending is None:

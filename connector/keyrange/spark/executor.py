@@ -53,6 +53,14 @@ def read_executor(
     return Executor(host, given.get("--executor-id", DRIVER), max(count, 1))
 
 
+def task_attempt() -> int:
+    """How often this process's task was begun before, 0 outside of a task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.attemptNumber() if context is not None else 0
+
+
 def task_property(name: str) -> str | None:
     """A property of this process's task: a setting of the session, or what Spark says of the query.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.core.members.binding import NO_SLOT
 from keyrange.errors import KeyrangeError, error
@@ -22,7 +22,16 @@ from keyrange.spark.binding.messages import BadLine, Greeting
 from keyrange.spark.executor import Executor, task_property, this_executor
 from keyrange.spark.listening import Held, Listening
 from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
-from keyrange.spark.slots import Place, note_slot, noted_epoch, query_of_task, slots_directory
+from keyrange.spark.read_record import ReadRecord
+from keyrange.spark.slots import (
+    Place,
+    batch_of_task,
+    note_slot,
+    noted,
+    query_of_task,
+    reading,
+    slots_directory,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,19 +76,46 @@ def read_bound(options: SourceOptions, task: BoundTask, read: Callable[[ReadTask
     Raises what `Caller.portions`, `Listening.tell` and `_Member.check` do.
     """
     member = _member(options, task.greeting)
-    caller = Caller(task.greeting.address, task.plan, task.number)
+    caller = Caller(task.greeting.address, task.plan, task.number, batch_of_task())
+    if member is None:
+        for each in caller.portions(lambda: NO_SLOT):
+            yield from read(read_bound_task(each))
+        return
+    bound = _Bound(member, task, caller)
+    yield from _with_progress(member, bound.rows(read))
 
-    def slot_now() -> str:
-        if member is None:
-            return NO_SLOT
-        slot = member.slot()
+
+class _Bound:
+    """A bound task in an executor that may have a slot."""
+
+    def __init__(self, member: _Member, task: BoundTask, caller: Caller) -> None:
+        self._member = member
+        self._task = task
+        self._caller = caller
+        self._slot = NO_SLOT
+
+    def rows(self, read: Callable[[ReadTask], Rows]) -> Generator[pa.RecordBatch, None, None]:
+        for portion in self._caller.portions(self._slot_now):
+            slot, own = self._slot, portion["slot"] == self._slot
+            record = self._member.begin(slot, self._task, self._caller.batch, portion["last"])
+            with reading("own" if own else "foreign"):
+                yield from read(read_bound_task(portion))
+            if own and record is not None:
+                self._finish(record, portion)
+
+    def _slot_now(self) -> str:
+        self._slot = slot = self._member.slot()
         if slot != NO_SLOT:
-            member.note(slot, task.epoch, caller)
-            member.tell(slot, task.epoch, caller)
+            self._member.note(slot, self._task.epoch, self._caller)
+            self._member.tell(slot, self._task.epoch, self._caller)
         return slot
 
-    portions = (row for each in caller.portions(slot_now) for row in read(read_bound_task(each)))
-    yield from portions if member is None else _with_progress(member, portions)
+    def _finish(self, record: ReadRecord, portion: Mapping[str, Any]) -> None:
+        number, count = portion["number"], portion["count"]
+        try:
+            record.finish(self._caller.batch, self._task.plan, number, count)
+        except OSError as failure:
+            _log.warning("slot %s cannot note what it has read: %s", self._slot, failure)
 
 
 def _with_progress(member: _Member, rows: Rows) -> Generator[pa.RecordBatch, None, None]:
@@ -185,15 +221,34 @@ class _Member:
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
         rows not."""
-        base = slots_directory(self._options.slot_directory)
-        place = Place(query_of_task(), self._options.group, slot, base, self._executor_directory)
-        run = self._greeting.run
-        if noted_epoch(place, run) >= epoch:
+        place, run = self._place(slot), self._greeting.run
+        known = noted(place, run)
+        if known is not None and known[0] >= epoch:
             return
         try:
-            note_slot(place, run, epoch, caller.ranges(slot))
+            note_slot(place, caller.holding(slot, run))
         except OSError as failure:
             _log.warning("slot %s has no directory: %s", slot, failure)
+
+    def begin(self, slot: str, task: BoundTask, batch: int, last: int) -> ReadRecord | None:
+        """The record of the slot's directory, in which a task notes what it reads; None where it
+        is to note nothing: where there is no slot or no directory, and for a late task, whose plan
+        was made with another assignment."""
+        if slot == NO_SLOT or batch < 0:
+            return None
+        known = noted(self._place(slot), self._greeting.run)
+        if known is None or known[0] != task.epoch:
+            return None
+        try:
+            known[1].begin(batch, last)
+        except OSError as failure:
+            _log.warning("slot %s cannot note what it reads: %s", slot, failure)
+            return None
+        return known[1]
+
+    def _place(self, slot: str) -> Place:
+        base = slots_directory(self._options.slot_directory)
+        return Place(query_of_task(), self._options.group, slot, base, self._executor_directory)
 
     def tell(self, slot: str, epoch: int, caller: Caller) -> None:
         """Tell the user's listener which ranges the slot has, where that was not done; rows wait.

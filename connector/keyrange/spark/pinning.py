@@ -13,6 +13,7 @@ import logging
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,7 @@ from keyrange.core.members.assignment import Assignment, assign, tempered
 from keyrange.core.members.binding import count_tasks
 from keyrange.core.members.membership import Membership, Present, Reassign
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
+from keyrange.core.members.unbroken import Since
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, Shape, portion_cuts
 from keyrange.delta.assignments import open_assignments
@@ -146,14 +148,23 @@ class Pinning:
         """The assignment that the next batch is planned by; None for tasks that run anywhere."""
         assignment = self.assignment
         self._planned += 1
-        if assignment is None or self._service is None:
+        if self._service is None:
             return None
-        if any(partition not in assignment.owners for partition in partitions):
-            return None
-        if not self._reached():
-            self._say_unreached()
+        if (
+            assignment is None
+            or any(partition not in assignment.owners for partition in partitions)
+            or not self._reached()
+        ):
+            if assignment is not None and not self._reached():
+                self._say_unreached()
+            self.pass_over()
             return None
         return assignment
+
+    def pass_over(self) -> None:
+        """Note that the next batch is read by whoever is free: no slot has read all of its own."""
+        if self._service is not None:
+            self._service.add([], [], (), 0, self._rule)
 
     def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
         """Where the portions of a batch with these partitions may begin inside one of them, by the
@@ -176,13 +187,17 @@ class Pinning:
         cores = self._cores()
         owners = [portion.slot for portion in portions]
         tasks = count_tasks(owners, cores)
-        documents = [{"slot": each.slot, **write_task(make(each))} for each in portions]
+        counts = Counter(owners)
+        documents = [
+            {"slot": each.slot, "number": at, "count": counts[each.slot], **write_task(make(each))}
+            for at, each in enumerate(portions)
+        ]
         if not tasks:
             return []
         name = self._service.add(owners, documents, self._reached(), tasks, self._rule)
         epoch, greeting = self.assignment.epoch, self.greeting()
         if self._told_epoch != epoch:
-            self._service.tell_ranges(ranges_by_slot(self.assignment))
+            self._service.tell_ranges(epoch, self._holdings(self.assignment))
             self._told_epoch = epoch
         self._last_plan = name
         return [BoundTask(greeting, name, number, epoch) for number in range(tasks)]
@@ -244,6 +259,17 @@ class Pinning:
         known = before.members if before is not None else ()
         members = stored_members(membership, sighting, known, at_ms - _passed_ms())
         self._written.write(reason, assignment, membership, members, at_ms, commands_until)
+
+    def _holdings(self, assignment: Assignment) -> dict[str, Any]:
+        """What each slot is told of its ranges."""
+        stored = self._written.stored
+        assert stored is not None
+        as_of_now = Since(stored.run_id, assignment.epoch)
+        found: dict[str, Any] = {}
+        for slot, ranges in ranges_by_slot(assignment).items():
+            since = stored.since.get(slot, as_of_now)
+            found[slot] = {"ranges": ranges, "since": [since.run, since.epoch]}
+        return found
 
     def _standings(self) -> dict[str, str]:
         return {name: str(each.standing) for name, each in self._written.membership.members.items()}

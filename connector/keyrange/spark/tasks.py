@@ -97,6 +97,7 @@ class TaskPlans:
                 )
                 if portions is not None:
                     return self._bind(pinning, portions, sizes, _making(view, topic_ids))
+                pinning.pass_over()
                 _log.info("the batch was cut for another assignment: its tasks run anywhere")
         planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
         self._note(planned, planned, sizes)

@@ -10,12 +10,16 @@ import pyarrow as pa
 import pytest
 
 from commit_contract import condition
+from keyrange.core.members.unbroken import Since
+from keyrange.delta.assignment_rows import SCHEMA, Stored, read_rows, rows_of
 from keyrange.delta.assignments import LAYOUT, AssignmentTable
+from keyrange.delta.checksum import crc32c
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import KeyrangeError
 from member_samples import GROUP, append_all, assignment, command, member, owned, stored, table_at
 from racing_writers import Writes, in_threads
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 ROWS = [stored(1), stored(2, members=[member("orders-0", "ABSENT")]), stored(3, 2)]
 
 
@@ -47,6 +51,21 @@ def test_there_may_be_members_before_an_assignment(tmp_path: Path) -> None:
     first, second = table_at(tmp_path / "members").history()
     assert (first.epoch, first.assignment) == (0, None)
     assert second.epoch == 1
+
+
+def test_a_row_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Slots have had their ranges since its epoch, as far as it says."""
+    text = (GOLDEN / "assignment-row-v1.json").read_text().strip()
+    [row] = rows_of(stored(3, 2)).to_pylist()
+    row |= {"document": text, "crc": crc32c(text.encode())}
+
+    [found] = read_rows(pa.Table.from_pylist([row], SCHEMA), "table")
+
+    assert isinstance(found, Stored)
+    assert (found.seq, found.epoch, len(found.members)) == (3, 2, 2)
+    assert found.assignment is not None
+    assert found.since == dict.fromkeys(found.assignment.slots, Since("run-1", 2))
+    assert read_rows(rows_of(found), "table") == [found]
 
 
 def test_what_another_handle_wrote_is_seen(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def group_of_the_column_alone(row: dict[str, Any]) -> None:
 
 
 def newer_row(row: dict[str, Any]) -> None:
-    resealed(row, lambda document: document.update(v=2))
+    resealed(row, lambda document: document.update(v=3))
 
 
 def no_version(row: dict[str, Any]) -> None:

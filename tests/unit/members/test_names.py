@@ -179,8 +179,9 @@ def test_a_named_slot_directory_keeps_the_hosts_name(around: Surroundings, tmp_p
 
 
 def test_a_slot_directory_of_others_is_not_used(around: Surroundings, tmp_path: Path) -> None:
-    (tmp_path / "slots").mkdir(mode=0o777)
-    (tmp_path / "slots").chmod(0o777)
+    own = tmp_path / "slots" / f"keyrange-{os.getuid()}"
+    own.mkdir(parents=True)
+    own.chmod(0o777)
     settings = replace(SETTINGS, slot_directory=str(tmp_path / "slots"))
     assert not find_name(settings, around).is_static
     with pytest.raises(InvalidError, match="not a private directory"):

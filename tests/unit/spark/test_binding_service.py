@@ -77,11 +77,32 @@ def test_plans_are_forgotten_when_many_came_after(
 
 
 def test_the_ranges_of_a_slot(service: BindingService) -> None:
-    service.tell_ranges({"a": {"t": {"0": [[0, HASH_MAX]]}}})
+    ranges = {"t": {"0": [[0, HASH_MAX]]}}
+    service.tell_ranges(4, {"a": {"ranges": ranges, "since": ["run", 2]}})
     caller = Caller(service.address, planned(service, ["a"]), 0)
 
     assert caller.ranges("a") == {"t": {"0": [[0, HASH_MAX]]}}
     assert caller.ranges("b") == {}
+
+
+def test_a_task_is_told_which_batch_before_had_something_of_its_slot(
+    service: BindingService,
+) -> None:
+    """As far as this run knows: what it did not bind, and what was before it, may have had."""
+
+    def last(plan: str, batch: int, slot: str = "a") -> int:
+        portions = Caller(service.address, plan, 0, batch).portions(lambda: slot)
+        return int(next(portions)["last"])
+
+    assert last(planned(service, ["a"]), 7) == 6
+    assert last(planned(service, ["b"]), 8, "b") == 7
+    assert last(planned(service, ["a"]), 9) == 7
+    # The batch is planned again, and each plan is one of its own.
+    assert last(planned(service, ["a"]), 9) == 7
+    service.add([], [], (), 0, QUICK)
+    assert last(planned(service, ["a"]), 12) == 11
+    assert last(planned(service, ["b"]), 13, "b") == 12
+    assert last(planned(service, ["a"]), 14) == 12
 
 
 def test_it_knows_from_which_slots_it_was_reached(service: BindingService) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from keyrange.members.setup import MemberSetup
 from keyrange.members.status import MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark import member as module
+from keyrange.spark import slots
 from keyrange.spark.binding.messages import Greeting
 from keyrange.spark.binding.service import BindingService
 from keyrange.spark.member import greeted, read_bound
-from keyrange.spark.read import BoundTask
+from keyrange.spark.read import BoundTask, ReadTask
+from keyrange.spark.slots import Slot, slot
 
 HELD = MemberStatus(name="g-0", is_static=True, state="STABLE", joined=1)
 TASK: dict[str, Any] = {"splits": [], "brokers": [], "leaders": [], "topicIds": {}}
@@ -34,6 +37,10 @@ class Stage:
     def __init__(self, home: Path, service: BindingService) -> None:
         self.home, self.service = home, service
         self.status: MemberStatus | None = None
+        self.batch = 0
+        # What a function is told that takes the rows.
+        self.told: list[Slot] = []
+        self.fails = False
 
     def hold(self, for_ms: int) -> None:
         self.status = replace(HELD, held_until_ms=now_ms() + for_ms)
@@ -51,12 +58,21 @@ class Stage:
         }
         return parse_options(given, "stream")
 
+    def rows(self, _: ReadTask) -> Iterator[Any]:
+        """No rows, and what a function would be told while it has them."""
+        with suppress(KeyrangeError):
+            self.told.append(slot("g"))
+        if self.fails:
+            raise OSError("the function has failed")
+        return iter(())
+
     def read(self, **more: str) -> Counts:
         """Who is counted as the reader of a portion of g-0."""
         rule = PinRule(wait_ms=0, pause_ms=1)
-        plan = self.service.add(["g-0"], [TASK], {"g-0"}, 1, rule)
+        documents = [{**TASK, "slot": "g-0", "number": at, "count": 2} for at in range(2)]
+        plan = self.service.add(["g-0"] * 2, documents, {"g-0"}, 1, rule)
         task = BoundTask(Greeting(self.service.address, "run"), plan, 0, 1)
-        assert list(read_bound(self.options(**more), task, lambda _: iter(()))) == []
+        assert list(read_bound(self.options(**more), task, self.rows)) == []
         counts = self.service.counts(plan)
         assert counts is not None
         return counts
@@ -68,6 +84,10 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage = Stage(tmp_path, service)
     (tmp_path / "executor").mkdir()
     monkeypatch.setattr(module, "executor_directory", lambda: tmp_path / "executor")
+    monkeypatch.setattr(slots, "executor_directory", lambda: tmp_path / "executor")
+    monkeypatch.setattr(module, "batch_of_task", lambda: stage.batch)
+    monkeypatch.setattr(slots, "batch_of_task", lambda: stage.batch)
+    service.tell_ranges(1, {"g-0": {"ranges": {"t": {"0": [[0, 9]]}}, "since": ["run", 1]}})
     monkeypatch.setattr(module, "ensure_member", lambda *_: stage.status)
     # Greetings go on for longer than a test.
     monkeypatch.setattr(module, "Thread", Mock())
@@ -78,15 +98,71 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def test_a_task_reads_what_its_slot_has(stage: Stage) -> None:
     stage.hold(60_000)
 
-    assert stage.read() == Counts(own=1, foreign=0, unowned=0)
+    assert stage.read() == Counts(own=2, foreign=0, unowned=0)
     assert stage.service.slots() == {"g-0"}
+
+
+def test_a_slot_that_was_away_is_told_that_others_have_read_for_it(stage: Stage) -> None:
+    """In a batch, in a part of one, and in one that is not bound."""
+    stage.hold(60_000)
+    for stage.batch in (4, 5):
+        stage.read()
+    assert [(each.read_batches, each.portion) for each in stage.told] == [
+        (range(4, 4), "own"),
+        (range(4, 4), "own"),
+        (range(4, 5), "own"),
+        (range(4, 5), "own"),
+    ]
+
+    stage.hold(-1)
+    stage.batch = 6
+    stage.read()
+    stage.hold(60_000)
+    stage.told.clear()
+    for stage.batch in (7, 8):
+        stage.read()
+    assert [each.read_batches for each in stage.told[::2]] == [range(7, 7), range(7, 8)]
+
+    stage.service.add([], [], (), 0, PinRule())
+    stage.told.clear()
+    stage.batch = 10
+    stage.read()
+    assert stage.told[0].read_batches == range(10, 10)
+
+
+def test_a_batch_whose_task_has_failed_is_not_read_before_it_is_read_again(stage: Stage) -> None:
+    stage.hold(60_000)
+    stage.read()
+    stage.batch, stage.fails = 1, True
+    with pytest.raises(OSError, match="the function has failed"):
+        stage.read()
+    stage.fails = False
+    stage.told.clear()
+
+    stage.read()
+    assert stage.told[0].read_batches == range(1)
+    stage.batch = 2
+    stage.read()
+    assert stage.told[-1].read_batches == range(2)
+
+
+def test_a_late_task_notes_nothing(stage: Stage) -> None:
+    """Its plan was made with an assignment that another one followed."""
+    stage.hold(60_000)
+    ranges = {"t": {"0": [[0, 4]]}}
+    stage.service.tell_ranges(2, {"g-0": {"ranges": ranges, "since": ["run", 2]}})
+
+    stage.read()
+
+    assert {(each.epoch, each.read_batches) for each in stage.told} == {(2, range(0))}
+    assert slot("g").read_batches == range(0)
 
 
 def test_a_name_that_nobody_confirmed_in_time_is_no_slot(stage: Stage) -> None:
     """The status is what a process wrote before it was paused."""
     stage.hold(-1)
 
-    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
     assert stage.service.slots() == frozenset()
 
 
@@ -145,7 +221,7 @@ def test_rows_do_without_a_member_that_cannot_start(
     asked = failing(failure)
     monkeypatch.setattr(module, "ensure_member", asked)
 
-    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
     # Each try may start a process: a task that asks again at once starts no other.
     assert asked.call_count == 1
     with pytest.raises(type(failure)):
@@ -158,7 +234,7 @@ def test_rows_do_without_an_executors_directory(
     stage.hold(60_000)
     monkeypatch.setattr(module, "executor_directory", failing(NO_ROOM))
 
-    assert stage.read() == Counts(own=0, foreign=1, unowned=0)
+    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
     greeting, rows = Greeting(stage.service.address, "run"), iter(["row"])
     assert list(greeted(stage.options(), greeting, rows)) == ["row"]  # type: ignore[arg-type]
     with pytest.raises(OSError, match="No space"):

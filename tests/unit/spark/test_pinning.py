@@ -323,6 +323,30 @@ def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: S
     assert planned({p: (at[0] + 1,) for p, at in cuts.items()}) == [ReadTask]
 
 
+def test_a_batch_that_is_not_bound_is_a_gap_in_what_slots_have_read(stage: Stage) -> None:
+    """Before executors have come, and where the batch was cut for another assignment."""
+    pinning = assigned(stage, "a", "b")
+    address = pinning.greeting().address
+    greet(address, "a")
+
+    def last(batch: int) -> int:
+        """What the first task is told: the last batch before that may have had something of a."""
+        assert pinning.assignment is not None
+        sizes = dict.fromkeys(PARTITIONS, 9.0)
+        ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+        portions = plan_pinned(
+            ranges, pinning.assignment.owners, sizes, lambda _: [], pinning.shape, lambda: str
+        )
+        [task, *_] = pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+        return int(next(Caller(address, task.plan, 0, batch).portions(lambda: "a"))["last"])
+
+    assert last(4) == 3
+    # A batch without anything for a slot would be no gap: this one may have had.
+    pinning.pass_over()
+    assert last(9) == 8
+    assert last(12) == 9
+
+
 def test_the_address_is_the_one_towards_the_brokers() -> None:
     assert route_to(ClientSettings(bootstrap_servers=(("127.0.0.1", 9),))) == "127.0.0.1"
 

@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.spark.binding.messages import ANSWER_BYTES_MAX, Address, BadLine, Channel
+from keyrange.spark.binding.messages import (
+    ANSWER_BYTES_MAX,
+    Address,
+    BadLine,
+    Channel,
+    Holding,
+)
 
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 30.0
@@ -28,14 +34,20 @@ class Caller:
     """A task's questions. A connection that breaks is made again: what was given stays given, so
     that asking twice is asking once."""
 
-    def __init__(self, address: Address, plan: str, task: int) -> None:
+    def __init__(self, address: Address, plan: str, task: int, batch: int = -1) -> None:
         self._address, self._plan, self._task = address, plan, task
+        self.batch = batch
 
     def ranges(self, slot: str) -> dict[str, Any]:
         """The key ranges that the present assignment gives a slot: by topic, by partition, both
         ends of each included. Raises BINDING_UNREACHABLE."""
-        answer: dict[str, Any] = self._ask({"ranges": {"slot": slot}})["ranges"]
-        return answer
+        return dict(self.holding(slot, "").ranges)
+
+    def holding(self, slot: str, run: str) -> Holding:
+        """What the present assignment of `run` says of a slot. Raises BINDING_UNREACHABLE."""
+        told = self._ask({"ranges": {"slot": slot}})
+        since_run, since_epoch = told["since"]
+        return Holding(run, told["epoch"], (since_run, since_epoch), told["ranges"])
 
     def portions(self, slot_now: Callable[[], str]) -> Iterator[dict[str, Any]]:
         """What this task reads, one portion after the other. `slot_now` says which slot the task
@@ -55,6 +67,7 @@ class Caller:
                         "task": self._task,
                         "position": position,
                         "slot": slot,
+                        "batch": self.batch,
                     }
                 }
             )

@@ -53,6 +53,17 @@ class Greeting:
     run: str
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a run says of a slot: its ranges in an epoch, and the run and the epoch since which it
+    has had them without a break."""
+
+    run: str
+    epoch: int
+    since: tuple[str, int]
+    ranges: Mapping[str, Mapping[str, list[list[int]]]]
+
+
 class Channel:
     """One connection, from its first byte on; `is_service` says which side this is.
 

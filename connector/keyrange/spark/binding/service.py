@@ -42,6 +42,9 @@ _SILENCE_S: Final = 30.0
 class _Plan:
     binding: Binding
     documents: tuple[Mapping[str, Any], ...]
+    owners: frozenset[str]
+    # The number of its batch, as soon as a task has said it.
+    batch: int | None = None
 
 
 class BindingService:
@@ -52,7 +55,8 @@ class BindingService:
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         self._slots: set[str] = set()
-        self._ranges: Mapping[str, Any] = {}
+        self._epoch = 0
+        self._holdings: Mapping[str, Any] = {}
         self._secret = secrets.token_bytes(32)
         self._server = _Server((bind_address or host, port), self)
         self._address = Address(host, self._server.server_address[1], self._secret)
@@ -77,19 +81,19 @@ class BindingService:
         rule: PinRule,
     ) -> str:
         """Make a plan known: the slot of each portion and what its reader is told; returns the
-        plan's name."""
+        plan's name. One without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
-        plan = _Plan(Binding(owners, present, tasks, rule), tuple(documents))
+        plan = _Plan(Binding(owners, present, tasks, rule), tuple(documents), frozenset(owners))
         with self._lock:
             self._plans[name] = plan
             while len(self._plans) > _PLANS_MAX:
                 self._plans.popitem(last=False)
         return name
 
-    def tell_ranges(self, ranges: Mapping[str, Any]) -> None:
-        """What each slot has by the present assignment."""
+    def tell_ranges(self, epoch: int, holdings: Mapping[str, Any]) -> None:
+        """What each slot has by the present assignment: `ranges`, and `since` when."""
         with self._lock:
-            self._ranges = ranges
+            self._epoch, self._holdings = epoch, holdings
 
     def counts(self, plan: str) -> Counts | None:
         """Who read a plan's portions so far; None for a plan that is forgotten."""
@@ -110,7 +114,9 @@ class BindingService:
             return {"welcome": True}
         if "ranges" in question:
             with self._lock:
-                return {"ranges": self._ranges.get(question["ranges"]["slot"], {})}
+                nothing = {"ranges": {}, "since": ["", self._epoch]}
+                found = self._holdings.get(question["ranges"]["slot"], nothing)
+                return {"epoch": self._epoch, **found}
         asked = question["ask"]
         # Executors that come while batches are bound say nothing else.
         self._hear_from(asked["slot"])
@@ -120,15 +126,28 @@ class BindingService:
             if plan is None:
                 return {"forgotten": True}
             found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms)
+            plan.batch = int(asked["batch"])
+            last = self._last_batch(asked["plan"], asked["slot"], plan.batch)
         match found:
             case Give(portion):
-                return {"read": plan.documents[portion]}
+                return {"read": {**plan.documents[portion], "last": last}}
             case Wait(pause_ms):
                 return {"wait": pause_ms}
             case Refuse(slots):
                 return {"refuse": slots}
             case End():
                 return {"end": True}
+
+    def _last_batch(self, plan: str, slot: str, batch: int) -> int:
+        """The last batch before this one that had something of a slot's, or may have had."""
+        names = list(self._plans)
+        for name in reversed(names[: names.index(plan)]):
+            other = self._plans[name]
+            if other.batch is None:
+                break
+            if other.batch < batch and slot in other.owners:
+                return other.batch
+        return batch - 1
 
     def _hear_from(self, slot: str) -> None:
         if slot != NO_SLOT:
