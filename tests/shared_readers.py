@@ -42,6 +42,7 @@ class Shared:
     value_bytes: int = 20
     batches_per_chunk: int = 2
     keep_values: bool = True
+    poll_timeout_ms: int = 10_000
     decode: DecodeSettings = field(default_factory=DecodeSettings)
 
     def __post_init__(self) -> None:
@@ -96,7 +97,7 @@ class Shared:
 
     def reader(self, number: int) -> RangeReader:
         cluster: Any = ScriptedCluster(self.world)
-        how = ReadSettings(self.decode, True, 10_000)
+        how = ReadSettings(self.decode, True, self.poll_timeout_ms)
         splits = SplitReader(cluster, self.world.view(), how)
         return RangeReader(splits, self.directory, self.splits[number], self.keep_values)
 

@@ -25,6 +25,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+from keyrange.host.locks import lock_soon, lock_within
+
 _ROW: Final = struct.Struct("<qqB")
 _STATE_AT: Final = 16
 _FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -82,7 +84,7 @@ class Chain:
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = os.open(directory, _DIRECTORY_FLAGS)
         try:
-            fcntl.flock(self._directory, fcntl.LOCK_SH)
+            lock_soon(self._directory, fcntl.LOCK_SH, directory.name)
             self._file = self._open("chain")
         except BaseException:
             os.close(self._directory)
@@ -121,12 +123,10 @@ class Chain:
         until_offset, total, state = _ROW.unpack_from(rows, (index - first) * self._row_bytes)
         return Link(index, before[0], until_offset, total - before[1], State(state))
 
-    def claim_end(self, wait: bool) -> End | None:
+    def claim_end(self, wait_s: float = 0.0) -> End | None:
         """Hold the end of the chain, so that nobody else makes its next chunk; None where another
-        holds it and there is no waiting. `extend` or `release_end` lets go of it."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        holds it for so long. `extend` or `release_end` lets go of it."""
+        if not lock_within(self._file, fcntl.LOCK_EX, wait_s):
             return None
         index = len(self)
         last = self.link(index - 1) if index else None
@@ -161,15 +161,15 @@ class Chain:
         self._locks[index] = descriptor
         return True
 
-    def wait(self, index: int) -> None:
-        """Wait until nobody is at work on a pending chunk."""
+    def wait(self, index: int, wait_s: float) -> bool:
+        """Wait until nobody is at work on a pending chunk; False where somebody is for so long."""
         try:
             descriptor = self._open(_lock_name(index), _FLAGS & ~os.O_CREAT)
         except FileNotFoundError:
             # It was finished meanwhile.
-            return
+            return True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            return lock_within(descriptor, fcntl.LOCK_EX, wait_s)
         finally:
             os.close(descriptor)
 

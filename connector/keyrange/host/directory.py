@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from keyrange.host.locks import lock_soon
+
 _log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 60.0
@@ -115,7 +117,7 @@ class ExecutorDirectory:
             budget = settings.spill_bytes
             if (self.path / path.parent.name).is_dir():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
-        with locked(self.path / "budget"):
+        with locked(self.path / "budget", soon=True):
             was_free = self._reuses(path) and not path.exists() and _take_free(path)
             present = _size(path)
             excess = _used(owner) + max(size - present, 0) - budget
@@ -129,7 +131,7 @@ class ExecutorDirectory:
 
     def drop(self, path: Path) -> None:
         """Give up a result that nobody needs any more, though some may have it mapped still."""
-        with suppress(FileNotFoundError), locked(self.path / "budget"):
+        with suppress(FileNotFoundError), locked(self.path / "budget", soon=True):
             if self._reuses(path):
                 for each in _free_files(path.parent)[: 1 - _FREE_MAX]:
                     each.unlink()
@@ -371,11 +373,17 @@ def _set_size(path: Path, size: int) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """While nobody else on this host has the lock of a file, which is made where there is none."""
+def locked(path: Path, soon: bool = False) -> Iterator[None]:
+    """While nobody else on this host has the lock of a file, which is made where there is none.
+
+    `soon`: nobody holds it for long. Raises TimeoutError, an OSError, where somebody does.
+    """
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if soon:
+            lock_soon(descriptor, fcntl.LOCK_EX, path.name)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
+from keyrange.host.locks import lock_soon
+
 _STARTS: Final = b"starts"
 # How a stream ends that was written to its end.
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -136,7 +138,7 @@ def mapped_results() -> int:
 def _map(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         # The mapping has a duplicate of the descriptor, and with it the lock.
-        fcntl.flock(file, fcntl.LOCK_SH)
+        lock_soon(file.fileno(), fcntl.LOCK_SH, path.name)
         status = os.fstat(file.fileno())
         if not os.path.samestat(status, path.stat()):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))

@@ -78,11 +78,16 @@ class SplitReader:
         self.settings = settings
         self._buffer = ReceiveBuffer()
         self._workspace = Workspace(settings.decode)
-        self._deadline = self._new_deadline()
+        self._deadline = self.new_deadline()
         self.bytes_received = 0
 
-    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """The records of the splits: each split's in offset order, small splits side by side."""
+    def read(
+        self, splits: Sequence[Split], deadline: Deadline | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of the splits: each split's in offset order, small splits side by side.
+
+        `deadline` is that of the first chunk, where it was waited for before; None: from now.
+        """
         bounds = bind_splits(self._cluster, self._view, splits)
         waiting = deque(
             Cursor(
@@ -94,7 +99,7 @@ class SplitReader:
             for split, bound in zip(splits, bounds, strict=True)
             if bound.from_offset < bound.until_offset
         )
-        for cursor, chunk, from_offset in self._chunks(waiting, ahead=True):
+        for cursor, chunk, from_offset in self._chunks(waiting, True, deadline):
             yield from cursor.decoder.decode(chunk, from_offset, cursor.split.until_offset)
 
     def decoder(self, split: Split, shared: Sequence[str] = ()) -> Decoder:
@@ -109,25 +114,25 @@ class SplitReader:
             split.topic, split.partition, settings, self._workspace, placement, split.delivery
         )
 
-    def next_chunk(self, cursor: Cursor) -> Chunk | None:
+    def next_chunk(self, cursor: Cursor, deadline: Deadline | None = None) -> Chunk | None:
         """One chunk from where the cursor stands, and no request for what comes behind it; None
-        where what was left of the split is lost."""
-        chunks = self._chunks(deque([cursor]), ahead=False)
+        where what was left of the split is lost. `deadline` as in `read`."""
+        chunks = self._chunks(deque([cursor]), False, deadline)
         try:
             return next((chunk for _, chunk, _ in chunks), None)
         finally:
             chunks.close()
 
     def _chunks(
-        self, waiting: deque[Cursor], ahead: bool
+        self, waiting: deque[Cursor], ahead: bool, deadline: Deadline | None
     ) -> Generator[tuple[Cursor, Chunk, int], None, None]:
         """Chunk after chunk, each with the offset that it was asked for at.
 
         A chunk is valid until the next is taken. With `ahead` the next is asked for before.
         """
         in_flight: deque[InFlight] = deque()
-        # The time before is not the broker's either.
-        self._deadline = self._new_deadline()
+        # The time before is not the broker's either, unless the caller says so.
+        self._deadline = deadline or self.new_deadline()
         try:
             while waiting or in_flight:
                 self._ask(waiting, in_flight)
@@ -147,13 +152,14 @@ class SplitReader:
                         self._ask(waiting, in_flight)
                     yield cursor, chunk, from_offset
                     # The time that the rows were worked on is not the broker's.
-                    self._deadline = self._new_deadline()
+                    self._deadline = self.new_deadline()
         finally:
             for left in in_flight:
                 # Its answer would be taken for that of a later request.
                 left.connection.close()
 
-    def _new_deadline(self) -> Deadline:
+    def new_deadline(self) -> Deadline:
+        """How long there may be no progress from now on."""
         return Deadline(self.settings.poll_timeout_ms, self._cluster.settings)
 
     def _ask(self, waiting: deque[Cursor], in_flight: deque[InFlight]) -> None:
@@ -250,7 +256,7 @@ class SplitReader:
             self._wait_for_records(cursor, fetched)
             return None
         cursor.doubts = 0
-        self._deadline = self._new_deadline()
+        self._deadline = self.new_deadline()
         return chunk
 
     def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:

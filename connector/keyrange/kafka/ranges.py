@@ -4,6 +4,10 @@ Whoever comes first fetches a chunk, decodes it and leaves the others' rows in a
 own he keeps. While another is at work on the chunk that he needs, a reader makes the next one. What
 cannot be kept, or is gone, or was left unfinished by a reader that died, is read again: sharing
 saves work, the rows do not depend on it.
+
+To wait for another reader is no progress: it counts towards the reader's own deadline, so that the
+deadlines of readers that wait for the same broker do not add up. Who was not given way until then
+waits for a process that was stopped, and goes on by himself.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from keyrange.core.splits import Split
 from keyrange.host.chain import Chain, End, Link, State
 from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter, mapped_results, read_results
+from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.cursor import Cursor
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
@@ -42,6 +47,8 @@ _FIRST_RATIO: Final = 1.5
 _RATIO_MIN: Final = 0.1
 # Where a chunk is kept, in the order in which it is tried.
 _KEPT: Final = (State.MEMORY, State.SPILL)
+# Who comes to the end of a chain with less of his time left than this makes nothing for others.
+_LATE_PART: Final = 1 / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,8 @@ class RangeReader:
         self._made: dict[int, _Made] = {}
         self._ratio = _FIRST_RATIO
         self._had_room = True
+        # What is left of the time for the chunk that this reader goes on with by itself; None: all.
+        self._left: Deadline | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows of this reader's ranges, in offset order; batches may be small."""
@@ -93,7 +102,8 @@ class RangeReader:
             try:
                 index = 0
                 while position < split.until_offset:
-                    step = self._step(chain, index)
+                    deadline = self._splits.new_deadline()
+                    step = self._step(chain, index, deadline)
                     if step is None:
                         break
                     link, rows = step
@@ -102,7 +112,7 @@ class RangeReader:
             finally:
                 self._leave(chain)
         if position < split.until_offset:
-            yield from self._splits.read([replace(split, from_offset=position)])
+            yield from self._splits.read([replace(split, from_offset=position)], self._left)
 
     def _join(self) -> Chain | None:
         split = self._split
@@ -126,20 +136,25 @@ class RangeReader:
         finally:
             chain.close()
 
-    def _step(self, chain: Chain, index: int) -> tuple[Link, Iterator[pa.RecordBatch]] | None:
+    def _step(
+        self, chain: Chain, index: int, deadline: Deadline
+    ) -> tuple[Link, Iterator[pa.RecordBatch]] | None:
         """A chunk and its rows; None where what is shared cannot be used any more."""
         try:
             while True:
                 link = chain.link(index)
                 made = self._made.pop(index, None)
                 if link is None:
-                    self._make_next(chain, index)
+                    if not self._make_next(chain, index, deadline):
+                        return None
                 elif made is not None:
                     return link, self._own(link, made)
                 elif link.state is not State.PENDING:
                     return link, self._others(chain, link)
-                elif not self._make_ahead(chain, index):
-                    self._wait(chain, index)
+                elif not self._make_ahead(chain, index) and not self._wait(chain, index, deadline):
+                    # It is given up as if it was taken: nobody has to keep it for this reader.
+                    chain.take(index)
+                    return link, self._read_alone(link)
         except OSError as failure:
             self._log_alone(failure)
             return None
@@ -172,20 +187,34 @@ class RangeReader:
             return (self._constants.add(copied([each])) for each in rows)
         return map(self._constants.add, rows)
 
-    def _make_next(self, chain: Chain, index: int) -> None:
-        """Make the chunk that is needed now, unless another was quicker."""
-        end = chain.claim_end(wait=True)
-        assert end is not None
+    def _make_next(self, chain: Chain, index: int, deadline: Deadline) -> bool:
+        """Make the chunk that is needed now, unless another was quicker; False where this reader
+        has to go on by itself."""
+        patience_ms = deadline.left_ms
+        # A little more: where no broker answers, others give up at the same moment.
+        end = chain.claim_end(max(patience_ms, 0) * (1 + _LATE_PART) / 1000)
+        if end is None:
+            _log.warning(
+                "another reader of %s does not move: it is read without sharing",
+                self._split.topic_partition,
+            )
+            return False
         if end.index != index:
             chain.release_end()
-            return
-        self._made[index] = self._make(chain, end)
+            return True
+        if deadline.left_ms < patience_ms * _LATE_PART:
+            # Whoever held it had no answer. The others are late too, and wait for this reader.
+            chain.release_end()
+            self._left = deadline
+            return False
+        self._made[index] = self._make(chain, end, deadline)
+        return True
 
     def _make_ahead(self, chain: Chain, index: int) -> bool:
         """Make a chunk behind the one that is needed, if the end of the chain is near and free, and
         what is made can be kept."""
         pays = self._had_room and self._keep_values
-        end = chain.claim_end(wait=False) if pays else None
+        end = chain.claim_end() if pays else None
         if end is None:
             return False
         if end.index - index > _AHEAD_MAX or end.from_offset >= self._split.until_offset:
@@ -196,22 +225,25 @@ class RangeReader:
             self._made[end.index] = made
         return True
 
-    def _wait(self, chain: Chain, index: int) -> None:
-        """Wait for who makes a chunk; what a reader that died has left is nowhere."""
-        chain.wait(index)
+    def _wait(self, chain: Chain, index: int, deadline: Deadline) -> bool:
+        """Wait for who makes a chunk; what a reader that died has left is nowhere. False where it
+        is not made in time."""
+        if not chain.wait(index, max(deadline.left_ms, 0) / 1000):
+            return False
         if not _is_pending(chain, index) or not chain.try_lock(index):
-            return
+            return True
         if not _is_pending(chain, index):
             chain.unlock(index)
-            return
+            return True
         for state in _KEPT:
             self._path(chain, index, state).unlink(missing_ok=True)
         chain.finish(index, State.NOWHERE)
+        return True
 
-    def _make(self, chain: Chain, end: End) -> _Made:
+    def _make(self, chain: Chain, end: End, deadline: Deadline | None = None) -> _Made:
         split = self._split
         cursor = Cursor(split, end.from_offset, self._decoder, bytes_read=end.bytes_before)
-        chunk = self._splits.next_chunk(cursor)
+        chunk = self._splits.next_chunk(cursor, deadline)
         until_offset = min(cursor.position, split.until_offset)
         chain.extend(end, until_offset, len(chunk.data) if chunk is not None else 0)
         if chunk is None:
@@ -246,6 +278,10 @@ class RangeReader:
                 rows, whole = write(writer, chunk, from_offset, until_offset)
             self._ratio = max(path.stat().st_size / len(chunk.data), _RATIO_MIN)
             return rows if whole else [*rows, *read_results(path, self._reader)]
+        except TimeoutError:
+            # Of another process that was stopped: it would be waited for again and again.
+            path.unlink(missing_ok=True)
+            raise
         except (OSError, pa.ArrowInvalid) as failure:
             _log.info("%s has no room for what others read: %s", path.parent, failure)
             path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Path:
 
 def extended(chain: Chain, until_offset: int, size: int, state: State = State.MEMORY) -> int:
     """Add a finished chunk; returns its index."""
-    end = chain.claim_end(wait=True)
+    end = chain.claim_end(wait_s=60)
     assert end is not None
     chain.extend(end, until_offset, size)
     chain.finish(end.index, state)
@@ -50,7 +50,7 @@ def test_links_follow_one_another(place: Path) -> None:
     assert other.link(0) == Link(0, 100, 110, 7, State.MEMORY)
     assert other.link(1) == Link(1, 110, 2**40, 9, State.SPILL)
     assert other.link(2) is None
-    assert other.claim_end(wait=True) == End(2, 2**40, 16)
+    assert other.claim_end(wait_s=60) == End(2, 2**40, 16)
     other.close()
     chain.close()
 
@@ -60,7 +60,7 @@ def test_a_finished_chunk_leaves_no_lock_behind(place: Path) -> None:
     chain, other = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
     for _ in range(3):
         extended(chain, 10, 1)
-        other.wait(0)
+        other.wait(0, 60)
     assert [path.name for path in place.iterdir()] == ["chain"]
     other.close()
     chain.close()
@@ -68,21 +68,21 @@ def test_a_finished_chunk_leaves_no_lock_behind(place: Path) -> None:
 
 def test_only_one_holds_the_end(place: Path) -> None:
     one, two = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
-    end = one.claim_end(wait=False)
+    end = one.claim_end()
     assert end == End(0, 0, 0)
-    assert two.claim_end(wait=False) is None
+    assert two.claim_end() is None
     one.extend(end, 10, 1)
-    assert two.claim_end(wait=False) == End(1, 10, 1)
+    assert two.claim_end() == End(1, 10, 1)
     two.release_end()
-    assert one.claim_end(wait=False) == End(1, 10, 1)
+    assert one.claim_end() == End(1, 10, 1)
     one.close()
-    assert two.claim_end(wait=False) == End(1, 10, 1)
+    assert two.claim_end() == End(1, 10, 1)
     two.close()
 
 
 def test_a_chunk_belongs_to_its_maker_until_it_is_finished(place: Path) -> None:
     maker, other = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
-    end = maker.claim_end(wait=True)
+    end = maker.claim_end(wait_s=60)
     assert end is not None
     maker.extend(end, 10, 1)
     link = other.link(0)
@@ -90,7 +90,7 @@ def test_a_chunk_belongs_to_its_maker_until_it_is_finished(place: Path) -> None:
     assert link.state is State.PENDING
     assert not other.try_lock(0)
     maker.finish(0, State.MEMORY)
-    other.wait(0)
+    other.wait(0, 60)
     assert other.try_lock(0)
     maker.close()
     other.close()
@@ -99,26 +99,26 @@ def test_a_chunk_belongs_to_its_maker_until_it_is_finished(place: Path) -> None:
 def test_a_maker_that_dies_leaves_its_chunk_pending_and_free(place: Path) -> None:
     def make() -> None:
         chain = Chain(place, 2, 0, 0)
-        end = chain.claim_end(wait=True)
+        end = chain.claim_end(wait_s=60)
         assert end is not None
         chain.extend(end, 10, 1)
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert in_child(make) == -signal.SIGKILL
     chain = Chain(place, 2, 1, 0)
-    chain.wait(0)
+    chain.wait(0, 60)
     link = chain.link(0)
     assert link is not None
     assert link.state is State.PENDING
     assert chain.try_lock(0)
-    assert chain.claim_end(wait=False) == End(1, 10, 1)
+    assert chain.claim_end() == End(1, 10, 1)
     chain.close()
 
 
 def test_who_dies_with_the_end_in_hand_leaves_it_to_others(place: Path) -> None:
-    assert in_child(lambda: Chain(place, 2, 0, 0).claim_end(wait=True)) == 1
+    assert in_child(lambda: Chain(place, 2, 0, 0).claim_end(wait_s=60)) == 1
     chain = Chain(place, 2, 1, 0)
-    assert chain.claim_end(wait=False) == End(0, 0, 0)
+    assert chain.claim_end() == End(0, 0, 0)
     chain.close()
 
 
@@ -187,14 +187,14 @@ def test_leaving_before_anything_is_written(place: Path) -> None:
 def test_locks_do_not_reach_into_a_directory_made_anew(place: Path) -> None:
     """The old chain is at its end; what others do under the same name is not its business."""
     old = Chain(place, 2, 0, 0)
-    end = old.claim_end(wait=True)
+    end = old.claim_end(wait_s=60)
     assert end is not None
     shutil.rmtree(place)
     new = Chain(place, 2, 0, 0)
     assert old.result_name(0) != new.result_name(0)
     with pytest.raises(FileNotFoundError):
         old.extend(end, 10, 1)
-    assert new.claim_end(wait=False) == End(0, 0, 0)
+    assert new.claim_end() == End(0, 0, 0)
     assert not (place / "0.lock").exists()
     old.close()
     new.close()
@@ -213,7 +213,7 @@ def test_no_room_is_an_error_and_leaves_no_descriptor(
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
     chain = Chain(place, 2, 0, 0)
-    end = chain.claim_end(wait=True)
+    end = chain.claim_end(wait_s=60)
     assert end is not None
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: len(data) - 1)
     with pytest.raises(OSError, match="No space left"):
@@ -233,7 +233,7 @@ def test_two_processes_never_make_one_chunk_twice(place: Path) -> None:
     def work(reader: int) -> int:
         chain, made = Chain(place, 4, reader, 0), 0
         while True:
-            end = chain.claim_end(wait=True)
+            end = chain.claim_end(wait_s=60)
             assert end is not None
             if end.from_offset >= 500:
                 return made

@@ -214,7 +214,7 @@ def test_a_chunk_that_a_dead_reader_left_unfinished(tmp_path: Path) -> None:
     """Its place is kept, its half-written file goes, and all read it for themselves."""
     shared = Shared(tmp_path)
     chain = Chain(shared.path, 3, 0, 5)
-    end = chain.claim_end(wait=True)
+    end = chain.claim_end(wait_s=60)
     assert end is not None
     chain.extend(end, shared.batches[1][1] + 1, 10)
     made = shared.directory
@@ -291,7 +291,7 @@ def test_no_lock_is_held_while_rows_are_handed_over(tmp_path: Path) -> None:
     for _ in range(4):
         next(reader)
         watcher = Chain(shared.path, 2, 1, 5)
-        assert watcher.claim_end(wait=False) is not None
+        assert watcher.claim_end() is not None
         watcher.release_end()
         for index in range(len(watcher)):
             link = watcher.link(index)

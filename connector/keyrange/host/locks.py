@@ -1,0 +1,42 @@
+"""Locks of the kernel that are waited for until a deadline.
+
+`flock` itself waits for as long as the holder lives, and one that was stopped (SIGSTOP, a frozen
+container, a debugger) lives. Locks end with the process that holds them, however it ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import time
+from typing import Final
+
+# How long to wait for what is held for some system calls at most.
+SHORT_S: Final = 2.0
+# A lock is looked at again after a sixteenth of the time that it was waited for: who gets it loses
+# no more than that by looking in place of waiting, and who waits for long looks seldom.
+_LOOK_PART: Final = 1 / 16
+_LOOK_LEAST_S: Final = 0.0002
+_LOOK_MOST_S: Final = 0.05
+
+
+def lock_within(file: int, mode: int, wait_s: float) -> bool:
+    """Lock an open file, `mode` LOCK_SH or LOCK_EX; False where others held it for so long."""
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, mode | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        waited_s = time.monotonic() - began
+        if waited_s >= wait_s:
+            return False
+        look_s = min(max(waited_s * _LOOK_PART, _LOOK_LEAST_S), _LOOK_MOST_S)
+        time.sleep(min(look_s, wait_s - waited_s))
+
+
+def lock_soon(file: int, mode: int, what: str) -> None:
+    """Lock what nobody holds for long; raises TimeoutError, an OSError, where somebody does."""
+    if not lock_within(file, mode, SHORT_S):
+        raise TimeoutError(errno.ETIMEDOUT, f"a process that was stopped holds the lock of {what}")
