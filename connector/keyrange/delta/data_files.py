@@ -110,8 +110,10 @@ def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     indexed = schema.names[:_INDEXED_COLUMNS]
     for at in range(metadata.num_columns):
-        name = metadata.schema.column(at).path
-        if name not in indexed or pa.types.is_nested(schema.field(name).type):
+        column = metadata.schema.column(at)
+        name = column.name
+        # Field b of a struct a has the path of a column named a.b, and another name.
+        if name != column.path or name not in indexed or pa.types.is_nested(schema.field(name).type):
             continue
         told = [group.column(at).statistics for group in groups]
         if not all(each is not None and each.has_null_count for each in told):

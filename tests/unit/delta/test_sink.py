@@ -8,6 +8,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -259,3 +260,19 @@ def test_delta_takes_the_statistics(tmp_path: Path) -> None:
     assert said["max.time"].microsecond == 2000
     found = deltalake.DeltaTable(tmp_path).to_pyarrow_table(filters=[("whole", "=", 5)])
     assert found.num_rows == 1
+
+
+@pytest.mark.parametrize("order", [("a.b", "a"), ("a", "a.b")])
+def test_a_column_with_a_dot_is_not_the_field_of_a_struct(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    """Parquet gives both one path, and a reader would pass over files that have the rows."""
+    kinds = {"a.b": pa.int64(), "a": pa.struct([("b", pa.int64())])}
+    schema = pa.schema([(name, kinds[name]) for name in order])
+    sink = sink_at(tmp_path, schema)
+    rows = pa.RecordBatch.from_pylist([{"a.b": 5, "a": {"b": 900}}], schema)
+    sink.append(written(tmp_path, rows), "app", 0, check_files=False)
+    table = DeltaTable(tmp_path).to_pyarrow_dataset()
+    assert table.count_rows(filter=pc.field("a.b") == 5) == 1
+    assert table.count_rows(filter=pc.field("a", "b") == 900) == 1
+    assert table.count_rows(filter=pc.field("a.b") == 6) == 0
