@@ -289,8 +289,7 @@ class Consumer:
         if self._settled or self._name.is_static:
             return
         prefix, _, _ = self._name.name.rpartition("-")
-        now_ms = time.time_ns() // 1_000_000
-        found = self._holding.ledger.adopt(f"{prefix}-", now_ms, self._alive)
+        found = self._holding.ledger.adopt(f"{prefix}-", self._alive)
         self._settled = True
         if found is not None:
             self._name = replace(self._name, name=found)

@@ -30,13 +30,15 @@ from keyrange.core.commits.state import PartitionState, Piece, fresh
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import Positions, TopicPartition
 from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
-from keyrange.delta.store import Store
+from keyrange.delta.store import Store, Transaction
 from keyrange.errors import KeyrangeError, error
 
 _PREFIX: Final = "consumer/"
-_TRIES: Final = 10
-# A consumer that was ended by others is given so long to be looked at.
-_LEFT_AFTER_MS: Final = 3_600_000
+# Whoever begins anew has been outrun by another who got on: in a rebalance all claim at once.
+_TRIES: Final = 100
+_FENCE_TRIES: Final = 10
+# A consumer that was ended by others keeps its name for so many epochs of the group.
+_LEFT_AFTER_EPOCHS: Final = 10
 
 # Where a group begins with partitions that nobody of it has read, and whether it has read others of
 # their topics before.
@@ -78,25 +80,29 @@ class Ledger:
         Raises COMMITS_OF_ANOTHER_QUERY where a query of Spark's has commits under the group's name,
         COMMITS_DAMAGED where a claim cannot be read.
         """
-        return {source: self._read(source, *last[:2]) for source, last in self._fences().items()}
+        return {source: claim for source, (_, claim) in self._last_claims().items()}
 
-    def adopt(
-        self, prefix: str, now_ms: int, alive: Callable[[], Collection[str] | None]
-    ) -> str | None:
+    def _last_claims(self) -> dict[str, tuple[int, Claim]]:
+        """The last claim of each source of the group, and the number of its commit."""
+        fences = self._fences().items()
+        return {source: (seq, self._read(source, seq, text)) for source, (seq, text) in fences}
+
+    def adopt(self, prefix: str, alive: Callable[[], Collection[str] | None]) -> str | None:
         """Go on in the place of a consumer that has ended, among those whose slots' names begin
         alike; returns its slot, which is this one's from then on, None where there is none.
 
-        One that was closed; or one that others have taken everything from, some time ago, and that
-        is not `alive` (None: nobody can say who is). Of several who want it one gets it. Raises as
-        `claims` does.
+        One that was closed; or one that others have taken everything from, some epochs ago, and
+        that is not `alive` (None: nobody can say who is). Of several who want it one gets it.
+        Raises as `claims` does.
         """
         self._run_id = uuid.uuid4().hex
-        for source, (seq, text, at_ms) in self._fences().items():
-            claim = self._read(source, seq, text)
+        last = self._last_claims()
+        epoch = max((claim.epoch for _, claim in last.values()), default=0)
+        for source, (seq, claim) in last.items():
             if not claim.slot.startswith(prefix):
                 continue
             if not claim.closed:
-                left = claim.holds_nothing and now_ms - at_ms >= _LEFT_AFTER_MS
+                left = claim.holds_nothing and epoch - claim.epoch >= _LEFT_AFTER_EPOCHS
                 living = alive() if left else None
                 if living is None or claim.slot in living:
                     continue
@@ -123,18 +129,17 @@ class Ledger:
             return False
         return True
 
-    def _fences(self) -> dict[str, tuple[int, str, int]]:
-        """The last claim of each source: its number, its text, and when it was written."""
+    def _fences(self) -> dict[str, tuple[int, str]]:
+        """The last claim of each source: its number and its text."""
         if not self._store.refresh():
             return {}
         bounds = {"group": (self._group, self._group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
-        columns = ["source_id", "commit_seq", "why", "committed_at"]
-        last: dict[str, tuple[int, str, int]] = {}
-        for row in self._store.read(bounds, columns).to_pylist():
-            at_ms = int(row["committed_at"].timestamp() * 1000)
-            source, written = row["source_id"], (row["commit_seq"], row["why"], at_ms)
-            last[source] = max(last.get(source, written), written)
-        return dict(sorted(last.items()))
+        rows = self._store.read(bounds, ["source_id", "commit_seq", "why"])
+        last: dict[str, tuple[int, str]] = {}
+        for source, *written in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            last[source] = max(last.get(source, (0, "")), (written[0], written[1]))
+        # Sources of queries first: who finds one has nothing to do here.
+        return dict(sorted(last.items(), key=lambda each: (each[0].startswith(_PREFIX), each[0])))
 
     def others(self) -> dict[str, Claim]:
         """The last claims of all other sources of the group."""
@@ -155,14 +160,17 @@ class Ledger:
         """
         self._run_id = uuid.uuid4().hex
         for _ in range(_TRIES):
-            claims = self.claims()
+            last = self._last_claims()
+            # What is claimed from here on holds only while nobody else claims anything.
+            counted = self._table(self._source).counted(self._group)
+            claims = {source: claim for source, (_, claim) in last.items()}
             at = epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
             others = {s: claim for s, claim in claims.items() if s != self._source}
             self._check_epoch(claims, others, wanted, at)
-            for source, claim in others.items():
-                if claim.holds_any(wanted):
-                    self._fence(source, claim, at)
-            taken = self._claim(claims, wanted, topic_ids, at, ready)
+            holders = [source for source, claim in others.items() if claim.holds_any(wanted)]
+            if not all(self._fence(source, *last[source], at) for source in holders):
+                continue
+            taken = self._claim(claims, wanted, topic_ids, at, ready, counted)
             if taken is not None and self._is_alone(wanted, at):
                 return taken
         message = "other consumers claim the same key ranges again and again"
@@ -210,14 +218,18 @@ class Ledger:
                 source_id=source,
             )
 
-    def _fence(self, source: str, claim: Claim, epoch: int) -> None:
-        """End what the writer of another source may commit."""
+    def _fence(self, source: str, read_at: int, claim: Claim, epoch: int) -> bool:
+        """End what the writer of another source may commit, whose claim was read in commit
+        `read_at`; whether that is its claim still. Another one would be lost with this fence."""
         table = self._table(source)
         text = write_claim(claim.fenced(epoch))
-        for _ in range(_TRIES):
+        for _ in range(_FENCE_TRIES):
+            seq = table.known().seq + 1
+            if self._fences()[source][0] != read_at:
+                return False
             try:
-                self._append(table, Kind.FENCE, table.known().seq + 1, claim=text, source=source)
-                return
+                self._append(table, Kind.FENCE, seq, claim=text, source=source)
+                return True
             except KeyrangeError as failure:
                 # The writer has committed once more meanwhile.
                 if failure.condition.name != "COMMITS_FENCED":
@@ -231,6 +243,7 @@ class Ledger:
         topic_ids: Mapping[str, str],
         epoch: int,
         ready: bool,
+        counted: Transaction,
     ) -> Taken | None:
         """Write the claim, with what is done of its ranges; None where somebody was faster."""
         new = [p for p in wanted if begun_at(claims, p) is None]
@@ -259,7 +272,9 @@ class Ledger:
         before = claims.get(self._source) or Claim(self._slot, epoch)
         text = write_claim(before.claiming(epoch, wanted, begun, ready))
         try:
-            self._append(table, Kind.FENCE, known.seq + 1, claim=text, states=states)
+            self._append(
+                table, Kind.FENCE, known.seq + 1, claim=text, states=states, counted=counted
+            )
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
@@ -309,6 +324,7 @@ class Ledger:
         states: Mapping[TopicPartition, PartitionState] | None = None,
         whole: bool = False,
         source: str = "",
+        counted: Transaction | None = None,
     ) -> None:
         table.append(
             Commit(
@@ -325,7 +341,8 @@ class Ledger:
                 whole=whole,
                 who=self._slot,
                 why=claim,
-            )
+            ),
+            counted=counted,
         )
 
 

@@ -45,7 +45,7 @@ class DeltaCommitTable(CommitTable):
         self._app_id = f"keyrange/{source_id}/commits"
         self._known = Known()
         # How many drivers of a group this store's transactions had counted at the last look.
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, int | None] = {}
 
     def known(self, seq: int | None = None) -> Known:
         last = self._last() if self._store.refresh() else 0
@@ -64,10 +64,19 @@ class DeltaCommitTable(CommitTable):
     def begun(self, group: str) -> int:
         if not self._store.refresh():
             return 0
-        self._counted[group] = self._store.version_of(_drivers_of(group)) or 0
+        self._counted[group] = self._store.version_of(_drivers_of(group))
         return self._begun(group)
 
-    def append(self, commit: Commit, begun: int | None = None) -> None:
+    def counted(self, group: str) -> Transaction:
+        """What a commit is written under, besides its own transaction, that may only stand where no
+        driver was counted in a group since the last look at the table."""
+        count = self._store.version_of(_drivers_of(group))
+        return Transaction(_drivers_of(group), (count or 0) + 1, count)
+
+    def append(
+        self, commit: Commit, begun: int | None = None, counted: Transaction | None = None
+    ) -> None:
+        """`counted` goes with the commit; COMMITS_FENCED where a driver was counted since."""
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
         # Where the last commit that was seen is the one before, the transaction finds by itself
@@ -76,12 +85,17 @@ class DeltaCommitTable(CommitTable):
         if is_written(known, commit):
             return
         rows = rows_of(commit)
+        if begun is not None:
+            count = self._counted.get(commit.group)
+            counted = Transaction(_drivers_of(commit.group), (count or 0) + 1, count)
         for _ in range(_TRIES):
             written = True
             try:
-                self._write(commit, rows, begun)
+                self._write(commit, rows, counted)
             except Conflict:
                 written = is_written(self.known(), commit)
+                if not written and counted is not None and self._is_over(counted):
+                    raise outrun(commit) from None
             except KeyrangeError as failure:
                 if not self._landed(commit, failure):
                     raise
@@ -144,7 +158,11 @@ class DeltaCommitTable(CommitTable):
         if begun is not None and self._begun(commit.group, commit.run_id) != begun:
             raise outrun(commit)
 
-    def _write(self, commit: Commit, rows: pa.Table, begun: int | None) -> None:
+    def _is_over(self, counted: Transaction) -> bool:
+        """Whether another driver was counted since."""
+        return self._store.version_of(counted.app_id) not in (None, counted.after)
+
+    def _write(self, commit: Commit, rows: pa.Table, counted: Transaction | None) -> None:
         note = {
             "keyrange.kind": commit.kind.value,
             "keyrange.queryId": commit.query_id,
@@ -152,10 +170,8 @@ class DeltaCommitTable(CommitTable):
             "keyrange.batchId": str(commit.batch_id),
         }
         transactions = [Transaction(self._app_id, commit.seq, commit.seq - 1 or None)]
-        if begun is not None:
-            counted = self._counted.get(commit.group, 0)
-            drivers = _drivers_of(commit.group)
-            transactions.append(Transaction(drivers, counted + 1, counted or None))
+        if counted is not None:
+            transactions.append(counted)
         self._store.write(rows, transactions, note)
 
     def _landed(self, commit: Commit, failure: KeyrangeError) -> bool:

@@ -113,7 +113,11 @@ def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
         column = metadata.schema.column(at)
         name = column.name
         # Field b of a struct a has the path of a column named a.b, and another name.
-        if name != column.path or name not in indexed or pa.types.is_nested(schema.field(name).type):
+        if (
+            name != column.path
+            or name not in indexed
+            or pa.types.is_nested(schema.field(name).type)
+        ):
             continue
         told = [group.column(at).statistics for group in groups]
         if not all(each is not None and each.has_null_count for each in told):

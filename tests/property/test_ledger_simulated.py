@@ -1,0 +1,122 @@
+"""Consumers of one group that take key ranges from one another, with others coming between any two
+calls to the table, and crashes: no record is handed out twice or lost, as far as commits say."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from keyrange.consumer.ledger import Ledger, Taken
+from keyrange.core.commits.log import Terms
+from keyrange.core.commits.state import Piece
+from keyrange.core.key_ranges import SPACE, KeyRange, merge, split_evenly
+from keyrange.core.offsets import TopicPartition
+from keyrange.errors import KeyrangeError
+from memory_store import MemoryStore, Shared
+
+CELLS = split_evenly(SPACE, 4)
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 0)]
+Cell = tuple[TopicPartition, KeyRange]
+OVER = {"RANGES_LOST", "COMMITS_FENCED"}
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class Group:
+    """A table, the consumers that run, and where every cell stands: what was committed last."""
+
+    def __init__(self, seed: int, crashes: float, disturbed: float) -> None:
+        self.random = Random(seed)
+        self.shared = Shared(hook=self.between)
+        self.crashes, self.disturbed = crashes, disturbed
+        self.slots = [f"s{number}" for number in range(4)]
+        self.holding: dict[str, tuple[Ledger, dict[Cell, int]]] = {}
+        self.under_way: list[str] = []
+        # Who is disturbed again and again never comes to an end.
+        self.budget = 0
+        self.log_end = 100
+        self.stands: dict[Cell, int] = {}
+        self.commits = 0
+
+    def between(self, _: str) -> None:
+        if self.random.random() < self.crashes:
+            raise Crash
+        idle = [slot for slot in self.slots if slot not in self.under_way]
+        if self.budget and len(self.under_way) < 3 and self.random.random() < self.disturbed:
+            self.budget -= 1
+            self.step(self.random.choice(idle))
+
+    def step(self, slot: str) -> None:
+        """What one consumer does next; what ends it leaves it with nothing."""
+        self.under_way.append(slot)
+        self.log_end += self.random.randrange(100)
+        try:
+            if slot in self.holding and self.random.random() < 0.6:
+                self.work(slot)
+            else:
+                self.take(slot)
+        except Crash:
+            self.holding.pop(slot, None)
+        except KeyrangeError as failure:
+            if failure.condition.name not in OVER:
+                raise
+            self.holding.pop(slot, None)
+        finally:
+            self.under_way.remove(slot)
+
+    def ledger(self, slot: str) -> Ledger:
+        def latest(wanted: object, _: bool) -> dict[TopicPartition, int]:
+            return dict.fromkeys(wanted, self.log_end)  # type: ignore[call-overload]
+
+        return Ledger(MemoryStore(self.shared), "g", slot, Terms(), latest)
+
+    def take(self, slot: str) -> None:
+        ledger = self.holding.pop(slot, (self.ledger(slot), {}))[0]
+        wanted = {
+            partition: merge(self.random.sample(CELLS, self.random.randrange(1, 5)))
+            for partition in self.random.sample(PARTITIONS, self.random.randrange(1, 3))
+        }
+        taken = ledger.take(wanted, {})
+        mine = self.positions(taken)
+        for cell, at in mine.items():
+            self.stands.setdefault(cell, at)
+        self.holding[slot] = (ledger, mine)
+
+    def positions(self, taken: Taken) -> dict[Cell, int]:
+        found: dict[Cell, int] = {}
+        for partition, pieces in taken.pieces.items():
+            for piece in pieces:
+                for cell in CELLS:
+                    if piece.span.contains(cell.from_hash):
+                        found[partition, cell] = piece.scanned
+        return found
+
+    def work(self, slot: str) -> None:
+        ledger, mine = self.holding[slot]
+        partition = self.random.choice(sorted({partition for partition, _ in mine}))
+        cells = [cell for cell in mine if cell[0] == partition]
+        some = self.random.sample(cells, self.random.randrange(1, len(cells) + 1))
+        after = {cell: mine[cell] + self.random.randrange(1, 50) for cell in some}
+        ledger.commit({partition: [Piece(span, after[of, span]) for of, span in sorted(some)]})
+        for cell in some:
+            assert mine[cell] == self.stands[cell], f"{slot} worked on from {mine[cell]}"
+        mine.update(after)
+        self.stands.update(after)
+        self.commits += 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_comes_between_nothing_is_lost_or_handed_out_again(seed: int) -> None:
+    group = Group(seed, crashes=0.01 * (seed % 3), disturbed=0.05 * (1 + seed % 4))
+    for _ in range(30):
+        group.budget = 3
+        group.step(group.random.choice(group.slots))
+    group.budget, group.crashes = 0, 0.0
+    # In the end one consumer takes everything, and finds where all of it stands.
+    taken = group.ledger("s9").take({each: [SPACE] for each in PARTITIONS}, {})
+    found = group.positions(taken)
+    assert {cell: found[cell] for cell in group.stands} == group.stands
+    assert group.commits > 2
