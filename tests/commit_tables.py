@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from keyrange.core.commits.drivers import Fence, last_source
 from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
 from keyrange.core.commits.table import CommitTable
 from keyrange.errors import error
@@ -29,6 +30,21 @@ class MemoryCommitTable(CommitTable):
     def begun(self, group: str) -> int:
         return len(self._runs(group))
 
+    def fences(self, group: str) -> list[Fence]:
+        return [
+            Fence(
+                each.source_id,
+                each.seq,
+                each.run_id,
+                each.query_id,
+                each.group_seq,
+                each.driver,
+                each.committed_at_ms,
+            )
+            for each in self.store
+            if (each.group, each.kind) == (group, Kind.FENCE)
+        ]
+
     def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
@@ -44,8 +60,16 @@ class MemoryCommitTable(CommitTable):
                 yield commit
 
     def last_source(self, group: str, with_states: bool = False) -> str | None:
-        found = (c for c in reversed(self.store) if c.group == group)
-        return next((c.source_id for c in found if c.states or not with_states), None)
+        return last_source(self.fences(group), self._has_states if with_states else None)
+
+    def _has_states(self, source_id: str, from_seq: int, until_seq: int | None) -> bool:
+        return any(
+            commit.states
+            for commit in self.store
+            if commit.source_id == source_id
+            and from_seq <= commit.seq
+            and (until_seq is None or commit.seq < until_seq)
+        )
 
     def maintain(self, keep_from_seq: int) -> None:
         """Nothing grows here that would have to be kept small."""

@@ -21,12 +21,18 @@ from keyrange.delta.store import Bounds, Conflict, Transaction
 @dataclass
 class Shared:
     """The rows of a table by version, and its transactions. `hook` is called before every call of
-    a store, with what is called."""
+    a store, with what is called, and `landed` with the rows of every write."""
 
     parts: list[pa.Table] = field(default_factory=list)
     firsts: list[dict[str, Any]] = field(default_factory=list)
     transactions: dict[str, int] = field(default_factory=dict)
     hook: Callable[[str], None] = lambda _: None
+    landed: Callable[[pa.Table], None] = lambda _: None
+
+    def add(self, rows: pa.Table) -> None:
+        self.parts.append(rows)
+        self.firsts.append(rows.slice(0, 1).to_pylist()[0])
+        self.landed(rows)
 
 
 class MemoryStore:
@@ -81,8 +87,7 @@ class MemoryStore:
                 if known.get(each.app_id) not in (None, each.after):
                     raise Conflict
             known.update({each.app_id: each.version for each in transactions})
-        self._shared.parts.append(rows)
-        self._shared.firsts.append(rows.slice(0, 1).to_pylist()[0])
+        self._shared.add(rows)
         self._look()
 
     def maintain(self) -> None:

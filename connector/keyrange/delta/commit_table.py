@@ -11,10 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.core.commits.drivers import Fence, last_source
 from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
 from keyrange.core.commits.table import CommitTable
 from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.delta.rows import SCHEMA, commits_of, rows_of
+from keyrange.delta.rows import FENCE_COLUMNS, SCHEMA, commits_of, fences_of, rows_of
 from keyrange.delta.store import Bounds, Conflict, Layout, Store, Transaction
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
@@ -67,6 +68,12 @@ class DeltaCommitTable(CommitTable):
         self._counted[group] = self._store.version_of(_drivers_of(group))
         return self._begun(group)
 
+    def fences(self, group: str) -> list[Fence]:
+        if not self._store.refresh():
+            return []
+        bounds: Bounds = {"group": (group, group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        return fences_of(self._store.read(bounds, FENCE_COLUMNS))
+
     def counted(self, group: str) -> Transaction:
         """What a commit is written under, besides its own transaction, that may only stand where no
         driver was counted in a group since the last look at the table."""
@@ -116,18 +123,17 @@ class DeltaCommitTable(CommitTable):
             yield from self._commits(at, min(at + _HISTORY_AT_A_TIME, until) - 1)
 
     def last_source(self, group: str, with_states: bool = False) -> str | None:
-        if not self._store.refresh():
-            return None
-        bounds: Bounds = {"group": (group, group)}
-        if with_states:
-            # A commit without states is a row without a topic.
-            bounds = {**bounds, "topic": ("", None)}
-        latest = self._store.greatest("committed_at", bounds)
-        if latest is None:
-            return None
-        found = self._store.read({**bounds, "committed_at": (latest, None)}, ["source_id"])
-        source: str = found.column("source_id")[0].as_py()
-        return source
+        return last_source(self.fences(group), self._has_states if with_states else None)
+
+    def _has_states(self, source_id: str, from_seq: int, until_seq: int | None) -> bool:
+        last = None if until_seq is None else until_seq - 1
+        # A commit without states is a row without a topic.
+        bounds = {
+            "source_id": (source_id, source_id),
+            "commit_seq": (from_seq, last),
+            "topic": ("", None),
+        }
+        return self._store.greatest("commit_seq", bounds) is not None
 
     def maintain(self, keep_from_seq: int) -> None:  # noqa: ARG002
         """All commits are kept, and with them the history: the table takes appends only."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.core.commits.drivers import Fence, read_place, write_place
 from keyrange.core.commits.log import Commit, Counts, Kind, Terms
 from keyrange.core.commits.state import PartitionState, Piece
 from keyrange.core.offsets import TopicPartition
@@ -71,6 +72,10 @@ _OF_PARTITION: Final = ("topic_id", "position")
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
+)
+# What is asked for of fences.
+FENCE_COLUMNS: Final = (
+    *("source_id", "query_id", "run_id", "commit_seq", "kind", "committed_at", "why"),
 )
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 
@@ -134,7 +139,8 @@ def _common(commit: Commit) -> dict[str, Any]:
         "null_keys": commit.terms.null_keys,
         "isolation": commit.terms.isolation,
         "who": commit.who,
-        "why": commit.why,
+        # Nobody says why a driver begins: the text of its fence says which one it is.
+        "why": commit.why or write_place(commit.group_seq, commit.driver),
     }
 
 
@@ -183,16 +189,40 @@ def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> li
     return commits[::-1]
 
 
-def _plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+def fences_of(table: pa.Table) -> list[Fence]:
+    """The fences that rows of `FENCE_COLUMNS` hold. Raises COMMITS_DAMAGED."""
+    found: list[Fence] = []
+    for row in _plain_rows(table, FENCE_COLUMNS):
+        faults = _Faults(row["source_id"])
+        if any(value is None for value in row.values()):
+            raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
+        group_seq, driver = _place(row, faults)
+        found.append(
+            Fence(
+                source_id=row["source_id"],
+                seq=row["commit_seq"],
+                run_id=row["run_id"],
+                query_id=row["query_id"],
+                group_seq=group_seq,
+                driver=driver,
+                at_ms=row["committed_at"] // 1000,
+            )
+        )
+    return found
+
+
+def _plain_rows(
+    table: pa.Table, names: Sequence[str] = tuple(SCHEMA.names)
+) -> Iterator[dict[str, Any]]:
     """Rows with times as microseconds since 1970."""
     columns: list[Sequence[Any]] = []
-    for name in SCHEMA.names:
+    for name in names:
         column = table.column(name)
         if pa.types.is_timestamp(column.type):
             column = pc.cast(pc.cast(column, _TIME), pa.int64())
         columns.append(column.to_pylist())
     for values in zip(*columns, strict=True):
-        yield dict(zip(SCHEMA.names, values, strict=True))
+        yield dict(zip(names, values, strict=True))
 
 
 def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faults) -> Commit:
@@ -207,6 +237,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         raise error("UNSUPPORTED_COMMITS", f"commit {seq} is of kind {first['kind']!r}")
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
+    group_seq, driver = _place(first, faults)
     by_partition = _by_partition(rows, faults)
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
     return Commit(
@@ -223,8 +254,18 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
         whole=first["whole"],
         who=first["who"],
-        why=first["why"],
+        why="" if driver else first["why"],
+        group_seq=group_seq,
+        driver=driver,
     )
+
+
+def _place(row: Row, faults: _Faults) -> tuple[int, str]:
+    """Which driver wrote a fence."""
+    try:
+        return read_place(row["why"]) if row["kind"] == Kind.FENCE.value else (0, "")
+    except ValueError as fault:
+        raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 
 
 def _by_partition(

@@ -55,8 +55,9 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition. `who` and `why` are of a reset. Raises ValueError where kind and batch
-    contradict each other.
+    every partition. `who` and `why` are of a reset. `group_seq` and `driver` are of a fence: the
+    number among the drivers of the group of the one that wrote it, and the source that it writes.
+    Raises ValueError where kind and batch contradict each other.
     """
 
     seq: int
@@ -73,6 +74,8 @@ class Commit:
     whole: bool = False
     who: str = ""
     why: str = ""
+    group_seq: int = 0
+    driver: str = ""
 
     def __post_init__(self) -> None:
         if (self.kind is Kind.BATCH) != (self.batch_id >= 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from keyrange.core.commits.drivers import Fence
 from keyrange.core.commits.log import Commit, Known
 
 
@@ -27,6 +28,10 @@ class CommitTable(Protocol):
         """A number that grows with every driver that begins under a group's name."""
         ...
 
+    def fences(self, group: str) -> list[Fence]:
+        """All fences under a group's name, in no order."""
+        ...
+
     def append(self, commit: Commit, begun: int | None = None) -> None:
         """Write one commit, in one transaction of the table; with `begun` only where no driver has
         begun under the group's name since it was that number.
@@ -43,8 +48,8 @@ class CommitTable(Protocol):
         ...
 
     def last_source(self, group: str, with_states: bool = False) -> str | None:
-        """The source that wrote last under a group's name, `with_states` the last one that said
-        what is done; None where there is none."""
+        """The source whose driver began last under a group's name, `with_states` the last one that
+        then said what is done; None where there is none. No clock decides."""
         ...
 
     def maintain(self, keep_from_seq: int) -> None:

@@ -12,66 +12,86 @@ from dataclasses import replace
 
 from keyrange.core.checkpoint import CommitMark
 from keyrange.core.commits.agreement import lacking
-from keyrange.core.commits.log import Commit, Kind
+from keyrange.core.commits.drivers import living, next_group_seq
+from keyrange.core.commits.log import Commit, Kind, Known
 from keyrange.core.commits.table import CommitTable
 from keyrange.errors import KeyrangeError, error
 
 TableOf = Callable[[str], CommitTable]
 
 
-def begin(table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool) -> None:
+def begin(
+    table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool, anew: bool = False
+) -> None:
     """Write `fence`, the first commit of a run, and stop the driver of any other source of its
-    group. `fence.seq` is filled in; `mark` is that of the run's first batch, and `may_replace`
-    whether the options let a new checkpoint go on in a group that has commits.
+    group. Its numbers are filled in; `mark` is that of the run's first batch, and `may_replace`
+    whether the options let a new checkpoint go on in a group that has commits, `anew` wherever
+    they stand.
 
     Raises COMMITS_OF_ANOTHER_QUERY, COMMITS_FENCED where another source of the group has taken
     over or begins at the same time, COMMITS_BEHIND where the table lacks what the batch was planned
-    from, COMMITS_AHEAD where the one that is resumed from has gone on since.
+    from, COMMITS_AHEAD where the group has gone on since a new checkpoint was planned.
     """
     table = table_of(fence.source_id)
     # What is found from here on holds only while nobody else begins.
     begun = table.begun(fence.group)
+    fences = table.fences(fence.group)
     known = table.known()
     if known.seq < mark.seq:
         raise lacking(known, mark)
-    others = {table.last_source(fence.group)} - {None, fence.source_id}
-    for other in others:
-        # One that has begun and done nothing is no reason to stop.
-        if known.seq and table.last_source(fence.group, with_states=True) != fence.source_id:
-            raise _taken_over(fence, other)
-        if not known.seq and not may_replace:
-            raise error(
-                "COMMITS_OF_ANOTHER_QUERY",
-                f"another query has begun to commit under group '{fence.group}' since this one "
-                "was planned",
-                source_id=other,
-            )
+    fence = replace(fence, group_seq=next_group_seq(fences), driver=fence.source_id)
+    last = table.last_source(fence.group)
+    others = (living(fences) | ({last} if last else set())) - {fence.source_id}
+    owner = table.last_source(fence.group, with_states=True)
+    if others:
+        _check_may_stop(fence, known, others, owner or last, may_replace)
+    stands: dict[str, int] = {}
     if mark.resumes is not None and known.batch_id < 0:
-        source_id, seq = mark.resumes
-        _check_stands(table_of(source_id), seq, fence)
-        others.add(source_id)
-    for other in others:
-        _stop(table_of(str(other)), str(other), fence)
+        stands = dict([mark.resumes])
+        others.add(mark.resumes[0])
+    if others and known.batch_id < 0 and not anew and owner not in (None, *stands):
+        raise _gone_on(fence, str(owner))
+    for other in sorted(others):
+        # What the others do must be what the plan knows of it, none of it where it knows none.
+        since = stands.get(other, 0) if known.batch_id < 0 and not anew else None
+        _stop(table_of(other), other, fence, since)
     table.append(replace(fence, seq=known.seq + 1), begun)
 
 
-def _stop(table: CommitTable, source_id: str, fence: Commit) -> None:
-    """A driver of that source that runs finds this fence behind its own."""
+def _check_may_stop(
+    fence: Commit, known: Known, others: set[str], owner: str | None, may_replace: bool
+) -> None:
+    # One that has begun and done nothing is no reason to stop.
+    if known.seq and owner != fence.source_id:
+        raise _taken_over(fence, owner)
+    if not known.seq and not may_replace:
+        raise error(
+            "COMMITS_OF_ANOTHER_QUERY",
+            f"another query has begun to commit under group '{fence.group}' since this one was "
+            "planned",
+            source_id=max(others),
+        )
+
+
+def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) -> None:
+    """A driver of that source that runs finds this fence behind its own. What it has done since
+    commit `since` is looked at before, and it can do nothing more in between."""
     known = table.known()
+    if since is not None:
+        for commit in table.history(since + 1, known.seq + 1):
+            if commit.kind is not Kind.FENCE:
+                raise _gone_on(fence, source_id)
     terms = fence.terms if known.terms is None else known.terms
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
 
 
-def _check_stands(table: CommitTable, seq: int, fence: Commit) -> None:
-    """Whether the source that is resumed from has done nothing since commit `seq`."""
-    for commit in table.history(seq + 1):
-        if commit.kind is not Kind.FENCE:
-            raise error(
-                "COMMITS_AHEAD",
-                f"the checkpoint resumes from commit {seq} of source {commit.source_id}, which "
-                f"has gone on to commit {commit.seq} since",
-                source_id=fence.source_id,
-            )
+def _gone_on(fence: Commit, source_id: str) -> KeyrangeError:
+    return error(
+        "COMMITS_AHEAD",
+        f"source {source_id} of group '{fence.group}' has gone on since the checkpoint was "
+        "planned from the group's commits",
+        source_id=fence.source_id,
+    )
 
 
 def _taken_over(fence: Commit, other: str | None) -> KeyrangeError:

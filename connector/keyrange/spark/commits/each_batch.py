@@ -120,13 +120,14 @@ class EachBatch:
         if self._run is None or self._run.source_id != source_id:
             table = self.open_table(self.options, source_id, spark)
             run = _Run(uuid.uuid4().hex, source_id, table, spark)
-            may_replace = self.options.commits.on_fresh_start != "fail"
+            how = self.options.commits.on_fresh_start
 
             def table_of(source: str) -> CommitTable:
                 own = source == source_id
                 return table if own else self.open_table(self.options, source, spark)
 
-            takeover.begin(table_of, self._fence(run, planned), planned.mark, may_replace)
+            fence = self._fence(run, planned)
+            takeover.begin(table_of, fence, planned.mark, how != "fail", anew=how == "ignore")
             self._run = run
         return self._run
 

@@ -34,11 +34,12 @@ class Group:
         resumes: tuple[str, int] | None = None,
         may_replace: bool = False,
         planned_at: int = 0,
+        anew: bool = False,
     ) -> None:
         terms = Terms(isolation="transactional" if source_id == "b" else "immediate")
         fence = Commit(1, Kind.FENCE, GROUP, source_id, "q", run_id or source_id, -1, 0, terms)
         mark = CommitMark(source_id, planned_at, -1, {}, resumes=resumes)
-        begin(self.table, fence, mark, may_replace)
+        begin(self.table, fence, mark, may_replace, anew)
 
     def work(self, source_id: str, run_id: str = "") -> None:
         known = self.table(source_id).known()
@@ -118,7 +119,7 @@ def test_who_takes_a_group_over_stops_who_had_it(
 ) -> None:
     group.begin("a")
     group.work("a")
-    group.begin("b", resumes=resumes, may_replace=True)
+    group.begin("b", resumes=resumes, may_replace=True, anew=resumes is None)
     with refused("COMMITS_FENCED"):
         group.work("a")
     group.work("b")
