@@ -31,6 +31,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--without", action="append", default=[], choices=list(KINDS), metavar="KIND"
     )
+    parser.add_argument(
+        "--every", type=float, default=8, metavar="S", help="from one fault to the next, about"
+    )
     parser.add_argument("--rate", type=int, default=60, help="records a second")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run this schedule again")
     parser.add_argument("--output", choices=["text", "json"], default="text")
@@ -60,7 +63,7 @@ def chosen(arguments: argparse.Namespace, private: bool) -> Schedule:
     if arguments.only:
         kinds = [kind for kind in kinds if kind in arguments.only]
     kinds = [kind for kind in kinds if kind not in arguments.without]
-    return make_schedule(seed, mode.name, arguments.seconds, kinds)
+    return make_schedule(seed, mode.name, arguments.seconds, kinds, arguments.every)
 
 
 def say(text: str) -> None:

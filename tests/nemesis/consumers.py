@@ -13,14 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keyrange import Consumer
 from nemesis.driver import own_environment
 from nemesis.facts import End, Place, Row
 from nemesis.schedule import Met, explained
 from nemesis.victims import everyone, send
+from nemesis.work import content
 from nemesis.world import World
 
 _COUNT = 3
 _PAUSE_S = 1.0
+_QUIET_MS = 5_000
 
 
 class Consumers:
@@ -42,18 +45,7 @@ class Consumers:
     def _start(self, name: str) -> None:
         world = self._world
         self._lives += 1
-        options = {
-            **world.mode.options(),
-            **world.client_options(),
-            "kafka.sasl.password": f"file:{world.secret_file}",
-            "kafka.bootstrap.servers": world.bootstrap,
-            "kafka.group.id": world.run,
-            "memberGroup": world.run,
-            "commitTable": str(world.lake / "commits"),
-            "startingOffsets": "earliest",
-            "failOnDataLoss": "false",
-            "member.name": name,
-        }
+        options = consumer_options(world, name)
         path = world.logs / f"{name}.json"
         path.write_text(json.dumps(options))
         journal = self._journals[name] = world.logs / f"journal-{self._lives}"
@@ -113,6 +105,31 @@ class Consumers:
         send(everyone(self._world.run), signal.SIGKILL)
         for process in self.running.values():
             process.wait(60)
+
+
+def consumer_options(world: World, name: str) -> dict[str, str]:
+    return {
+        **world.mode.options(),
+        **world.client_options(),
+        "kafka.sasl.password": f"file:{world.secret_file}",
+        "kafka.bootstrap.servers": world.bootstrap,
+        "kafka.group.id": world.run,
+        "memberGroup": world.run,
+        "commitTable": str(world.lake / "commits"),
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+        "member.name": name,
+    }
+
+
+def not_committed(world: World) -> list[Place]:
+    """What one more consumer of the group, who takes everything over, is handed."""
+    with Consumer(consumer_options(world, "one-more")) as consumer:
+        consumer.assign({(world.topic, number): [] for number in range(world.partitions)})
+        records = []
+        while more := consumer.poll_records(_QUIET_MS):
+            records += more
+    return [Place(each.partition, each.offset, content(each.value).n) for each in records]
 
 
 def journals(world: World) -> Iterator[list[dict[str, Any]]]:

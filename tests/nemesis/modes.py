@@ -65,7 +65,7 @@ class Mode:
                 "heartbeat.interval.ms": "1000",
             }
         if self.pinned:
-            found |= {"pin": self.pin, "pin.wait.ms": "1000"}
+            found |= {"pin": self.pin, "pin.wait.ms": "1000", "memberNames": "static"}
         return found
 
 
@@ -81,6 +81,7 @@ MODES: Final = {
         Mode("batch", job="ingest"),
         Mode("pinned-batch", job="ingest", pin="prefer", executors="standalone"),
         Mode("consumer", job="consumer"),
+        Mode("consumer-of-three", job="consumer", nodes=3),
     )
 }
 

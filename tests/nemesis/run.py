@@ -5,14 +5,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from nemesis import broker_faults, faults, operations
-from nemesis.checker import check
-from nemesis.consumers import Consumers, consumed
+from nemesis.checker import check, lost
+from nemesis.consumers import Consumers, consumed, not_committed
 from nemesis.driver import Supervisor
 from nemesis.facts import Facts
 from nemesis.faults import Heal, Missed
@@ -20,7 +21,7 @@ from nemesis.leftovers import Usage, memory_left, processes_left, secrets_told
 from nemesis.modes import MODES
 from nemesis.report import Result
 from nemesis.schedule import Fault, Met, Schedule
-from nemesis.tables import count_done, letters, positions, rows
+from nemesis.tables import committed_offsets, count_done, is_assigned, letters, positions, rows
 from nemesis.truth import read_log
 from nemesis.world import World
 from standalone import standalone_cluster
@@ -67,8 +68,9 @@ _TICK_S = 0.2
 _LOOK_S = 4.0
 _START_S = 400.0
 # A query that has something to do does some of it in this time, also between faults.
-_STALL_S = 180.0
-_SETTLE_S = 420.0
+_STALL_S = 240.0
+_SETTLE_S = 900.0
+_WAIT_S = 15.0
 _WAITING_MAX = 2_000
 
 
@@ -132,7 +134,7 @@ class Run:
         world.feeder.start()
         self.supervisor.start()
         started = time.monotonic()
-        while self._done_count == 0:
+        while self._done_count == 0 or (self.mode.pinned and not is_assigned(world)):
             assert not self.supervisor.ends, self.supervisor.ends
             assert time.monotonic() < started + _START_S, "the job did not begin to work"
             self._tick()
@@ -212,25 +214,33 @@ class Run:
         """Wait, without faults, until everything is done that can be."""
         world = self.world
         world.feeder.stop()
-        log = read_log(world)
-        self.say(f"the feeder has stopped; the log holds {len(log):,} records")
-        # What is gone is not waited for, and what is done twice on request counts twice.
-        uncertain = bool(world.gone or world.again)
-        wanted = len(world.feeder.sent.keys() | log.keys())
-        began = self._moved_at = world.now
-        told = 0.0
-        while uncertain or self._done_count < wanted:
-            self._tick()
-            if world.now - told > 15:
-                told = world.now
-                self.say("waiting for the rest")
-            quiet_s = world.now - self._moved_at
-            if uncertain and quiet_s > 45 and self.supervisor.running:
-                break
+        self.log = read_log(world)
+        self.say(f"the feeder has stopped; the log holds {len(self.log):,} records")
+        ends: dict[int, int] = {}
+        for place in self.log:
+            ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
+        began = moved_at = world.now
+        before: object = None
+        while (left := self._left_to_do(ends)) != (0, {}):
+            if left != before:
+                before, moved_at = left, world.now
+            self.say(f"waiting for {left[0]} records and for commits of partitions {left[1]}")
+            quiet_s = world.now - moved_at
             if quiet_s > _STALL_S or world.now - began > _SETTLE_S:
-                self._complain("stalled", f"{self._done_count} of {wanted} done, {quiet_s:.0f} s")
-                break
-        self.log = log
+                self._complain("stalled", f"{left} are not done, for {quiet_s:.0f} s")
+                return
+            until = world.now + _WAIT_S
+            while world.now < until:
+                self._tick()
+
+    def _left_to_do(self, ends: Mapping[int, int]) -> tuple[int, dict[int, int]]:
+        """How many records are not in the table, and where partitions stand below their ends."""
+        count = sum(1 for _ in lost(self._facts()))
+        if self.mode.job == "consumer":
+            return count, {}
+        done = committed_offsets(self.world)
+        behind = {number: done.get(number, 0) for number in ends}
+        return count, {number: at for number, at in behind.items() if at < ends[number]}
 
     def _left(self) -> Iterator[tuple[str, str]]:
         yield from self._usage.grown()
@@ -238,24 +248,30 @@ class Run:
         yield from secrets_told(self.world, self._usage.directories)
         yield from memory_left(self.world)
 
-    def _check(self) -> None:
+    def _facts(self) -> Facts:
         world = self.world
-        if self.mode.job != "ingest":
-            for finding in operations.verify(world, live=not world.gone):
-                self._complain("verify", finding)
-        facts = Facts(
+        is_consumer = self.mode.job == "consumer"
+        return Facts(
             run=world.run,
             sent={**world.feeder.sent, **self.log},
-            rows=consumed(world) if self.mode.job == "consumer" else rows(world),
+            rows=consumed(world) if is_consumer else rows(world),
             letters=letters(world),
             unsure=world.feeder.unsure,
             gone=world.gone,
             again=world.again,
-            positions=positions(world),
             ends=self.supervisor.ends,
             complaints=world.complaints,
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),
         )
+
+    def _check(self) -> None:
+        if self.mode.job != "ingest":
+            for finding in operations.verify(self.world):
+                self._complain("verify", finding)
+        if self.mode.job == "consumer":
+            for place in not_committed(self.world):
+                self._complain("not committed", str(place))
+        facts = replace(self._facts(), positions=positions(self.world))
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from nemesis.kinds import KINDS
 
-# Between two faults, in seconds: some meet a query that has just begun again, some one at rest.
-_GAP_S = (2.0, 14.0)
+# From one fault to the next, in parts of the usual time: some meet a query that has just begun
+# again, some one at rest.
+_GAP = (0.25, 1.75)
 # So long after its end a fault explains the end of a driver.
 _EXPLAINS_S = 90.0
 # Close to what clients wait in all for a broker, 60 s: after a fault it takes a while to come back.
@@ -69,8 +70,10 @@ def read_schedule(text: str) -> Schedule:
     return Schedule(**document, faults=faults)
 
 
-def make_schedule(seed: int, mode: str, seconds: float, kinds: Sequence[str]) -> Schedule:
-    """Faults of these kinds until `seconds`: each once before any comes again."""
+def make_schedule(
+    seed: int, mode: str, seconds: float, kinds: Sequence[str], every_s: float = 8.0
+) -> Schedule:
+    """Faults of these kinds about `every_s` until `seconds`: each once before any comes again."""
     chance = random.Random(f"{seed} {mode}")
     faults: list[Fault] = []
     left: list[str] = []
@@ -82,5 +85,5 @@ def make_schedule(seed: int, mode: str, seconds: float, kinds: Sequence[str]) ->
         kind = left.pop()
         hold_s = chance.uniform(*KINDS[kind].hold_s)
         faults.append(Fault(round(at_s, 2), kind, round(hold_s, 2), round(chance.random(), 6)))
-        at_s += chance.uniform(*_GAP_S)
+        at_s += every_s * chance.uniform(*_GAP)
     return Schedule(seed, mode, seconds, tuple(faults))

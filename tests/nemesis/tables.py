@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from keyrange.core.commits.log import Commit, Kind
 from keyrange.core.commits.table import CommitTable
+from keyrange.delta.assignments import open_assignments
 from keyrange.delta.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from nemesis.facts import Letter, Place, Position, Row
@@ -27,7 +28,7 @@ _LETTER = ("source_id", "batch_id", "topic", "partition", "offset")
 def commit_tables(world: World) -> Iterator[CommitTable]:
     """The commits of every source of the run: one for each checkpoint."""
     path = world.lake / "commits"
-    if not (path / "_delta_log").exists():
+    if not _is_table(path):
         return
     ids = DeltaTable(str(path)).to_pyarrow_table(columns=["source_id"]).column(0)
     for source in sorted(set(ids.to_pylist())):
@@ -56,8 +57,21 @@ def count_done(world: World) -> int:
     return rows + len(letters(world))
 
 
+def is_assigned(world: World) -> bool:
+    """Whether the key ranges of a pinned query have owners."""
+    path = world.lake / "members"
+    if not _is_table(path):
+        return False
+    stored = open_assignments(str(path), world.run, {}).last()
+    return stored is not None and stored.assignment is not None
+
+
+def _is_table(path: Path) -> bool:
+    return any((path / "_delta_log").glob("*.json"))
+
+
 def _counts(path: Path) -> list[int]:
-    if not (path / "_delta_log").exists():
+    if not _is_table(path):
         return []
     actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
     return [count or 0 for count in actions.column("num_records").to_pylist()]
@@ -66,7 +80,7 @@ def _counts(path: Path) -> list[int]:
 def letters(world: World) -> list[Letter]:
     """The dead letters that nobody replayed."""
     path = world.lake / "commits_dead_letters"
-    if not (path / "_delta_log").exists():
+    if not _is_table(path):
         return []
     columns = ["kind", *_LETTER, "key", "value", "attempts"]
     rows = DeltaTable(str(path)).to_pyarrow_table(columns=columns).to_pylist()

@@ -40,7 +40,7 @@ class World:
         self.lake, self.logs = home / "lake", home / "logs"
         self.slots, self.clock = home / "slots", home / "clock"
         for path in (self.lake, self.logs, self.slots, home / "local", home / "tmp"):
-            path.mkdir(parents=True)
+            path.mkdir(mode=0o700, parents=True)
         self.clock.write_text("0")
         self.secret_file = home / "password"
         self.secret_file.write_text(self.password)

@@ -1,0 +1,61 @@
+"""What the nemesis reads out of logs and journals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from nemesis.consumers import consumed
+from nemesis.driver import cause_of
+from nemesis.facts import Place
+
+
+def said(message: str, level: str = "ERROR") -> str:
+    return json.dumps({"at": "now", "level": level, "logger": "ingest", "message": message})
+
+
+def test_a_driver_says_why_it_ended() -> None:
+    log = "\n".join(["WARN X: y", said("[RECORDS_OUT_OF_ORDER] at A_B"), said("ended", "INFO")])
+    assert cause_of(1, log) == ("RECORDS_OUT_OF_ORDER", "[RECORDS_OUT_OF_ORDER] at A_B")
+    assert cause_of(-9, log)[0] == "KILLED"
+    assert cause_of(1, f"java: No space left on device\n{said('x')}")[0] == "NO_SPACE"
+    assert cause_of(3, "nothing")[0] == "EXIT_3"
+    assert cause_of(3, "")[0] == "EXIT_3"
+
+
+def line(what: str, *offsets: int, at: int = 1) -> dict[str, Any]:
+    places = [(0, offset, offset) for offset in offsets]
+    return {"what": what, "at": at, "places": places, "keys": ["k"] * len(offsets)}
+
+
+def of(tmp_path: Path, *lives: list[dict[str, Any]]) -> list[Place]:
+    for number, lines in enumerate(lives, 1):
+        text = "".join(json.dumps(each) + "\n" for each in lines)
+        # The last line of a process that was killed.
+        (tmp_path / f"journal-{number}").write_text(text + '{"what": "comm')
+    world: Any = SimpleNamespace(logs=tmp_path, run="run")
+    return [row.place for row in consumed(world)]
+
+
+def test_what_a_consumer_has_committed_is_done(tmp_path: Path) -> None:
+    lives = [line("handed", 0, 1), line("committed", 0, 1), line("finished")]
+    assert of(tmp_path, lives) == [Place(0, 0, 0), Place(0, 1, 1)]
+
+
+def test_what_two_consumers_have_committed_is_there_twice(tmp_path: Path) -> None:
+    lives = [line("handed", 0), line("committed", 0), line("finished")]
+    assert of(tmp_path, lives, lives) == [Place(0, 0, 0)] * 2
+
+
+def test_a_commit_that_was_refused_is_none(tmp_path: Path) -> None:
+    assert of(tmp_path, [line("handed", 0), {"what": "refused"}, line("finished")]) == []
+
+
+def test_the_last_commit_of_one_that_was_killed_may_have_landed(tmp_path: Path) -> None:
+    """It counts where nobody else has committed the records, and once."""
+    dying = [line("handed", 0, 1)]
+    assert of(tmp_path, dying, dying) == [Place(0, 0, 0), Place(0, 1, 1)]
+    again = [line("handed", 0), line("committed", 0), line("finished")]
+    assert sorted(of(tmp_path, dying, again)) == [Place(0, 0, 0), Place(0, 1, 1)]
