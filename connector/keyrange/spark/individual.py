@@ -20,6 +20,7 @@ from keyrange.core.commits.intake import (
     NEVER_DUE,
     PartitionIntake,
     due_holes,
+    due_until_ms,
     lags_too_far,
     next_due_ms,
 )
@@ -135,9 +136,9 @@ class IndividualCommits:
     def late(self, states: States) -> dict[TopicPartition, float]:
         """How many offsets of each partition are to be read that are not new, a key range's counted
         by its part of the hash space."""
-        now_ms = _now_ms()
+        until_ms = self._due_until_ms()
         return {
-            partition: len(due_holes(state, now_ms, self._commits.keeps_order))
+            partition: len(due_holes(state, until_ms, self._commits.keeps_order))
             + sum(
                 (state.position - piece.scanned) * piece.span.size / SPACE.size
                 for piece in state.pieces
@@ -152,11 +153,12 @@ class IndividualCommits:
         where nothing would be handed out and nothing has `moved`."""
         states = self._states
         due_at_ms = next_due_ms(states, self._commits.keeps_order)
-        is_due = due_at_ms is not None and due_at_ms <= _now_ms()
+        until_ms = self._due_until_ms()
+        is_due = due_at_ms is not None and due_at_ms <= until_ms
         new = dict(ends) != dict(base.positions)
         if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
             return None
-        mark = self._mark(start, ends, sizes, _now_ms() if is_due else NEVER_DUE)
+        mark = self._mark(start, ends, sizes, until_ms if is_due else NEVER_DUE)
         end = replace(base, positions=ends, commits=mark)
         intakes = plan_intakes(self._known, start, end, self._options)
         reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
@@ -203,7 +205,13 @@ class IndividualCommits:
     def due_in_s(self) -> float | None:
         """How long it is until the first hole is due; None where there is none."""
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
-        return None if due_ms is None else max(due_ms - _now_ms(), 0) / 1000
+        if due_ms is None:
+            return None
+        return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
+
+    def _due_until_ms(self) -> int:
+        wait_ms_max = self._commits.policy.backoff_max_ms
+        return due_until_ms(self._states, _now_ms(), wait_ms_max, self._commits.keeps_order)
 
     def waits_for_due(self) -> bool:
         """At the end of a run with availableNow: say what waits, or wait for it as the options

@@ -4,6 +4,7 @@ from, and how much it takes up."""
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -72,6 +73,36 @@ def test_what_is_due_comes_again_without_new_records(clock: Clock) -> None:
     assert (split.from_offset, split.until_offset, split.delivery.offsets) == (3, 9, (3, 8))
     clock.now_s += 3_600
     assert query.is_idle()
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_clock_that_is_set_back_holds_no_record_back(clock: Clock, available_now: bool) -> None:
+    """Times of holes are kept over restarts, so no clock of the process could tell them."""
+    query = Query(ScriptedCluster(10), **{"redelivery.backoff.max": "20s"})
+    query.batch({T0: rejected((3, 7))})
+    clock.now_s -= 3_600
+    if available_now:
+        query.restarted()
+        query.run.fix_target()
+    [split] = query.batch({T0: rejected((3, 7))})
+    assert split.delivery is not None
+    assert split.delivery.offsets == (3,)
+    # What it is given now is of the clock that is right, and it waits as any does.
+    assert query.is_idle()
+    clock.now_s += 19
+    assert query.is_idle()
+    clock.now_s += 2
+    assert query.batch()[0].from_offset == 3
+
+
+def test_a_clock_that_is_set_forth_only_spares_a_wait(clock: Clock) -> None:
+    query = Query(ScriptedCluster(10))
+    query.batch({T0: rejected((3, 7))})
+    clock.now_s += 3_600
+    assert query.batch({T0: rejected((3, 7))})[0].from_offset == 3
+    assert query.is_idle()
+    clock.now_s += 21
+    assert query.batch()[0].from_offset == 3
 
 
 def test_the_pause_of_an_idle_query_ends_when_something_is_due(
@@ -209,6 +240,7 @@ def test_other_ranges_go_on_where_one_stops() -> None:
         "redelivery.backoff": "10m",
     }
     query = Query(ScriptedCluster(10), **options)
+    due_ms = int(time.time() * 1000) + 300_000
     query.batch({T0: rejected((9, UPPER.from_hash))})
     commit_states(
         query.committed.store,
@@ -219,7 +251,7 @@ def test_other_ranges_go_on_where_one_stops() -> None:
                 10,
                 (
                     Piece(LOWER, 10),
-                    Piece(UPPER, 10, (Hole(9, UPPER.from_hash, 1, 2**60),)),
+                    Piece(UPPER, 10, (Hole(9, UPPER.from_hash, 1, due_ms),)),
                 ),
             )
         },

@@ -6,7 +6,7 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from keyrange.core.commits.state import Hole, PartitionState, Piece, cut_span
@@ -15,6 +15,8 @@ from keyrange.core.offsets import OffsetRange, TopicPartition
 
 # No hole is due.
 NEVER_DUE = -1
+# A clock that is corrected by less makes nothing due.
+_STEP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +117,30 @@ def next_due_ms(
     states: Mapping[TopicPartition, PartitionState], keeps_order: bool = True
 ) -> int | None:
     """When the first of all holes is due; None where there is none."""
-    return min(
-        (
-            hole.due_ms
-            for state in states.values()
-            for hole in (_first_of_keys(state).values() if keeps_order else state.holes)
-        ),
-        default=None,
-    )
+    return min(_times_due(states, keeps_order), default=None)
+
+
+def due_until_ms(
+    states: Mapping[TopicPartition, PartitionState],
+    now_ms: int,
+    wait_ms_max: int,
+    keeps_order: bool = True,
+) -> int:
+    """Holes whose time is not after this are due at `now_ms`, where none waits for longer than
+    `wait_ms_max`.
+
+    Times are kept over restarts, so they are of the clock that people set. A hole that would have
+    to wait for longer than any does was given its time by a clock that was ahead: it would wait
+    for as long as that was, and so it is due at once, with all before it.
+    """
+    latest_ms = max(_times_due(states, keeps_order), default=now_ms)
+    return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
+
+
+def _times_due(states: Mapping[TopicPartition, PartitionState], keeps_order: bool) -> Iterator[int]:
+    for state in states.values():
+        for hole in _first_of_keys(state).values() if keeps_order else state.holes:
+            yield hole.due_ms
 
 
 def lags_too_far(state: PartitionState, limits: IntakeLimits) -> bool:

@@ -10,6 +10,7 @@ from keyrange.core.commits.intake import (
     IntakeLimits,
     PartitionIntake,
     due_holes,
+    due_until_ms,
     lags_too_far,
     next_due_ms,
     plan_intake,
@@ -158,6 +159,19 @@ def test_the_next_hole_that_is_due_says_when() -> None:
     assert next_due_ms({one: states[one]}) == 30
     assert next_due_ms({one: fresh("id", 3)}) is None
     assert next_due_ms({}) is None
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "until_ms"),
+    [(0, 1_000), (1_000, 1_000), (1_500, 1_000), (61_500, 1_000), (61_501, 61_501)],
+)
+def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: int) -> None:
+    waiting = state(Hole(1, 7, due_ms=due_ms), Hole(2, 8, due_ms=1_400))
+    assert due_until_ms({TopicPartition("t", 0): waiting}, 1_000, 500) == until_ms
+    behind = state(Hole(1, 7, due_ms=900), Hole(2, 7, due_ms=due_ms))
+    assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500) == 1_000
+    assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500, keeps_order=False) == until_ms
+    assert due_until_ms({}, 1_000, 500) == 1_000
 
 
 def test_a_partition_waits_for_a_range_that_lags_too_far() -> None:
