@@ -48,6 +48,7 @@ def load_progress(directory: Directory) -> Progress:
             raise error(
                 "INVALID_CHECKPOINT_PATH", "the checkpoint holds no batch", path=directory.location
             )
+        _check_sources(directory, planned)
         initial = dict(_initial(directory, planned[-1]))
     except FAILURES as failure:
         raise unreadable(directory.location, failure) from None
@@ -62,6 +63,19 @@ def _planned(directory: Directory, numbers: Sequence[int]) -> Iterator[PlannedBa
         data = directory.read(path) if is_last else directory.read_if_there(path)
         if data is not None:
             yield read_planned_batch(number, data.decode("utf-8"))
+
+
+def _check_sources(directory: Directory, planned: Sequence[PlannedBatch]) -> None:
+    """A file that ends behind a line is whole by itself, and has fewer sources than the query."""
+    most = max(len(batch.ends) for batch in planned)
+    for batch in planned:
+        if len(batch.ends) < most:
+            raise error(
+                "UNSUPPORTED_CHECKPOINT",
+                f"offsets of batch {batch.batch_id} are cut off: they are of {len(batch.ends)} of "
+                f"{most} sources",
+                path=directory.location,
+            )
 
 
 def _query_id(metadata: bytes) -> str:

@@ -57,12 +57,30 @@ def read_planned_batch(batch_id: int, text: str) -> PlannedBatch:
         raise error(
             "UNSUPPORTED_CHECKPOINT", f"offsets of batch {batch_id} hold no readable metadata"
         ) from None
+    if not lines[2:] or any(_is_cut_off(line) for line in lines[2:]):
+        raise error(
+            "UNSUPPORTED_CHECKPOINT",
+            f"offsets of batch {batch_id} are cut off: part of the file is there",
+        )
     return PlannedBatch(batch_id, planned_at_ms, tuple(_end(line) for line in lines[2:]))
 
 
 def _lines(text: str) -> list[str]:
     # Not splitlines(): what other sources write may hold separators that only Python knows.
     return text.removesuffix("\n").split("\n")
+
+
+def _is_cut_off(line: str) -> bool:
+    """Whether a source's line is the beginning of a document. All else may be another source's."""
+    if not line.startswith("{"):
+        return False
+    try:
+        json.loads(line)
+    except json.JSONDecodeError:
+        return True
+    except (RecursionError, ValueError):
+        return False
+    return False
 
 
 def _end(line: str) -> Checkpoint | None:

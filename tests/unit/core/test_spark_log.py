@@ -73,7 +73,7 @@ def test_a_file_that_is_not_sparks_is_refused(text: str) -> None:
 
 
 def test_what_is_planned_above_the_last_commit_is_unfinished() -> None:
-    planned = [read_planned_batch(number, batch(number)) for number in (2, 0, 1)]
+    planned = [read_planned_batch(number, batch(number, "-")) for number in (2, 0, 1)]
     progress = read_progress("q", planned, [0, 1])
     assert [each.batch_id for each in progress.planned] == [0, 1, 2]
     assert [each.batch_id for each in progress.unfinished] == [2]
