@@ -1,0 +1,199 @@
+"""Secrets of options, on their way through the planning process, the binding service and a member:
+in no log record, no error, no traceback and no file that is left."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from keyrange.client_options import PROPERTIES
+from keyrange.core.members.binding import PinRule
+from keyrange.errors import KeyrangeError
+from keyrange.members.launch import executor_process, member_directory
+from keyrange.members.names import NameSettings
+from keyrange.members.setup import MemberSetup, to_json
+from keyrange.options import SourceOptions, parse_options
+from keyrange.parsing import Property
+from keyrange.spark.binding.caller import Caller, greet
+from keyrange.spark.binding.service import BindingService
+from keyrange.spark.stream import KeyRangeStreamReader
+
+MARK = "qZ7-never-to-be-seen"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def secrets_of(prefix: str) -> dict[str, str]:
+    """Every secret property at once, as far as they go together."""
+    found = {
+        f"{prefix}{row.name}": f"{MARK}-{row.name}"
+        for row in PROPERTIES.values()
+        if row.secret and not row.refused and row.name != "ssl.keystore.key"
+    }
+    found[f"{prefix}sasl.jaas.config"] = PLAIN + f'username="u" password="{MARK}-jaas";'
+    del found[f"{prefix}sasl.password"]
+    return found
+
+
+def client(port: int) -> dict[str, str]:
+    return {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "default.api.timeout.ms": "400",
+        "request.timeout.ms": "300",
+        "socket.connection.setup.timeout.ms": "300",
+        **secrets_of(""),
+    }
+
+
+def options(port: int, **more: str) -> SourceOptions:
+    kafka = {f"kafka.{name}": value for name, value in client(port).items()}
+    given = {"subscribe": "t", "fetchOffset.numRetries": "1", **kafka, **more}
+    return parse_options(given, "stream")
+
+
+def whole_text(failure: BaseException) -> str:
+    """As tools print a failure that print most of it: with its causes and all local values, but
+    for those of this test."""
+    made = traceback.TracebackException.from_exception(failure, capture_locals=True)
+    made.stack[:] = [each for each in made.stack if each.filename != __file__]
+    assert made.stack
+    return "".join(made.format())
+
+
+def serve(listener: socket.socket, answer: bytes) -> None:
+    with suppress(OSError):
+        while True:
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(answer)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("kafka").setLevel(logging.DEBUG)
+    yield caplog
+    assert MARK not in caplog.text
+    for record in caplog.records:
+        assert MARK not in str(vars(record))
+
+
+def test_there_are_secrets_to_be_seen() -> None:
+    row = next(iter(PROPERTIES.values()))
+    assert isinstance(row, Property)
+    assert len(secrets_of("")) >= 5
+    assert MARK in str(client(1))
+    assert MARK not in repr(options(1))
+
+
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_the_planning_process(
+    said: pytest.LogCaptureFixture, answer: bytes | None, protocol: str
+) -> None:
+    """Nobody listens, somebody else does, or closes at once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if answer is None:
+            listener.close()
+        else:
+            threading.Thread(target=serve, args=(listener, answer), daemon=True).start()
+        reader = KeyRangeStreamReader(options(port, **{"kafka.security.protocol": protocol}))
+        with pytest.raises(KeyrangeError) as caught:
+            reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        reader.stop()
+    assert MARK not in str(caught.value)
+    assert MARK not in whole_text(caught.value)
+    assert MARK not in repr(vars(reader))
+
+
+def test_the_binding_service(said: pytest.LogCaptureFixture) -> None:
+    service = BindingService("127.0.0.1", 0)
+    try:
+        secret = service.address.secret
+        plan = service.add(["a"], [{"x": 1}], ["a"], 1, PinRule())
+        greet(service.address, "a")
+        wrong = replace(service.address, secret=b"w" * 32)
+        with pytest.raises(KeyrangeError) as caught:
+            list(Caller(wrong, plan, 0).portions(lambda: "a"))
+        with socket.create_connection((service.address.host, service.address.port)) as sock:
+            sock.sendall(b"0" * 32 + b"\nnonsense\n")
+            sock.settimeout(5)
+            while sock.recv(1000):
+                pass
+    finally:
+        service.close()
+    shown = [said.text, str(caught.value), repr(service.address), whole_text(caught.value)]
+    for form in (secret.hex(), repr(secret)[2:-1]):
+        assert all(form not in each for each in shown)
+
+
+def test_a_member_process(tmp_path: Path) -> None:
+    """Its command line, its environment, its log and its status, while it tries and fails."""
+    setup = MemberSetup(
+        NameSettings("g", name="g-0"), "g.members", client(closed_port()), run="r", executor="1"
+    )
+    place = member_directory(setup, tmp_path)
+    place.mkdir(parents=True, mode=0o700)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-m", "keyrange.members.process", str(place)]
+    with (tmp_path / "log").open("wb") as log:
+        starter = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        )
+        starter.communicate(to_json(setup, executor_process()).encode(), timeout=60)
+    deadline = time.monotonic() + 30
+    pids: set[int] = set()
+    while time.monotonic() < deadline and not pids:
+        pids = {pid for pid in running() if str(place) in command_line(pid)}
+        time.sleep(0.1)
+    time.sleep(1)
+    try:
+        shown = "".join(command_line(pid) + surroundings(pid) for pid in pids)
+        left = [path for path in tmp_path.rglob("*") if path.is_file()]
+        shown += "".join(path.read_bytes().decode(errors="replace") for path in left)
+        assert pids
+        assert len(left) >= 2
+        assert MARK not in shown
+    finally:
+        for pid in pids:
+            os.kill(pid, 15)
+
+
+def running() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def command_line(pid: int) -> str:
+    return of_process(pid, "cmdline")
+
+
+def surroundings(pid: int) -> str:
+    return of_process(pid, "environ")
+
+
+def of_process(pid: int, what: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
