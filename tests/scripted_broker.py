@@ -43,12 +43,16 @@ class World:
         default_factory=lambda: {n: Broker(n, f"b{n}", 9092) for n in (1, 2)}
     )
     asked: list[tuple[int, int, int]] = field(default_factory=list)
+    # The leader epoch that each of these fetches named.
+    epochs: list[int] = field(default_factory=list)
+    leader: int = 1
+    epoch: int = 0
     latest: int = 1_000
     earliest: int = 0
     topic_exists: bool = True
 
     def view(self) -> ClusterView:
-        leaders = {number: Leader(1, 0) for number in range(4)}
+        leaders = {number: Leader(self.leader, self.epoch, (1, 2)) for number in range(4)}
         return ClusterView("", dict(self.brokers), {"t": Topic(ID, leaders)})
 
 
@@ -78,6 +82,7 @@ class ScriptedConnection:
         [topic] = request.topics
         [partition] = topic.partitions
         self._sent.append((partition.partition, partition.fetch_offset))
+        self._world.epochs.append(partition.current_leader_epoch)
 
     def receive(self, buffer: Any, bytes_max: int, **context: Any) -> Any:
         if not self.open:

@@ -18,8 +18,9 @@ from keyrange.core.placement import place
 from keyrange.core.range_plan import even_ranges
 from keyrange.core.splits import Split
 from keyrange.host.directory import ExecutorDirectory, HostSettings
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
 from keyrange.kafka.ranges import RangeReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.wire.decode import DecodeSettings
 from keyrange.wire.select import hash_of
 from scripted_broker import Fetched, ScriptedCluster, World

@@ -16,7 +16,8 @@ from keyrange.core.offsets import EARLIEST, LATEST
 from keyrange.core.splits import Split
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.wire.decode import DecodeSettings
 
 Rows = list[tuple[Any, ...]]

@@ -22,7 +22,8 @@ from keyrange.core.volumes.quota_entities import EVERY_CLIENT, Alteration
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.kafka.client_quotas import alter_quotas
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.wire.decode import DecodeSettings
 from sources import committed, run_available_now, stream
 

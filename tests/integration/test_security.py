@@ -26,7 +26,8 @@ from keyrange.errors import DeniedError
 from keyrange.kafka import tokens
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.parsing import Violations
 from keyrange.wire.decode import DecodeSettings
 from sources import Collected, batch, stream

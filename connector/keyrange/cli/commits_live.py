@@ -103,7 +103,8 @@ def read_places(
     from keyrange.cli.commits_recount import Log
     from keyrange.core.offsets import OffsetRange
     from keyrange.core.splits import Split
-    from keyrange.kafka.fetch import SplitReader, read_settings
+    from keyrange.kafka.fetch import SplitReader
+    from keyrange.kafka.read_settings import read_settings
 
     reader = SplitReader(live.cluster, live.view, read_settings(live.options))
     found: dict[TopicPartition, Log] = {}

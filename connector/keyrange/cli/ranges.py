@@ -268,7 +268,8 @@ def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> l
     from dataclasses import replace
 
     from keyrange.core.splits import Split, cut
-    from keyrange.kafka.fetch import SplitReader, read_settings
+    from keyrange.kafka.fetch import SplitReader
+    from keyrange.kafka.read_settings import read_settings
 
     settings = read_settings(replace(reading.options, columns=("keyHash",)))
     reader = SplitReader(reading.cluster, reading.view, settings)

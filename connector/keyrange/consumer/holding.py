@@ -20,9 +20,9 @@ from keyrange.delta.commit_table import LAYOUT
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import read_settings
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.positions import bind, place
+from keyrange.kafka.read_settings import read_settings
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
 

@@ -21,7 +21,8 @@ from keyrange.core.offsets import LATEST, TopicPartition
 from keyrange.core.splits import Split
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.kafka.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Reading:
         self._settings = settings
         self._reader = SplitReader(cluster, view, settings)
         self._offsets_read = 0
+        self._epochs: dict[TopicPartition, int] = {}
 
     def check(self, works: Works) -> None:
         """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
@@ -98,6 +100,7 @@ class Reading:
         if not wanted:
             return {}
         found = self._cluster.list_offsets(self._view, wanted)
+        self._epochs.update({partition: epoch for partition, (_, epoch) in found.items()})
         return {partition: at for partition, (at, _) in found.items()}
 
     def _plan(
@@ -114,9 +117,13 @@ class Reading:
         [task] = delivery_plan.plan_deliveries([cells], intakes, sizes, lambda _: "")
         # Whatever the keys, all bytes of the offsets are fetched.
         return [
-            split
-            if split.delivery is not None
-            else replace(split, bytes_estimate=round(_size(split) * sizes[split.topic_partition]))
+            replace(
+                split,
+                leader_epoch=self._epochs.get(split.topic_partition, -1),
+                bytes_estimate=split.bytes_estimate
+                if split.delivery is not None
+                else round(_size(split) * sizes[split.topic_partition]),
+            )
             for split in task
         ]
 

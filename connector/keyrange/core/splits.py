@@ -25,7 +25,8 @@ class Split:
     asks where that is, so that a DataFrame that is run again sees what was written meanwhile.
     With a `placement` only the key ranges of its reader are read, with a `delivery` only what that
     names; it is the same for all readers of the split. `shared` names what the readers
-    of one partition share on a host, "" where there is nothing to share.
+    of one partition share on a host, "" where there is nothing to share. `leader_epoch` is that in
+    which the log reached up to `until_offset`, -1 where that is not known.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class Split:
     placement: Placement | None = None
     shared: str = ""
     delivery: Delivery | None = None
+    leader_epoch: int = -1
 
     @property
     def topic_partition(self) -> TopicPartition:

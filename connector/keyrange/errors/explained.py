@@ -266,9 +266,10 @@ _READING: Final = {
         "the record at the named offset; its producer writes seconds or microseconds",
     ),
     "CORRUPT_BATCH": Explanation(
-        "The bytes of a record batch do not agree with their own checksum or lengths. Nothing of "
-        "the batch was handed on.",
-        "the partition and offset in the message; other replicas of the partition",
+        "The bytes of a record batch do not agree with their own checksum or lengths, and were not "
+        "better from another replica, where there is one in sync. Nothing of the batch was handed "
+        "on.",
+        "the partition and offset in the message; the warning before it says which replicas",
     ),
     "CORRUPT_FRAME": Explanation(
         "What came over a connection is no answer of Kafka's.",

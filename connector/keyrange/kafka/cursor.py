@@ -18,7 +18,10 @@ _LEAST_ASK_BYTES: Final = 64 * 1024
 class Cursor:
     """Where the reading of one split stands.
 
-    `from_earliest`: the split begins wherever its log begins.
+    `from_earliest`: the split begins wherever its log begins. `leader_epoch` is the newest that is
+    known of its partition's, by which brokers tell that they are not the leader, or not yet.
+    `read_epoch` is that of the last batch that was read. `distrusted`: what came was damaged, and
+    is read again.
     """
 
     split: Split
@@ -28,6 +31,27 @@ class Cursor:
     bytes_read: int = 0
     doubts: int = 0
     replica: int = -1
+    leader_epoch: int = -1
+    read_epoch: int = -1
+    distrusted: bool = False
+
+    def __post_init__(self) -> None:
+        self.leader_epoch = max(self.leader_epoch, self.split.leader_epoch)
+
+    @property
+    def rests_on(self) -> tuple[int, int] | None:
+        """A leader epoch, and up to which offset its log is the one that is read: the end that the
+        split was planned with, or else what was read so far; None where nothing is known."""
+        if self.split.leader_epoch >= 0:
+            return self.split.leader_epoch, self.split.until_offset
+        if self.read_epoch >= 0 and self.position > self.split.from_offset:
+            return self.read_epoch, self.position
+        return None
+
+    def trust(self) -> None:
+        """What came was whole: the leader is asked again, where another replica was for damage."""
+        if self.distrusted:
+            self.distrusted, self.replica = False, -1
 
     @property
     def done(self) -> bool:
@@ -36,6 +60,8 @@ class Cursor:
     def advance(self, chunk: Chunk) -> None:
         self.position = max(chunk.next_offset, self.position)
         self.bytes_read += len(chunk.data)
+        if len(chunk.batches):
+            self.read_epoch = int(chunk.batches[-1]["leader_epoch"])
 
     def ask_bytes(self, most: int) -> int:
         """How many bytes to ask for: what is left of the split by what its records took so far."""

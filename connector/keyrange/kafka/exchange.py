@@ -49,7 +49,7 @@ def send_fetch(
         version = min(version, fetch_response.VERSION_MAX - 1)
     client = cluster.settings
     request = protocol.fetch(
-        {(split.topic, topic_id): [(split.partition, cursor.position)]},
+        {(split.topic, topic_id): [(split.partition, cursor.position, cursor.leader_epoch)]},
         ask_bytes,
         ask_bytes,
         client,

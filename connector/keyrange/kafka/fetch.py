@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -26,14 +26,14 @@ from keyrange.kafka.cluster import Cluster, Deadline
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.exchange import receive_fetch, send_fetch, wait_throttled
+from keyrange.kafka.log_checks import LogChecks, read_elsewhere
 from keyrange.kafka.positions import bind_splits
 from keyrange.kafka.protocol import Code
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.kafka.receive_buffer import ReceiveBuffer
 from keyrange.kafka.view import ClusterView
-from keyrange.options import SourceOptions
 from keyrange.wire import fetch_response
-from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, Workspace, scan_chunk
-from keyrange.wire.select import Selection
+from keyrange.wire.decode import Chunk, Decoder, Workspace, scan_chunk
 
 _log = logging.getLogger(__name__)
 
@@ -43,30 +43,6 @@ _DOUBTS_MAX: Final = 3
 _TOPIC_GONE: Final = frozenset(
     (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """How splits are read; plain data."""
-
-    decode: DecodeSettings
-    fail_on_data_loss: bool
-    poll_timeout_ms: int
-
-
-def read_settings(options: SourceOptions) -> ReadSettings:
-    """What the options of a source say of reading."""
-    return ReadSettings(
-        decode=DecodeSettings(
-            columns=options.chosen_columns,
-            batch_rows=options.max_batch_rows,
-            batch_bytes=options.max_batch_bytes,
-            record_batch_bytes_max=options.max_record_batch_bytes,
-            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
-        ),
-        fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout_ms=options.poll_timeout_ms,
-    )
 
 
 class SplitReader:
@@ -79,6 +55,7 @@ class SplitReader:
         self._buffer = ReceiveBuffer()
         self._workspace = Workspace(settings.decode)
         self._deadline = self.new_deadline()
+        self._checks = LogChecks(cluster)
         self.bytes_received = 0
 
     def read(
@@ -175,6 +152,7 @@ class SplitReader:
             if in_flight and not may_join(waiting[0], in_flight, chunk_bytes - ask_bytes):
                 return
             try:
+                self._check_leader(waiting[0])
                 in_flight.append(
                     send_fetch(self._cluster, self._view, waiting[0], ask_bytes, self._deadline)
                 )
@@ -185,6 +163,18 @@ class SplitReader:
                     self._again(waiting[0], str(failure))
                 return
             waiting.popleft()
+
+    def _check_leader(self, cursor: Cursor) -> None:
+        """Where another leads by now: whether its log is the one that was planned on, or read.
+        Raises LOG_TRUNCATED where it is not, and losses fail."""
+        epoch = self._view.epoch(cursor.split.topic_partition)
+        if epoch <= cursor.leader_epoch:
+            return
+        timeout_ms = max(self._deadline.left_ms, 1_000)
+        failure = self._checks.truncated(cursor, self._view, epoch, timeout_ms)
+        if failure is not None:
+            self._lose(failure)
+        cursor.leader_epoch = epoch
 
     def _receive(self, asked: InFlight) -> Chunk | None:
         """The chunk that was asked for, or None where the same place has to be asked again."""
@@ -235,7 +225,12 @@ class SplitReader:
             self._go_to_replica(cursor, fetched.preferred_read_replica)
             return None
         data = frame[fetched.records_at : fetched.records_end]
-        chunk = scan_chunk(data, split.topic, split.partition, cursor.position, fetched.aborted)
+        try:
+            chunk = scan_chunk(data, split.topic, split.partition, cursor.position, fetched.aborted)
+        except KeyrangeError as damage:
+            if not read_elsewhere(cursor, damage, lambda: self._refresh(cursor)):
+                raise
+            return None
         if chunk.next_offset > fetched.high_watermark and cursor.doubts < _DOUBTS_MAX:
             # The broker notes the high watermark before it reads, so that while it is written to an
             # answer may hold a little more: the next one tells.
@@ -256,6 +251,7 @@ class SplitReader:
             self._wait_for_records(cursor, fetched)
             return None
         cursor.doubts = 0
+        cursor.trust()
         self._deadline = self.new_deadline()
         return chunk
 
@@ -351,6 +347,9 @@ class SplitReader:
             f"some data may have been lost: cannot read offsets {span} of topic partition "
             f"{split.topic_partition}: {what}",
         )
+        self._lose(failure)
+
+    def _lose(self, failure: KeyrangeError) -> None:
         if self.settings.fail_on_data_loss:
             raise failure
         _log.warning("%s Going on with what is left.", failure)

@@ -280,13 +280,14 @@ def offset_commit(
 
 
 def fetch(
-    wanted: Mapping[tuple[str, str], Sequence[tuple[int, int]]],
+    wanted: Mapping[tuple[str, str], Sequence[tuple[int, int, int]]],
     partition_max_bytes: int,
     max_bytes: int,
     settings: ClientSettings,
     max_wait_ms: int,
 ) -> Any:
-    """`wanted`: (topic, topic id in hexadecimal or "") to (partition, offset) pairs."""
+    """`wanted`: (topic, topic id in hexadecimal or "") to (partition, offset, leader epoch)
+    triples; a broker that leads in another epoch refuses, -1 leaves that out."""
     topic = FetchRequest.FetchTopic
     one = topic.FetchPartition
     return FetchRequest(
@@ -304,13 +305,13 @@ def fetch(
                 partitions=[
                     one(
                         partition=partition,
-                        current_leader_epoch=-1,
+                        current_leader_epoch=epoch,
                         fetch_offset=offset,
                         last_fetched_epoch=-1,
                         log_start_offset=-1,
                         partition_max_bytes=partition_max_bytes,
                     )
-                    for partition, offset in positions
+                    for partition, offset, epoch in positions
                 ],
             )
             for (name, topic_id), positions in wanted.items()

@@ -87,10 +87,11 @@ class RecordSizes:
     ) -> None:
         connection = self._cluster.connection(leader.host, leader.port)
         version = connection.fetch_version()
-        wanted: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        wanted: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
         for partition in partitions:
             key = (partition.topic, view.topic_id(partition.topic))
-            wanted.setdefault(key, []).append((partition.partition, ranges[partition].from_offset))
+            place = (partition.partition, ranges[partition].from_offset, -1)
+            wanted.setdefault(key, []).append(place)
         if not all(topic_id for _, topic_id in wanted):
             version = min(version, fetch_response.VERSION_MAX - 1)
         names = {topic_id: name for name, topic_id in wanted}

@@ -21,10 +21,12 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition, and in which epoch of its leadership (-1: not told)."""
+    """Who leads a partition, and in which epoch of its leadership (-1: not told); `in_sync` are the
+    replicas that have all that is committed, the leader too."""
 
     node_id: int
     epoch: int
+    in_sync: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def read_metadata(
                 if partition.leader_id < 0:
                     unready.append(f"{each.name}-{partition.partition_index}")
                 leaders[partition.partition_index] = Leader(
-                    partition.leader_id, partition.leader_epoch
+                    partition.leader_id, partition.leader_epoch, tuple(partition.isr_nodes)
                 )
             topic_id = each.topic_id.hex if each.topic_id and each.topic_id.int else ""
             topics[each.name] = Topic(topic_id, leaders)

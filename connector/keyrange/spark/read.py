@@ -113,7 +113,8 @@ def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordB
     if not task.splits:
         return
     # Imported here so that planning a query does not load them.
-    from keyrange.kafka.fetch import SplitReader, read_settings
+    from keyrange.kafka.fetch import SplitReader
+    from keyrange.kafka.read_settings import read_settings
     from keyrange.wire.columns import joined
 
     reader = SplitReader(_kept_cluster(options.client), _view(task), read_settings(options))

@@ -314,7 +314,9 @@ class PlanningSession:
         ranges = self._losses.still_there(pending(begins, end.positions), end, view)
         topic_ids = {**view.topic_ids(), **end.topic_ids}
         sizes = self._record_sizes(view, ranges)
-        return self._tasks.read(ranges, sizes, self._sizes.places, view, topic_ids)
+        return self._tasks.read(
+            ranges, sizes, self._sizes.places, view, topic_ids, end.leader_epochs
+        )
 
     def _plan_individual(
         self, individual: IndividualCommits, start: Checkpoint, end: Checkpoint, view: ClusterView
@@ -330,6 +332,7 @@ class PlanningSession:
             self._sizes.places,
             view,
             {**view.topic_ids(), **end.topic_ids},
+            end.leader_epochs,
         )
 
     def _ask_latest(self, view: ClusterView, start: Positions) -> dict[TopicPartition, int]:

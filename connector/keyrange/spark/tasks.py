@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TopicIds = Mapping[str, str]
+Epochs = Mapping[TopicPartition, int]
 
 
 class TaskPlans:
@@ -54,8 +57,9 @@ class TaskPlans:
         places: planning.Places,
         view: ClusterView,
         topic_ids: TopicIds,
+        epochs: Epochs = MappingProxyType({}),
     ) -> Sequence[InputPartition]:
-        """The tasks that read `ranges`."""
+        """The tasks that read `ranges`, which end where logs of these leader epochs did."""
         pinning, greeting = self._pinning, None
         if pinning is not None:
             pinning.take_in(
@@ -68,8 +72,8 @@ class TaskPlans:
                 portions = plan_pinned(
                     ranges, assignment.owners, sizes, places, pinning.shape, self._naming
                 )
-                return self._bind(pinning, portions, sizes, _making(view, topic_ids))
-        tasks = plan_read(ranges, sizes, places, view, topic_ids, self._options, greeting)
+                return self._bind(pinning, portions, sizes, _making(view, topic_ids, epochs))
+        tasks = plan_read(ranges, sizes, places, view, topic_ids, self._options, greeting, epochs)
         self._note(tasks, [task.splits for task in tasks], sizes)
         return tasks
 
@@ -81,6 +85,7 @@ class TaskPlans:
         places: planning.Places,
         view: ClusterView,
         topic_ids: TopicIds,
+        epochs: Epochs = MappingProxyType({}),
     ) -> Sequence[InputPartition]:
         """The tasks that read what `intakes` hand out, in the key ranges `spans`."""
         pinning, greeting = self._pinning, None
@@ -96,12 +101,12 @@ class TaskPlans:
                     intakes, spans, assignment.owners, sizes, places, pinning.shape, self._naming
                 )
                 if portions is not None:
-                    return self._bind(pinning, portions, sizes, _making(view, topic_ids))
+                    return self._bind(pinning, portions, sizes, _making(view, topic_ids, epochs))
                 pinning.pass_over()
                 _log.info("the batch was cut for another assignment: its tasks run anywhere")
         planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
         self._note(planned, planned, sizes)
-        return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
+        return [_make_task(splits, view, topic_ids, greeting, epochs) for splits in planned]
 
     def _bind(
         self,
@@ -126,10 +131,11 @@ def plan_read(
     topic_ids: TopicIds,
     options: SourceOptions,
     greeting: Greeting | None = None,
+    epochs: Epochs = MappingProxyType({}),
 ) -> list[ReadTask]:
     """The tasks that read `ranges`, anywhere."""
     planned = planning.plan_read(ranges, bytes_per_offset, places, options)
-    return [_make_task(splits, view, topic_ids, greeting) for splits in planned]
+    return [_make_task(splits, view, topic_ids, greeting, epochs) for splits in planned]
 
 
 def make_tasks(
@@ -142,8 +148,10 @@ def make_tasks(
     return [_make_task(task, view, topic_ids) for task in planning.deal_out(splits, options)]
 
 
-def _making(view: ClusterView, topic_ids: TopicIds) -> Callable[[Portion], ReadTask]:
-    return lambda portion: _make_task(portion.splits, view, topic_ids)
+def _making(
+    view: ClusterView, topic_ids: TopicIds, epochs: Epochs
+) -> Callable[[Portion], ReadTask]:
+    return lambda portion: _make_task(portion.splits, view, topic_ids, epochs=epochs)
 
 
 def _make_task(
@@ -151,6 +159,7 @@ def _make_task(
     view: ClusterView,
     topic_ids: TopicIds,
     greeting: Greeting | None = None,
+    epochs: Epochs = MappingProxyType({}),
 ) -> ReadTask:
     """A task for `splits`, with their leaders, and all brokers: a replica may be read instead."""
     leaders: dict[TopicPartition, int] = {}
@@ -160,7 +169,7 @@ def _make_task(
             leaders[split.topic_partition] = leader.node_id
     topics = {split.topic for split in splits}
     return ReadTask(
-        splits,
+        [replace(split, leader_epoch=epochs.get(split.topic_partition, -1)) for split in splits],
         [(broker.node_id, broker.host, broker.port) for broker in view.brokers.values()],
         [(*partition, node_id) for partition, node_id in leaders.items()],
         {topic: topic_ids[topic] for topic in topics if topic in topic_ids},

@@ -13,7 +13,8 @@ from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.kafka.view import ClusterView
 from keyrange.wire.decode import DecodeSettings
 from scripted_broker import Fetched, ScriptedCluster, World

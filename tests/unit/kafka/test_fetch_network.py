@@ -21,7 +21,8 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import ReadSettings, SplitReader
+from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.read_settings import ReadSettings
 from keyrange.wire.decode import DecodeSettings
 from loopback_broker import FETCH, LoopbackCluster, loopback_cluster
 from scripted_broker import Fetched

@@ -9,6 +9,7 @@ import pytest
 from keyrange.core.checkpoint import read_checkpoint
 from keyrange.errors import InvalidError
 from keyrange.spark import session as session_module
+from keyrange.spark.binding.messages import read_split, write_split
 from scripted import (
     EARLIEST_START,
     PATTERN,
@@ -185,3 +186,20 @@ def test_a_pattern_without_a_topic_waits_for_one() -> None:
     found = run.latest(end, limited=True)
     assert found["t7"] == {"0": 5}, "found later, so read from its earliest offset"
     assert found["@keyrange"]["initial"] == {"t7": {"0": 0}}
+
+
+def test_splits_say_in_which_epoch_the_log_reached_up_to_their_end() -> None:
+    """Also those of a replay."""
+    cluster = ScriptedCluster(100, epoch=3)
+    run = session(cluster, **EARLIEST_START)
+    end = planned(run)
+    for each in (run, session(cluster, **EARLIEST_START)):
+        tasks: Any = each.plan(each.initial(), read_checkpoint(end))
+        [[split]] = [task.splits for task in tasks]
+        assert split.leader_epoch == 3
+        assert read_split(write_split(split)) == split
+    del end["@keyrange"]["leaderEpochs"]
+    tasks = run.plan(run.initial(), read_checkpoint(end))
+    [[split]] = [task.splits for task in tasks]
+    assert split.leader_epoch == -1
+    assert read_split(write_split(split)) == split

@@ -164,6 +164,8 @@ def write_split(split: Split) -> dict[str, Any]:
     if split.delivery is not None:
         each = split.delivery
         document["delivery"] = [each.uppers, each.froms, each.untils, each.offsets]
+    if split.leader_epoch >= 0:
+        document["leaderEpoch"] = split.leader_epoch
     return document
 
 
@@ -184,4 +186,5 @@ def read_split(document: Mapping[str, Any]) -> Split:
         placement,
         document.get("shared", ""),
         delivery,
+        document.get("leaderEpoch", -1),
     )

@@ -1,0 +1,33 @@
+"""How splits are read, from what the options of a source say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keyrange.options import SourceOptions
+from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.select import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How splits are read; plain data."""
+
+    decode: DecodeSettings
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+
+
+def read_settings(options: SourceOptions) -> ReadSettings:
+    """What the options of a source say of reading."""
+    return ReadSettings(
+        decode=DecodeSettings(
+            columns=options.chosen_columns,
+            batch_rows=options.max_batch_rows,
+            batch_bytes=options.max_batch_bytes,
+            record_batch_bytes_max=options.max_record_batch_bytes,
+            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
+        ),
+        fail_on_data_loss=options.fail_on_data_loss,
+        poll_timeout_ms=options.poll_timeout_ms,
+    )
