@@ -39,6 +39,8 @@ T = TypeVar("T")
 RESERVED: Final = "@keyrange"
 VERSION: Final = 1
 
+# A source has a directory of this name.
+_SOURCE_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}\Z")
 _TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
 
 
@@ -208,6 +210,8 @@ def _read_mark(document: Any) -> CommitMark | None:
     if document is None:
         return None
     source_id, seq = _read_commit(document, "'commits'")
+    if not _SOURCE_ID.match(source_id):
+        raise _invalid("'commits' names a source by what is no id")
     due_ms = document.get("dueMs", NEVER_DUE)
     holes_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
     bounds = [each for each in (holes_max, deliveries_max) if each is not None]

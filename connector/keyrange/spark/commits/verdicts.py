@@ -11,6 +11,7 @@ runs again: files that it names and that are gone or changed are an error.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,9 @@ from keyrange.spark.commits import parts
 
 _VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
+# They are put into paths. A verdict without rows has no attempt.
+_ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
+_PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
 _READERS: Final = 8
 
 # What systems, Hadoop and object stores say of a place that takes no files.
@@ -244,9 +248,9 @@ def _read(batch_id: int, data: bytes) -> Manifest:
     attempt = document.get("attempt")
     whole = (
         isinstance(attempt, str)
-        and "/" not in attempt
+        and bool(_ATTEMPT.match(attempt))
         and isinstance(files, dict)
-        and all(isinstance(size, int) and "/" not in name for name, size in files.items())
+        and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
         and isinstance(staged, list)
         and all(isinstance(each, int) for each in staged)
         and all(isinstance(document.get(name), dict) for name in ("schema", "start", "end"))

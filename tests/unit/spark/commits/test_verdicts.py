@@ -112,7 +112,10 @@ def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
     [
         {"version": 2},
         {"attempt": "../elsewhere"},
+        {"attempt": ".."},
+        {"attempt": "a\\b"},
         {"attempt": None},
+        {"files": {"..": 4}},
         {"files": {"../part-0": 4}},
         {"files": {"part-0": "4"}},
         {"files": []},
