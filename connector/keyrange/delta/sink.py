@@ -12,6 +12,7 @@ import pyarrow.fs
 from keyrange.delta.data_files import DataFile
 from keyrange.delta.delta_rs import load_deltalake
 from keyrange.delta.failures import text_of
+from keyrange.delta.store import RETENTION_OF_TRANSACTIONS
 from keyrange.errors import KeyrangeError, error
 
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
@@ -150,6 +151,8 @@ class SinkTable:
         settings = metadata.configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
             return "its columns have other names in files"
+        if RETENTION_OF_TRANSACTIONS in settings:
+            return f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
         constraints = sorted(name for name in settings if name.startswith("delta.constraints."))
         if constraints:
             return f"rows would not be held to {constraints[0]}"

@@ -16,8 +16,9 @@ Bounds = Mapping[str, tuple[Any, Any]]
 
 KIND = "keyrange.table"
 VERSION = "keyrange.version"
-# Forgotten transactions could be written twice.
-_RETENTION_OF_TRANSACTIONS = "delta.setTransactionRetentionDuration"
+# Forgotten transactions could be written twice. delta-rs does not write down when one was made, and
+# Spark forgets those at once where this property is set.
+RETENTION_OF_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 
 
 class Conflict(Exception):
@@ -73,8 +74,8 @@ class Layout:
         if not version.isdigit() or int(version) > self.version:
             message = f"the table has version {version!r}, and {self.version} is known"
             raise error("UNSUPPORTED_COMMITS", message, table=uri)
-        if properties.get(_RETENTION_OF_TRANSACTIONS) is not None:
-            message = f"property {_RETENTION_OF_TRANSACTIONS} is set, and may not be"
+        if properties.get(RETENTION_OF_TRANSACTIONS) is not None:
+            message = f"property {RETENTION_OF_TRANSACTIONS} is set, and may not be"
             raise error("FOREIGN_TABLE", message, table=uri)
         differing = {(each.name, _plain(each.type)) for each in self.schema}
         differing ^= {(each.name, _plain(each.type)) for each in columns}

@@ -128,6 +128,10 @@ def test_files_that_are_gone_before_the_log_names_them(tmp_path: Path) -> None:
         ),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, "other names"),
         (
+            {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
+            "forget which batches",
+        ),
+        (
             {
                 "schema": pa.schema(
                     [

@@ -70,8 +70,8 @@ def process_into(
     never came to its end are removed by the table's VACUUM.
 
     Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
-    SINK_UNSUITABLE for a table with partition columns, constraints or other columns,
-    SINK_UNWRITABLE.
+    SINK_UNSUITABLE for a table with partition columns, constraints, other columns or property
+    delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
     from keyrange.delta.sink import SinkTable
 
@@ -129,7 +129,8 @@ def transaction() -> dict[str, str]:
     """The options by which a Delta sink writes a batch once, where it runs again after a crash:
     `df.write.format("delta").options(**keyrange.transaction())`.
 
-    One write to each table. Raises OUTSIDE_EACH_BATCH.
+    One write to each table, whose property delta.setTransactionRetentionDuration, where it is set,
+    is longer than the query may stand still. Raises OUTSIDE_EACH_BATCH.
     """
     planned = current("keyrange.transaction").plan.planned
     return {"txnAppId": planned.application, "txnVersion": str(planned.batch_id)}
