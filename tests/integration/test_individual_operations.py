@@ -117,7 +117,7 @@ def test_who_resumes_from_a_query_that_runs_stops_it(
         old.run()
     topics.produce(topic, values([21]))
     new.wait_for(query, 1)
-    assert sorted(set(new.numbers())) == list(range(22))
+    assert sorted(new.numbers()) == list(range(22))
 
 
 @pytest.mark.parametrize("isolation", ["immediate", "transactional"])

@@ -95,7 +95,16 @@ class Plan:
 class BatchRun:
     """What is said of a batch while the user's function runs."""
 
-    def __init__(self, batch: DataFrame, plan: Plan, store: VerdictStore, now_ms: int) -> None:
+    def __init__(
+        self,
+        batch: DataFrame,
+        plan: Plan,
+        store: VerdictStore,
+        now_ms: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        # Raises COMMITS_FENCED where another driver has taken over.
+        self._check = check
         self.batch = batch
         self.plan = plan
         self._store = store
@@ -134,6 +143,7 @@ class BatchRun:
         """
         self._keep_verdict(schema, rows, counted)
         assert self._manifest is not None
+        self._check()
         return self._output(self._manifest)
 
     def append_verdict(self, rows: Callable[[], DataFrame], table: SinkTable) -> None:
@@ -144,6 +154,7 @@ class BatchRun:
         found = self._rows_with(appending.FILE_CODES, appending.FILE_FIELDS)
         planned = self.plan.planned
         files = appending.files_in(found)
+        self._check()
         table.append(files, planned.application, planned.batch_id, check_files=not is_made)
 
     def _keep_verdict(

@@ -102,7 +102,12 @@ class EachBatch:
         self._check_replaced(run, known, planned)
         plan = self._plan(planned, known)
         store = self._open_store(run)
-        with BatchRun(batch, plan, store, _now_ms()) as running:
+
+        def check() -> None:
+            # What a driver that was replaced writes to a sink would be there twice.
+            self._check_replaced(run, run.table.known(), planned)
+
+        with BatchRun(batch, plan, store, _now_ms(), check) as running:
             self.function(batch, batch_id)
             self._check_said(running)
             running.keep_empty_verdict()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from commit_tables import MemoryCommitTable
 from committing import commit_states
@@ -22,7 +23,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.spark.commits import each_batch as module
-from keyrange.spark.commits.batch_run import BatchRun, Plan
+from keyrange.spark.commits.batch_run import BatchRun, Plan, current
 from keyrange.spark.commits.each_batch import EachBatch, _Run
 from keyrange.spark.commits.planned import Planned
 from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
@@ -54,6 +55,35 @@ def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.Mon
     writer(NOTHING, 1)
     kinds = [Kind.FENCE, Kind.BATCH, Kind.RESET, Kind.FENCE]
     assert [each.kind for each in table.store] == kinds
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, into: bool
+) -> None:
+    """What it wrote would be there once more, of the one that replaced it."""
+    table, appended = MemoryCommitTable("s"), []
+    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), CommitMark("s", 0), -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
+    sink: Any = SimpleNamespace(
+        uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)
+    )
+
+    def replaced(*_: Any) -> None:
+        last = table.store[-1]
+        table.append(replace(last, seq=last.seq + 1, run_id="another"))
+        run = current("the test")
+        if into:
+            run.append_verdict(lambda: rows, sink)
+        else:
+            run.make_verdict(StructType([]), lambda: rows, counted=True)
+
+    given = {**GIVEN, "verdictDirectory": str(tmp_path)}
+    writer = EachBatch(replaced, parse_options(given, "stream"), "/c", open_table=lambda *_: table)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        writer(NOTHING, 0)
+    assert appended == []
 
 
 @pytest.mark.parametrize("is_due", [True, False])
