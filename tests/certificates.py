@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,20 +43,30 @@ class Identity:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection).decode()
 
 
-def issue(name: str, issuer: Identity | None = None, authority: bool = False) -> Identity:
-    """A certificate for localhost; self-signed without an issuer."""
+_LOCAL = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+
+
+def issue(
+    name: str,
+    issuer: Identity | None = None,
+    authority: bool = False,
+    names: Sequence[x509.GeneralName] = _LOCAL,
+    begins: datetime.timedelta = datetime.timedelta(days=-1),
+    ends: datetime.timedelta = datetime.timedelta(days=30),
+) -> Identity:
+    """A certificate for localhost, valid from `begins` to `ends` from now; self-signed without an
+    issuer."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     built = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=30))
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(authority, None), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(issuer.key if issuer else key, hashes.SHA256())

@@ -240,9 +240,11 @@ class Connection:
     def _version(self, api_key: int, least: int, most: int, name: str) -> int:
         low, high = self._versions.get(api_key, (0, -1))
         if high < least or low > most:
+            name = name.removesuffix("Request")
+            spoken = f"versions {low} to {high} of {name}" if high >= 0 else f"no {name}"
             raise error(
                 "UNSUPPORTED_BROKER",
-                f"the broker speaks versions {low} to {high} of {name}, keyrange {least} to {most}",
+                f"the broker speaks {spoken}, keyrange versions {least} to {most}",
                 broker=self.address,
             )
         return min(high, most)

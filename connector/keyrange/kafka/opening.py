@@ -9,10 +9,14 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from typing import Final
 
 from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import stores
+
+# OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_WRONG_TIME: Final = frozenset((9, 10))
 
 
 def open_socket(
@@ -75,9 +79,7 @@ def _secured(
         context = stores.tls_context(settings)
         return context.wrap_socket(sock, server_hostname=host.rstrip("."))
     except ssl.SSLCertVerificationError as failure:
-        raise _tls_failed(
-            f"the broker's certificate: {failure.verify_message}", host, port
-        ) from None
+        raise _tls_failed(f"the broker's certificate: {_cause(failure)}", host, port) from None
     except TimeoutError:
         # A network that is slow today: to try again may help, unlike with the wrong protocol.
         hint = "" if proven else "; does the listener speak TLS at all?"
@@ -92,6 +94,14 @@ def _secured(
             ) from None
         hint = " (does the listener speak TLS at all?)" if _no_tls(failure) else ""
         raise _tls_failed(f"{failure}{hint}", host, port) from None
+
+
+def _cause(failure: ssl.SSLCertVerificationError) -> str:
+    """What is wrong with a certificate; where that is its time, the clock may be what is wrong."""
+    if failure.verify_code not in _WRONG_TIME:
+        return failure.verify_message
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"{failure.verify_message}; the clock of this machine says {now}"
 
 
 def _no_tls(failure: Exception) -> bool:
