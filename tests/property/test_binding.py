@@ -90,6 +90,7 @@ class Run:
     tasks=st.integers(1, 8),
     rule=st.sampled_from(RULES),
     seed=st.integers(0, 2**32),
+    awaited=st.sets(st.sampled_from(SLOTS)),
 )
 def test_every_portion_is_read_by_one_task_once(
     portions: list[str],
@@ -98,10 +99,12 @@ def test_every_portion_is_read_by_one_task_once(
     tasks: int,
     rule: PinRule,
     seed: int,
+    awaited: set[str],
 ) -> None:
-    # A slot that is there and runs nothing would be refused for ever under `strict`.
-    present &= set(cores)
-    binding = Binding(portions, present, tasks, rule)
+    # A slot that is there and runs nothing would be refused for ever under `strict`, unless it is
+    # only awaited.
+    present = (present & set(cores)) | awaited
+    binding = Binding(portions, present, tasks, rule, awaited)
     run = Run(seed, binding, tasks, cores)
 
     run.drain()
@@ -109,6 +112,19 @@ def test_every_portion_is_read_by_one_task_once(
     read = Counter(portion for each in run.read.values() for portion in each)
     assert read == Counter(range(len(portions)))
     assert binding.left == 0
+
+
+def test_an_awaited_slot_has_as_long_as_pin_wait_ms_to_come() -> None:
+    """Also where there is no other task that could come for it, and whatever the rule."""
+    for strict in (False, True):
+        rule = PinRule(strict=strict, wait_ms=100, pause_ms=7)
+        binding = Binding(["a", "b"], {"a", "b"}, 1, rule, {"a", "b"})
+        assert binding.ask(0, 0, NO_SLOT, 0) == Wait(7)
+        assert binding.ask(0, 0, "a", 50) == Give(0)
+        assert binding.ask(0, 1, "a", 60) == Wait(7)
+        assert binding.ask(0, 1, "a", 159) == Wait(7)
+        assert binding.ask(0, 1, "a", 160) == Give(1)
+        assert binding.ask(0, 2, "a", 161) == End()
 
 
 @given(

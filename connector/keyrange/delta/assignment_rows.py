@@ -43,7 +43,9 @@ ASSIGNMENT: Final = "assignment"
 COMMAND: Final = "command"
 ACTIONS: Final = ("rebalance", "remove")
 
-# The first one did not say since when slots have their ranges.
+REACHED: Final = "yes"
+TRIED: Final = "tried"
+# The first one did not say since when slots have their ranges, nor whether executors reach drivers.
 _VERSION: Final = 2
 _VERSIONS: Final = (1, _VERSION)
 _NUMBER_MAX: Final = 2**63 - 1
@@ -78,6 +80,8 @@ class Stored:
     `since` says which assignment gave each slot the ranges that it has had without a break.
     `membership` is the state of `core.members.membership` as JSON. `commands_until` is the number
     of the last command that the driver has taken, `member_group` the Kafka group of the members.
+    `reached` says whether executors have reached a driver, and it is tried where a run relies on
+    that and has not seen it yet; "" where nobody knows.
     """
 
     seq: int
@@ -91,6 +95,7 @@ class Stored:
     members: tuple[StoredMember, ...] = ()
     member_group: str = ""
     commands_until: int = 0
+    reached: str = ""
 
     @property
     def epoch(self) -> int:
@@ -188,6 +193,7 @@ def _assignment_json(row: Stored) -> dict[str, Any]:
         ],
         "member_group": row.member_group,
         "commands_until": row.commands_until,
+        "reached": row.reached,
     }
 
 
@@ -209,6 +215,7 @@ _STORED: Final[Mapping[str, type]] = {
     "members": list,
     "member_group": str,
     "commands_until": int,
+    "reached": str,
 }
 _COMMAND: Final[Mapping[str, type]] = {
     **_ROW,
@@ -271,7 +278,7 @@ def _parse(document: dict[str, Any]) -> Stored | Command:
     if type(version) is not int or version not in _VERSIONS:
         raise ValueError(f"{version!r} is no version")
     if version == 1 and kind == ASSIGNMENT:
-        document["since"] = None
+        document |= {"since": None, "reached": ""}
     if kind == COMMAND:
         return Command(**_fields(document, _COMMAND))
     if kind == ASSIGNMENT:

@@ -57,7 +57,8 @@ MEMBER_CONDITIONS: Final = (
         Kind.UNAVAILABLE,
         True,
         "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
-        "or set pin=off",
+        "or start the query again: where no executor has reached it, it begins unpinned; or set "
+        "pin=off",
     ),
     Condition(
         "PIN_REFUSED",

@@ -45,6 +45,11 @@ class AssignmentLog:
     def assignment(self) -> Assignment | None:
         return self.stored.assignment if self.stored is not None else None
 
+    @property
+    def reached(self) -> str:
+        """As `Stored` has it."""
+        return self.stored.reached if self.stored is not None else ""
+
     def settle(self, passed_ms: int) -> None:
         """Read what the run before has written, once, and write the row that could not be written.
         Raises as the table does."""
@@ -64,8 +69,9 @@ class AssignmentLog:
         members: Sequence[StoredMember],
         at_ms: int,
         commands_until: int | None = None,
+        reached: str | None = None,
     ) -> None:
-        """Append a row; what it says holds from then on. `commands_until` None: as before. Raises
+        """Append a row; what it says holds from then on. What is None is as before. Raises
         as the table does, and nothing of it holds before `settle` has written it."""
         before = self.stored
         known = before.commands_until if before is not None else 0
@@ -81,6 +87,7 @@ class AssignmentLog:
             members=tuple(members),
             member_group=self._options.kafka_group,
             commands_until=commands_until if commands_until is not None else known,
+            reached=reached if reached is not None else self.reached,
         )
         self._pending = (row, membership)
         self._write_pending()

@@ -4,7 +4,8 @@ the plan of a batch by that.
 Between batches the Kafka group of the members is looked at, and what people asked for; an
 assignment changes only there, and is in the table before a batch is planned from it. Batches are
 planned for tasks that run anywhere until there is an assignment and executors have reached this
-process: those of the first batch of a run try.
+process: those of the first batch of a run try. Where executors have reached the run before, and
+have static names, the first batch is for those that the table names, and waits for them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.members.unbroken import Since
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, Shape, portion_cuts
+from keyrange.delta.assignment_rows import REACHED, TRIED
 from keyrange.delta.assignments import open_assignments
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.membership import GroupView, describe_members, remove_member
@@ -71,6 +73,8 @@ class Pinning:
         self._members: tuple[Member, ...] = ()
         self._seen_ms: dict[str, int] = {}
         self._has_looked = False
+        # Whether the first batch is for executors that have not come yet; None: not known yet.
+        self._awaits: bool | None = None
         self._look_again_at = 0.0
         self._weights: dict[TopicPartition, float] = {}
         self._service: BindingService | None = None
@@ -99,7 +103,7 @@ class Pinning:
         if self._has_looked and now < self._look_again_at:
             return
         self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
-        self._written.settle(_passed_ms())
+        self._settle()
         self._has_looked = True
         group = describe_members(self._cluster, self._options.kafka_group)
         if group.is_rebalancing:
@@ -114,7 +118,7 @@ class Pinning:
         due = self._written.membership.due(now_ms)
         if due is not None and (self._weights or self.assignment is not None):
             self._reassign(due, taken)
-        elif taken or self._standings() != before:
+        elif taken or self._standings() != before or self._is_news():
             self._write("members changed", self.assignment, self._written.membership, taken)
 
     def take_in(
@@ -126,8 +130,7 @@ class Pinning:
             self._weights.setdefault(partition, 0.0)
         for partition, size in sizes.items():
             self._weights[partition] = self._weights.get(partition, 0.0) + size
-        if self._has_looked:
-            self._written.settle(_passed_ms())
+        self._settle()
         assignment = self.assignment
         if assignment is not None and not self._weights.keys() <= assignment.owners.keys():
             members = {
@@ -148,17 +151,24 @@ class Pinning:
         """The assignment that the next batch is planned by; None for tasks that run anywhere."""
         assignment = self.assignment
         self._planned += 1
+        if self._planned > 1:
+            self._awaits = False
         if self._service is None:
             return None
+        there = self._reached() | self._awaited()
         if (
             assignment is None
             or any(partition not in assignment.owners for partition in partitions)
-            or not self._reached()
+            or not there
         ):
-            if assignment is not None and not self._reached():
+            self._awaits = False
+            if assignment is not None and not there:
                 self._say_unreached()
             self.pass_over()
             return None
+        if not self._reached():
+            # The next run does not rely on it, unless this one sees that it holds.
+            self._write("begins bound", assignment, self._written.membership, reached=TRIED)
         return assignment
 
     def pass_over(self) -> None:
@@ -194,7 +204,9 @@ class Pinning:
         ]
         if not tasks:
             return []
-        name = self._service.add(owners, documents, self._reached(), tasks, self._rule)
+        awaited = self._awaited()
+        there = self._reached() | awaited
+        name = self._service.add(owners, documents, there, tasks, self._rule, awaited)
         epoch, greeting = self.assignment.epoch, self.greeting()
         if self._told_epoch != epoch:
             self._service.tell_ranges(epoch, self._holdings(self.assignment))
@@ -214,6 +226,32 @@ class Pinning:
             "foreignPortions": counts.foreign if counts is not None else 0,
             "unownedPortions": counts.unowned if counts is not None else 0,
         }
+
+    def _settle(self) -> None:
+        self._written.settle(_passed_ms())
+        if self._awaits is None:
+            reached = self._written.reached
+            self._awaits = reached == REACHED and self._options.names != "dynamic"
+            if reached == TRIED:
+                _log.warning(
+                    "no executor had reached the driver of the run before when it ended: the first "
+                    "batch is read by whoever is free"
+                )
+
+    def _is_news(self) -> bool:
+        """Whether executors have reached this process, and the table does not say so."""
+        return bool(self._reached()) and self._written.reached != REACHED
+
+    def _awaited(self) -> frozenset[str]:
+        """The slots that executors are to have that may be about to come."""
+        if not self._awaits or self.assignment is None:
+            return frozenset()
+        members = self._written.membership.members
+        return frozenset(
+            slot
+            for slot in self.assignment.slots
+            if slot in members and members[slot].is_static and slot not in self._reached()
+        )
 
     def _reassign(self, due: Reassign, taken: int | None) -> None:
         before = self.assignment
@@ -253,12 +291,14 @@ class Pinning:
         assignment: Assignment | None,
         membership: Membership,
         commands_until: int | None = None,
+        reached: str | None = None,
     ) -> None:
         at_ms, before = _now_ms(), self._written.stored
         sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
         known = before.members if before is not None else ()
         members = stored_members(membership, sighting, known, at_ms - _passed_ms())
-        self._written.write(reason, assignment, membership, members, at_ms, commands_until)
+        reached = REACHED if self._reached() else reached
+        self._written.write(reason, assignment, membership, members, at_ms, commands_until, reached)
 
     def _holdings(self, assignment: Assignment) -> dict[str, Any]:
         """What each slot is told of its ranges."""
@@ -275,12 +315,10 @@ class Pinning:
         return {name: str(each.standing) for name, each in self._written.membership.members.items()}
 
     def _cores(self) -> dict[str, int]:
-        reached = self._reached()
-        return {
-            each.slot: max(round(each.told.cores), 1)
-            for each in self._members
-            if each.slot in reached
-        }
+        reached, members = self._reached(), self._written.membership.members
+        cores = {each.slot: each.told.cores for each in self._members if each.slot in reached}
+        cores |= {slot: members[slot].capacity for slot in self._awaited()}
+        return {slot: max(round(each), 1) for slot, each in cores.items()}
 
     def _reached(self) -> frozenset[str]:
         """The slots whose holders are in the group and have come to this process."""

@@ -255,6 +255,92 @@ def test_nothing_is_bound_before_executors_have_come(
     assert pinning.owners(PARTITIONS) == pinning.assignment
 
 
+def bound_first(stage: Stage, **given: str) -> tuple[Pinning, list[BoundTask]]:
+    """A run whose first batch is planned before anybody has come, and its bound tasks."""
+    pinning = stage.pinning(**given)
+    stage.look(pinning, after_ms=1)
+    return pinning, bound_now(pinning)
+
+
+def bound_now(pinning: Pinning) -> list[BoundTask]:
+    pinning.take_in(SIZES, PARTITIONS)
+    pinning.greeting()
+    assignment = pinning.owners(PARTITIONS)
+    if assignment is None:
+        return []
+    ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+    sizes = dict.fromkeys(PARTITIONS, 9.0)
+    portions = plan_pinned(
+        ranges, assignment.owners, sizes, lambda _: [], pinning.shape, lambda: str
+    )
+    return pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+
+
+def reached_once(stage: Stage) -> None:
+    """A run whose executors have reached its driver."""
+    pinning = assigned(stage, "a", "b")
+    for slot in ("a", "b"):
+        greet(pinning.greeting().address, slot)
+    stage.look(pinning, "a", "b", after_ms=1)
+
+
+@pytest.mark.parametrize("rule", ["prefer", "strict"])
+def test_the_first_batch_of_the_next_run_waits_for_its_executors(stage: Stage, rule: str) -> None:
+    """They get their names when their first tasks run; who does not come is not waited for."""
+    reached_once(stage)
+
+    pinning, tasks = bound_first(stage, pin=rule, **{"pin.wait.ms": "400"})
+
+    # As many as the slots had cores.
+    assert len(tasks) == 4
+    slots = iter(["", "", "a"])
+    first = Caller(tasks[0].greeting.address, tasks[0].plan, 0)
+    found = [each["slot"] for each in first.portions(lambda: next(slots, "a"))]
+    assert found[:2] == ["a", "a"]
+    assert sorted(found) == ["a", "a", "b", "b"]
+    stage.look(pinning, "a", after_ms=1)
+    last = stage.rows().last()
+    assert last is not None
+    assert last.reached == "yes"
+
+
+def test_the_first_batch_is_bound_where_it_is_one_of_the_run_before(stage: Stage) -> None:
+    """Which is planned before anything was looked at."""
+    reached_once(stage)
+
+    assert len(bound_now(stage.pinning())) == 4
+
+
+def test_a_run_whose_driver_was_not_reached_is_followed_by_one_that_says_so(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    reached_once(stage)
+    assert bound_first(stage)[1]
+    assert "whoever is free" not in caplog.text
+
+    pinning, tasks = bound_first(stage)
+
+    assert not tasks
+    assert caplog.text.count("the first batch is read by whoever is free") == 1
+    greet(pinning.greeting().address, "a")
+    stage.look(pinning, "a", "b", after_ms=1)
+    assert bound_now(pinning)
+    assert bound_first(stage)[1]
+
+
+def test_the_first_batch_is_not_bound_for_names_that_are_made_up(stage: Stage) -> None:
+    reached_once(stage)
+
+    assert not bound_first(stage, memberNames="dynamic")[1]
+
+
+def test_only_the_first_batch_waits_for_executors_that_do_not_come(stage: Stage) -> None:
+    reached_once(stage)
+    pinning, _ = bound_first(stage)
+
+    assert not bound_now(pinning)
+
+
 def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
     pinning = assigned(stage, "a", "b", pin="strict")
     address = pinning.greeting().address

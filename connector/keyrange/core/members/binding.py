@@ -82,17 +82,24 @@ class Binding:
     """The portions of one plan, and who was given which.
 
     `portions` are the slots that they belong to, in the order in which they are to be read;
-    `present` the slots that somebody holds: portions of others are anybody's. Times are those of
-    any clock that does not go back.
+    `present` the slots that somebody holds: portions of others are anybody's. `awaited` are those
+    of them that may be held again, as where executors have just begun: who of them has not come
+    when `wait_ms` are over does not come. Times are those of any clock that does not go back.
     """
 
     def __init__(
-        self, portions: Sequence[str], present: Collection[str], tasks: int, rule: PinRule
+        self,
+        portions: Sequence[str],
+        present: Collection[str],
+        tasks: int,
+        rule: PinRule,
+        awaited: Collection[str] = (),
     ) -> None:
         if portions and tasks < 1:
             raise ValueError("without a task nothing would be read")
         self._portions = tuple(portions)
         self._present = frozenset(present)
+        self._awaited = set(awaited)
         self._rule = rule
         self._tasks = [_Task() for _ in range(tasks)]
         self._left: dict[str, deque[int]] = {}
@@ -131,6 +138,7 @@ class Binding:
         if task.ended:
             return End()
         task.slot = slot
+        self._awaited.discard(slot)
         for owner in (slot, NO_SLOT):
             if self._left.get(owner):
                 return self._give(task, owner)
@@ -153,6 +161,11 @@ class Binding:
             task.idle_since_ms = now_ms
         others = [each for each in self._tasks if each is not task and not each.ended]
         waited = now_ms - task.idle_since_ms >= self._rule.wait_ms
+        late = [slot for slot in self._awaited if self._left.get(slot)]
+        if late:
+            if not waited:
+                return Wait(self._rule.pause_ms)
+            return self._give(task, max(late, key=lambda slot: (len(self._left[slot]), slot)))
         if self._rule.strict:
             if task.slot == NO_SLOT and not waited:
                 # Its executor has begun this moment, and is about to get its slot.

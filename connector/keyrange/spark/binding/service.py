@@ -79,11 +79,13 @@ class BindingService:
         present: Collection[str],
         tasks: int,
         rule: PinRule,
+        awaited: Collection[str] = (),
     ) -> str:
         """Make a plan known: the slot of each portion and what its reader is told; returns the
         plan's name. One without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
-        plan = _Plan(Binding(owners, present, tasks, rule), tuple(documents), frozenset(owners))
+        binding = Binding(owners, present, tasks, rule, awaited)
+        plan = _Plan(binding, tuple(documents), frozenset(owners))
         with self._lock:
             self._plans[name] = plan
             while len(self._plans) > _PLANS_MAX:
