@@ -29,6 +29,7 @@ from keyrange.members.names import Name, find_name
 from keyrange.members.names import Surroundings as NameSurroundings
 from keyrange.members.setup import MemberSetup, Owner, from_json
 from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
+from keyrange.observing.logs import TextFormatter
 
 if TYPE_CHECKING:
     from keyrange.core.members.group_member import GroupMember
@@ -300,7 +301,9 @@ def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> in
 def main() -> int:
     directory = Path(sys.argv[1])
     setup, owner = from_json(sys.stdin.read())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     return _detached(directory, lambda is_there: run(setup, owner, directory, is_there))
 
 
