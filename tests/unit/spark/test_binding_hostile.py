@@ -36,6 +36,10 @@ def planned(service: BindingService, what: str) -> str:
     return service.add(["a"], [{"portion": what}], ["a"], 1, QUICK)
 
 
+def read_by(address: Address, plan: str) -> list[str]:
+    return [each["portion"] for each in Caller(address, plan, 0).portions(lambda: "a")]
+
+
 @dataclass(slots=True)
 class Lines:
     """What both sides of a connection said, line by line."""
@@ -107,9 +111,7 @@ def test_no_line_that_was_heard_fits_any_place_of_another_connection(
     """Each recorded line, in the place of each that a task or the service says."""
     plan = planned(service, "first batch")
     greet(between.address, "a")
-    assert list(Caller(between.address, plan, 0).portions(lambda: "a")) == [
-        {"portion": "first batch"}
-    ]
+    assert read_by(between.address, plan) == ["first batch"]
     recorded = [
         line
         for lines in between.heard
@@ -255,9 +257,7 @@ def test_tasks_are_served_beside_a_crowd_that_says_nothing(
     crowd.come(12, do)
     time.sleep(0.1)
 
-    assert list(Caller(service.address, planned(service, "x"), 0).portions(lambda: "a")) == [
-        {"portion": "x"}
-    ]
+    assert read_by(service.address, planned(service, "x")) == ["x"]
 
 
 @pytest.mark.parametrize("do", [silent, trickling])
