@@ -145,7 +145,7 @@ class ScriptedCluster:
         return self._world.view()
 
     def list_offsets(
-        self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int
+        self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int = 0
     ) -> dict[TopicPartition, tuple[int, int]]:
         ends = {EARLIEST: self._world.earliest, LATEST: self._world.latest}
         return {partition: (ends[which], 0) for partition, which in wanted.items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from keyrange.core.offsets import EARLIEST, LATEST
 from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
@@ -233,3 +234,51 @@ def test_time_before_a_chunk_is_not_waiting_for_the_broker() -> None:
     chunk = split_reader.next_chunk(Cursor(split, 0, split_reader.decoder(split)))
     assert chunk is not None
     assert chunk.next_offset == 5
+
+
+def retention(world: World, moves: dict[int, int]) -> None:
+    """When an offset is asked for, the log begins where `moves` says from then on."""
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        world.earliest = moves.pop(offset, world.earliest)
+        if offset < world.earliest:
+            return Fetched(error_code=1)
+        return Fetched(log(offset))
+
+    world.script = script
+
+
+@pytest.mark.parametrize("from_offset", [0, 15])
+def test_a_log_that_begins_behind_all_that_is_to_be_read_is_a_loss(from_offset: int) -> None:
+    """Whether it was so from the start, or became so while it was read."""
+    split = Split("t", 0, from_offset, 30, 1_000)
+    for at in (from_offset, from_offset + 5):
+        world = World(lambda *_: Fetched())
+        retention(world, {at: 500})
+        with pytest.raises(KeyrangeError, match=rf"\[{at}, 30\).*holds \[500, 1000\)"):
+            offsets(reader(world).read([split]))
+        retention(world := World(lambda *_: Fetched()), {at: 500})
+        found = offsets(reader(world, fail_on_data_loss=False).read([split]))
+        assert found == [(0, n) for n in range(from_offset, at)]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(3, range(3, 20)), (500, range(0))])
+def test_a_read_from_the_earliest_offset_begins_where_the_log_does_by_then(
+    first: int, expected: range
+) -> None:
+    """Retention that goes on between the question and the first fetch takes nothing that was
+    promised."""
+    world = World(lambda *_: Fetched(), latest=20)
+    retention(world, {0: first})
+    found = offsets(reader(world).read([Split("t", 0, EARLIEST, 20, 1_000)]))
+    assert found == [(0, n) for n in expected]
+    retention(world := World(lambda *_: Fetched(), latest=20), {0: first})
+    with pytest.raises(KeyrangeError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[0, 20\)"):
+        offsets(reader(world).read([Split("t", 0, 0, LATEST, 1_000)]))
+
+
+def test_what_goes_once_a_read_from_the_earliest_offset_has_begun_is_a_loss() -> None:
+    world = World(lambda *_: Fetched())
+    retention(world, {10: 12})
+    with pytest.raises(KeyrangeError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[10, 20\)"):
+        offsets(reader(world).read([Split("t", 0, EARLIEST, 20, 1_000)]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from keyrange.core.checkpoint import read_checkpoint
+from keyrange.core.offsets import TopicPartition
 from keyrange.errors import InvalidError
+from keyrange.kafka.view import ClusterView
 from keyrange.spark import session as session_module
 from keyrange.spark.binding.messages import read_split, write_split
 from scripted import (
@@ -203,3 +206,41 @@ def test_splits_say_in_which_epoch_the_log_reached_up_to_their_end() -> None:
     [[split]] = [task.splits for task in tasks]
     assert split.leader_epoch == -1
     assert read_split(write_split(split)) == split
+
+
+class Timed(ScriptedCluster):
+    """A cluster that answers a question for a time."""
+
+    at_time = 7
+
+    def list_offsets(
+        self, view: ClusterView, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        found = super().list_offsets(view, wanted)
+        by_time = {p: (self.at_time, self.epoch) for p, which in wanted.items() if which >= 0}
+        return found | by_time
+
+
+@pytest.mark.parametrize(
+    "start",
+    [{"startingTimestamp": "5"}, {"startingOffsetsByTimestamp": '{"t":{"0":5}}'}],
+    ids=lambda start: next(iter(start)),
+)
+def test_a_start_by_time_is_that_of_the_first_batch_and_of_no_new_partition(
+    start: dict[str, str],
+) -> None:
+    """The time's record may be another one by the restart, and partitions that come later are read
+    from where they begin."""
+    cluster = Timed(20)
+    end = planned(session(cluster, **start))
+    assert end["@keyrange"]["initial"] == {"t": {"0": 7}}
+    cluster.at_time, cluster.partitions = 12, 2
+    again = session(cluster, **start)
+    tasks: Any = again.plan(again.initial(), read_checkpoint(end))
+    assert [(s.partition, s.from_offset) for task in tasks for s in task.splits] == [(0, 7)]
+    cluster.latest = 25
+    grown = again.latest(end, limited=True)
+    assert grown["@keyrange"]["initial"] == {"t": {"1": 0}}
+    tasks = again.plan(read_checkpoint(end), read_checkpoint(grown))
+    read = [(s.partition, s.from_offset, s.until_offset) for task in tasks for s in task.splits]
+    assert sorted(read) == [(0, 20, 25), (1, 0, 25)]
