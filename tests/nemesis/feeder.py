@@ -14,6 +14,8 @@ from nemesis.facts import Place
 from nemesis.work import written
 
 _EVERY_S = 0.1
+# Bytes that a value has beside what it says: a batch is to be worth more than one task.
+_PADDINGS = [10, 100, 1_000, 8_000]
 # Of so many records, one fails whenever it is worked on, and two now and then.
 _MARKS = ["!", "?", "?", *["."] * 57]
 
@@ -74,7 +76,7 @@ class Feeder:
             n, self.next_n = self.next_n, self.next_n + 1
             key, partition = self._chance.choice(self.keys)
             value = written(
-                self._run, n, self._chance.choice(_MARKS), self._chance.choice([10, 100, 1000])
+                self._run, n, self._chance.choice(_MARKS), self._chance.choice(_PADDINGS)
             )
             future = producer.send(self._topic, value=value, key=key.encode(), partition=partition)
             future.add_callback(self._acknowledged, n, key)

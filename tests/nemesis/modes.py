@@ -65,6 +65,8 @@ class Mode:
                 "heartbeat.interval.ms": "1000",
             }
         if self.pinned:
+            # Pieces of a slot's ranges end anywhere in the hash space.
+            found |= {"splitsPerCore": "2"}
             found |= {"pin": self.pin, "pin.wait.ms": "1000", "memberNames": "static"}
         return found
 
