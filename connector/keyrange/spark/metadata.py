@@ -29,6 +29,7 @@ class Metadata:
         self._patience_s = patience_s
         self._view: ClusterView | None = None
         self._until = 0.0
+        self._told: frozenset[TopicPartition] = frozenset()
         # All that ever was there.
         self._seen: set[TopicPartition] = set()
         # What was waited for in vain.
@@ -43,12 +44,15 @@ class Metadata:
         """The cluster as it is, or was a moment ago. A missing partition that had a position was
         deleted: it is left out here, and reported as the loss that it is; any other is a wrong
         name."""
-        if self._view is not None and time.monotonic() < self._until:
+        # A look for other partitions, as for where a query starts, did not wait for these.
+        waited = known.keys() - self._told <= self._missing
+        if self._view is not None and time.monotonic() < self._until and waited:
             return self._view
         cpu_at = time.process_time()
         self._seen.update(known)
         view = self._described(known)
-        self._seen.update(view.partitions())
+        self._told = frozenset(view.partitions())
+        self._seen |= self._told
         cost_s = time.process_time() - cpu_at
         age_s = max(_AGE_S, cost_s / IDLE_SHARE)
         self._until = time.monotonic() + min(age_s, self._options.client.metadata_max_age_ms / 1000)

@@ -300,3 +300,15 @@ class TestIndividually:
 def test_an_old_offset_knows_nothing_absent() -> None:
     assert read_checkpoint({"t": {"0": 5}, "@keyrange": {"version": 1}}).absent == {}
     assert "absent" not in Checkpoint({T1: 5}).to_json()["@keyrange"]
+
+
+def test_a_batch_of_an_earlier_run_waits_for_what_the_first_look_did_not_find(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = planned(session(cluster, PATTERN, **GOING_ON))
+    cluster.topics = {"t1": A}
+    run = session(cluster, PATTERN, patience_s=3.0, **GOING_ON)
+    # Spark asks for it before the first batch is planned once more.
+    run.initial()
+    monkeypatch.setattr(metadata_module.time, "sleep", lambda _: cluster.topics.update(t2=B))
+    assert split_ranges(run, {}, first) == {("t1", 0, 100), ("t2", 0, 100)}

@@ -259,3 +259,21 @@ def test_where_a_loss_fails_the_query_nothing_is_asked_for_it() -> None:
     cluster.latest, before = 6, cluster.asked
     run.latest(start, limited=True)
     assert cluster.asked == before + 1
+
+
+def test_an_end_that_a_new_leader_does_not_know_yet_is_no_loss_after_a_restart() -> None:
+    ends = iter([90, 90, 100])
+    cluster = ScriptedCluster(100)
+    run = session(cluster, **EARLIEST_START)
+    first = planned(run)
+    run = session(cluster, **EARLIEST_START)
+    answered = cluster.list_offsets
+
+    def late(*asked: Any) -> Any:
+        cluster.latest = next(ends, 100)
+        return answered(*asked)
+
+    cluster.list_offsets = late  # type: ignore[method-assign]
+    # The batch that is run again is planned from what the leader says first.
+    run.plan(Checkpoint({}, fresh=True), read_checkpoint(first))
+    assert run.latest(first, limited=True) is first
