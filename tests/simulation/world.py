@@ -1,0 +1,191 @@
+"""All that is durable in a simulation, and the processes' surroundings."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+from keyrange.core.members.metadata import MemberMetadata
+from keyrange.host.directory import HostSettings
+from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.members.status import MemberStatus, now_ms
+from keyrange.options import parse_options
+from keyrange.spark.commits.alarm import RecordTimeout
+from simulation import frames
+from simulation.clock import Clock
+from simulation.faults import Faults
+from simulation.log import SimulatedCluster, SimulatedSizes, Topics
+from simulation.store import ScriptedStore, Table
+from simulation.substitutes import InlineExecutor, InlineThread, sockets, substituted
+
+OUTPUT = (
+    StructType()
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("key", StringType())
+)
+_SESSION_MS = 10_000
+
+
+@dataclass
+class Sink:
+    """A table that takes each batch of an application once."""
+
+    batches: list[tuple[str, int, list[tuple[Any, ...]]]] = field(default_factory=list)
+
+    def last(self, application: str) -> int:
+        return max((batch for name, batch, _ in self.batches if name == application), default=-1)
+
+    def write(self, application: str, batch: int, rows: list[tuple[Any, ...]]) -> None:
+        if batch > self.last(application):
+            self.batches.append((application, batch, rows))
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [row for _, _, rows in self.batches for row in rows]
+
+
+class World:
+    """What outlives the processes, and what they find around them."""
+
+    # The one that is simulated at this moment.
+    now: ClassVar[World]
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.faults = Faults(Random(seed + 1), self.clock)
+        self.topics = Topics()
+        self.tables: dict[str, Table] = {}
+        self.sink = Sink()
+        # The cores of each executor, and who of them is in the members' group.
+        self.executors: dict[str, int] = {"": 2}
+        self.executor = ""
+        self.shares = False
+        shared_memory = Path("/dev/shm")
+        self.home = Path(tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None))
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """keyrange runs in this world meanwhile."""
+        World.now = self
+        try:
+            with self.clock.installed(), substituted(_OTHERS), frames.functions(), sockets():
+                yield
+        finally:
+            shutil.rmtree(self.home)
+
+    def enter(self, executor: str) -> None:
+        """What follows runs in an executor's process."""
+        from keyrange.spark import member
+
+        self.executor = executor
+        # Each has a process of its own: what one has greeted, another has not.
+        member._greeting.clear()
+
+    def table(self, uri: str) -> Table:
+        return self.tables.setdefault(uri, Table())
+
+
+class _Client(SimulatedCluster):
+    """A client of the present world: connections are kept from task to task."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    @property
+    def _topics(self) -> Topics:
+        return World.now.topics
+
+    @property
+    def _faults(self) -> Faults:
+        return World.now.faults
+
+
+class _Hands:
+    """Calls functions, whose time is up where the clock says so afterwards."""
+
+    def __init__(self, needed: bool = True) -> None: ...
+
+    def __enter__(self) -> _Hands:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def now_ms(self) -> float:
+        return World.now.clock.monotonic() * 1000
+
+    def call(self, function: Any, argument: Any, timeout_ms: float | None) -> Any:
+        before_ms = self.now_ms()
+        result = function(argument)
+        if timeout_ms is not None and self.now_ms() - before_ms > timeout_ms:
+            raise RecordTimeout("the record's time is up")
+        return result
+
+
+def _open_store(uri: str, layout: Any, storage: Mapping[str, str]) -> ScriptedStore:
+    return ScriptedStore(World.now.table(uri), World.now.faults, uri, layout)
+
+
+def _host(memory_bytes: int, spill_bytes: int) -> HostSettings:
+    world = World.now
+    if spill_bytes and not world.shares:
+        raise OSError("there is no room on this host")
+    home = world.home / f"host-{world.executor}"
+    home.mkdir(exist_ok=True)
+    return HostSettings(memory_bytes, spill_bytes, None, home)
+
+
+def _members(*_: Any, **__: Any) -> GroupView:
+    found = [
+        GroupMemberView(f"{slot}-1", slot, "h", MemberMetadata(slot, "h", slot, cores).to_bytes())
+        for slot, cores in sorted(World.now.executors.items())
+        if slot
+    ]
+    return GroupView("Stable" if found else "Empty", tuple(found))
+
+
+@lru_cache(maxsize=64)
+def _parsed(given: tuple[tuple[str, str], ...], mode: Any) -> Any:
+    return parse_options(dict(given), mode)
+
+
+def _parse(given: Mapping[str, str], mode: Any = None) -> Any:
+    """What the same options mean is found out once."""
+    return _parsed(tuple(sorted(given.items())), mode)
+
+
+def _status(*given: Any) -> MemberStatus:
+    slot = World.now.executor
+    run = getattr(given[0], "run", "")
+    held_ms = now_ms() + _SESSION_MS
+    return MemberStatus(slot, True, "here", "STABLE", f"{slot}-1", held_until_ms=held_ms, run=run)
+
+
+_OTHERS = {
+    "keyrange.kafka.cluster:Cluster": _Client,
+    "keyrange.kafka.record_sizes:RecordSizes": SimulatedSizes,
+    "keyrange.kafka.groups:epoch_ends": lambda _, __, epochs, *___: _Client(None).epoch_ends(
+        epochs
+    ),
+    "keyrange.kafka.membership:describe_members": _members,
+    "keyrange.kafka.membership:remove_member": lambda *_: True,
+    "keyrange.delta.delta_rs:DeltaRsStore": _open_store,
+    "keyrange.options:parse_options": _parse,
+    "keyrange.spark.commits.alarm:Alarm": _Hands,
+    "keyrange.host.directory:usual_settings": _host,
+    "keyrange.members.launch:ensure_member": _status,
+    "keyrange.members.status:read_status": _status,
+    "concurrent.futures:ThreadPoolExecutor": InlineExecutor,
+    "threading:Thread": InlineThread,
+}
