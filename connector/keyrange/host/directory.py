@@ -271,7 +271,7 @@ def _dead(path: Path) -> bool:
     if not pid.isdigit() or namespace != _namespace() or not started:
         # Of another container, or of a system where nobody can tell.
         return _idle_s(path) > _FOREIGN_IDLE_S
-    return start_time(int(pid)) != started
+    return not is_alive(int(pid), started)
 
 
 def _idle_s(path: Path) -> float:

@@ -168,6 +168,24 @@ def test_what_a_dead_executor_left_is_swept(settings: HostSettings, tmp_path: Pa
         assert [path.name for path in parent.iterdir()] == [made.path.name]
 
 
+def test_what_a_dead_executor_left_is_swept_before_its_parent_has_waited_for_it(
+    settings: HostSettings,
+) -> None:
+    """In a container nobody may ever wait for it."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        left = module.directory_of_process(settings, child.pid)
+        ExecutorDirectory(settings)
+        assert left.exists()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        ExecutorDirectory(settings)
+        assert not left.exists()
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_a_sweep_follows_no_link_to_elsewhere(settings: HostSettings, tmp_path: Path) -> None:
     dead = by_another_executor(settings, tmp_path)
     made_at = Path(str(settings.memory_directory)) / f"keyrange-{os.getuid()}" / dead
