@@ -68,14 +68,16 @@ class PinnedQuery:
         }
         self.partitions = 2
         self.sent = 0
+        # Values are filled up to so many bytes.
+        self.width = 0
 
-    def produce(self, count: int, width: int = 0) -> None:
-        """More records: 40 keys, each numbered in its order; values filled up to `width` bytes."""
+    def produce(self, count: int) -> None:
+        """More records: 40 keys, each numbered in its order."""
         numbers = range(self.sent, self.sent + count)
         self.topics.produce(
             self.topic,
             [
-                Record(b"%-*d" % (width, n), b"key-%d" % (n % 40), n % 40 % self.partitions)
+                Record(b"%-*d" % (self.width, n), b"key-%d" % (n % 40), n % 40 % self.partitions)
                 for n in numbers
             ],
         )
@@ -133,8 +135,11 @@ class PinnedQuery:
 def members_metrics(query: StreamingQuery) -> dict[str, Any]:
     """What the source says of its members in the query's last progress."""
     progress = query.lastProgress
-    if progress is None:
-        return {}
+    return metrics_of(progress) if progress is not None else {}
+
+
+def metrics_of(progress: Any) -> dict[str, Any]:
+    """What the source says of its members in one progress."""
     latest = progress["sources"][0]["latestOffset"]
     document = json.loads(latest) if isinstance(latest, str) else latest
     found: dict[str, Any] = (document or {}).get("@keyrange", {}).get("metrics", {})

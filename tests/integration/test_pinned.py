@@ -4,6 +4,7 @@ once, whatever is done with a batch."""
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers import Topics, wait_until
 from keyrange.delta.assignments import open_assignments
-from pinning import Numbers, PinnedQuery, members_metrics, produce_until
+from pinning import Numbers, PinnedQuery, members_metrics, metrics_of, produce_until
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +76,9 @@ def test_whatever_is_done_with_a_bound_batch_sees_it_whole(query: PinnedQuery) -
     assert sorted(row for rows in bound for row in rows) == list(range(query.sent))
 
 
+COUNTED = ("batch", "start", "stop")
+
+
 def telling_slots() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function that says of each task which slot it runs in, with its ranges. It is pickled
     whole: workers do not have this file."""
@@ -95,6 +100,8 @@ def telling_slots() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
         else:
             ranges = {str(p): len(spans) for p, spans in slot.key_ranges.items()}
             text = {"slot": slot.name, "epoch": slot.epoch, "ranges": ranges}
+            batches = slot.read_batches
+            text |= {"batch": slot.batch_id, "start": batches.start, "stop": batches.stop}
             (slot.directory / "seen").open("a").write("x")
         yield pa.RecordBatch.from_pydict({"text": [json.dumps(text)], "rows": [count]})
 
@@ -103,17 +110,25 @@ def telling_slots() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBa
 
 def test_a_task_knows_its_slot_also_behind_the_source(query: PinnedQuery) -> None:
     """keyrange.slot() in a function of mapInArrow, which Spark runs in a worker of its own."""
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
 
     def each(frame: DataFrame, _: int) -> None:
         rows = frame.mapInArrow(telling_slots(), "text string, rows long").collect()
         found.extend(json.loads(row.text) for row in rows)
 
+    def has_read_all() -> bool:
+        """Three batches in turn, without a gap."""
+        return any(
+            text["stop"] >= text["batch"] >= text["start"] + 3
+            for text in found
+            if text.get("stop", -1) > 0
+        )
+
     with query.running(each):
-        produce_until(query, lambda: any("slot" in text for text in found))
+        produce_until(query, has_read_all)
 
     [slot] = {str(text["slot"]) for text in found if "slot" in text}
-    last = [text for text in found if "slot" in text][-1]
+    last = {name: text for name, text in found[-1].items() if name not in COUNTED}
     assert last == {
         "slot": slot,
         "epoch": 1,
@@ -124,13 +139,23 @@ def test_a_task_knows_its_slot_also_behind_the_source(query: PinnedQuery) -> Non
     )
 
 
+def batches_of(running: StreamingQuery) -> list[dict[str, Any]]:
+    """The progress of the batches of a run that had records."""
+    return [each for each in running.recentProgress if each["numInputRows"]]
+
+
 def test_a_restart_keeps_assignment_and_slot(query: PinnedQuery) -> None:
-    """The next run of the query goes on with the assignment in the table, and with no new epoch."""
+    """The next run of the query goes on with the assignment in the table, and with no new epoch:
+    from its first batch on."""
     seen = Numbers()
 
-    for _ in range(2):
+    for run in range(2):
         with query.running(seen) as running:
             produce_until(query, lambda q=running: members_metrics(q).get("ownPortions", 0) > 0)
+            if run:
+                # How a batch was read is told with the one behind it.
+                produce_until(query, lambda q=running: len(batches_of(q)) > 1)
+                assert metrics_of(batches_of(running)[1])["ownPortions"] > 0
             wait_until(lambda: len(seen.all) >= query.sent, 150)
             assert members_metrics(running)["epoch"] == 1
 
@@ -191,15 +216,19 @@ def test_a_task_reads_several_portions_of_one_key_range(
         splitsPerCore="2",
         **{"redelivery.backoff": "0", "batch.time.budget": budget},
     )
+    # As large as is worth two portions.
+    query.width = 1_000
     tries = tmp_path / "tries"
     tries.mkdir()
     done: list[tuple[int, str]] = []
     portions: list[int] = []
+    may_go_on = threading.Event()
+    may_go_on.set()
 
     def work(record: Any) -> tuple[int, str]:
         number = int(record.value)
-        # The first time, a record in fifty fails; with a budget some wait.
-        if number % 50 == 0 and not (tries / str(number)).exists():
+        # Some fail the first time, each of another key; with a budget some wait.
+        if number % 997 == 0 and not (tries / str(number)).exists():
             (tries / str(number)).touch()
             raise ValueError("the first time")
         if budget != "0" and number % 100 == 1:
@@ -207,13 +236,17 @@ def test_a_task_reads_several_portions_of_one_key_range(
         return number, record.key.decode()
 
     def each(frame: DataFrame, _: int) -> None:
+        assert may_go_on.wait(150)
         rows = keyrange.process(frame, work, "n long, key string").collect()
         done.extend((row.n, row.key) for row in rows)
 
     judged = keyrange.each_batch(each, query.options(), str(query.checkpoint))
     with query.running(judged) as running:
         produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
-        query.produce(5_000, width=1_000)
+        # All of it is one batch.
+        may_go_on.clear()
+        query.produce(8_000)
+        may_go_on.set()
 
         def all_done() -> bool:
             portions.append(members_metrics(running).get("ownPortions", 0))
