@@ -231,29 +231,21 @@ class SplitReader:
             if not read_elsewhere(cursor, damage, lambda: self._refresh(cursor)):
                 raise
             return None
-        if chunk.next_offset > fetched.high_watermark and cursor.doubts < _DOUBTS_MAX:
-            # The broker notes the high watermark before it reads, so that while it is written to an
-            # answer may hold a little more: the next one tells.
-            cursor.doubts += 1
-            return None
-        if chunk.next_offset > fetched.high_watermark:
-            # No CRC covers the base offset: one that does not exist yet would be taken for the end
-            # of a compacted gap, and what lies before it skipped.
-            raise error(
-                "CORRUPT_BATCH",
-                f"a batch claims offsets up to {chunk.next_offset}, the log is known up to "
-                f"{fetched.high_watermark}",
-                topic=split.topic,
-                partition=split.partition,
-                offset=cursor.position,
-            )
         if chunk.next_offset == cursor.position:
             self._wait_for_records(cursor, fetched)
+            return None
+        known = chunk.below(fetched.high_watermark)
+        if known is None:
+            self._again(
+                cursor,
+                f"a batch claims offsets up to {chunk.next_offset}, the log is known up to "
+                f"{fetched.high_watermark}",
+            )
             return None
         cursor.doubts = 0
         cursor.trust()
         self._deadline = self.new_deadline()
-        return chunk
+        return known
 
     def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:
         """The leader names a replica in the client's rack (KIP-392)."""

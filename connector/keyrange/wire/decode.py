@@ -56,6 +56,23 @@ class Chunk:
     batches: np.ndarray[Any, Any]
     next_offset: int
 
+    def below(self, end: int) -> Chunk | None:
+        """The batches before the first that reaches beyond an offset; None where there are none.
+
+        A broker notes the high watermark before it reads, so that while it is written to an answer
+        may hold a little more. And no CRC covers the base offset: one that does not exist yet would
+        be taken for the end of a compacted gap, and what lies before it skipped.
+        """
+        if self.next_offset <= end:
+            return self
+        # The scan has checked that offsets rise.
+        count = int(np.searchsorted(self.batches["last_offset"], end))
+        if not count:
+            return None
+        last = self.batches[count - 1]
+        data = self.data[: int(last["records_end"])]
+        return Chunk(data, self.batches[:count], int(last["last_offset"]) + 1)
+
 
 def scan_chunk(
     data: Bytes,

@@ -107,15 +107,34 @@ def test_a_replica_that_nobody_knows_ends_by_the_deadline() -> None:
         offsets(reader(world, timeout_ms=300, client_rack="b").read([small(0)]))
 
 
-def test_an_answer_above_its_high_watermark_is_asked_for_again() -> None:
-    """The broker notes the mark before it reads; only a lasting contradiction is damage."""
-    marks = iter([2, 1_000])
-    world = World(lambda node, partition, offset: Fetched(log(offset), next(marks, 1_000)))
+def test_what_lies_above_the_high_watermark_is_not_handed_out_yet() -> None:
+    """The broker notes the mark before it reads: what lies below it counts, whatever is behind."""
+    marks = iter([7, 7, 9])
+    world = World(
+        lambda node, partition, offset: Fetched(log(offset) + log(offset + 5), next(marks, 1_000))
+    )
     assert offsets(reader(world).read([small(0)])) == [(0, n) for n in range(10)]
+    assert [offset for _, _, offset in world.asked] == [0, 5, 5, 5]
 
     world = World(lambda node, partition, offset: Fetched(log(offset), 2))
-    with pytest.raises(KeyrangeError, match=r"CORRUPT_BATCH.*known up to 2.*offset=0"):
-        offsets(reader(world).read([small(0)]))
+    with pytest.raises(KeyrangeError, match=r"REQUEST_TIMED_OUT.*up to 5.*up to 2.*offset=0"):
+        offsets(reader(world, timeout_ms=300).read([small(0)]))
+
+
+@pytest.mark.parametrize("records", [b"", log(5)], ids=["nothing", "records"])
+def test_a_high_watermark_that_lags_is_waited_for(records: bytes) -> None:
+    """A new leader has no high watermark of its own before its followers have fetched: for as long
+    as the deadline allows it reports less than what was read from the leader before it."""
+    lagging = iter([True] * 20)
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        if offset == 5 and next(lagging, False):
+            return Fetched(records, 4)
+        return Fetched(log(offset))
+
+    world = World(script)
+    assert offsets(reader(world).read([small(0)])) == [(0, n) for n in range(10)]
+    assert len(world.asked) == 1 + 20 + 1
 
 
 def test_work_on_the_rows_is_not_waiting_for_the_broker() -> None:
