@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import shutil
@@ -73,6 +74,8 @@ def say(text: str) -> None:
 def main() -> int:
     arguments = parse_arguments()
     private = become_private()
+    # `kill -USR1` shows where all of its threads are.
+    faulthandler.register(signal.SIGUSR1)
     # What a run has started ends with it, also where somebody ends the run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not private:

@@ -14,6 +14,8 @@ from nemesis.facts import Place
 from nemesis.work import written
 
 _EVERY_S = 0.1
+_FLUSH_S, _CLOSE_S = 60.0, 20.0
+_STOP_S = _FLUSH_S + 2 * _CLOSE_S
 # Bytes that a value has beside what it says: a batch is to be worth more than one task.
 _PADDINGS = [10, 100, 1_000, 8_000]
 # Of so many records, one fails whenever it is worked on, and two now and then.
@@ -46,7 +48,8 @@ class Feeder:
     def stop(self) -> None:
         """Returns when what was sent is acknowledged, or given up."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(_STOP_S)
+        assert not self._thread.is_alive(), f"the producer does not end within {_STOP_S:.0f} s"
 
     def add_partition(self, number: int) -> None:
         """Records of new keys go there."""
@@ -59,17 +62,23 @@ class Feeder:
     def _feed(self) -> None:
         while not self._stopped.is_set():
             try:
-                with self._topics.producer(
-                    enable_idempotence=True, delivery_timeout_ms=60_000, max_block_ms=5_000
-                ) as producer:
-                    while not self._stopped.wait(_EVERY_S):
-                        if len(self.sent) - self.done < self.waiting_max:
-                            self._send(producer)
-                    producer.flush(60)
+                self._feed_by_one_producer()
             # ValueError: the producer does not know a new partition yet. It is begun anew.
             except (KafkaError, ValueError):
                 self.failures += 1
                 self._stopped.wait(1)
+
+    def _feed_by_one_producer(self) -> None:
+        producer = self._topics.producer(
+            enable_idempotence=True, delivery_timeout_ms=60_000, max_block_ms=5_000
+        )
+        try:
+            while not self._stopped.wait(_EVERY_S):
+                if len(self.sent) - self.done < self.waiting_max:
+                    self._send(producer)
+            producer.flush(_FLUSH_S)
+        finally:
+            _close(producer)
 
     def _send(self, producer: KafkaProducer) -> None:
         for _ in range(int(self._per_second * _EVERY_S)):
@@ -83,3 +92,13 @@ class Feeder:
 
     def _acknowledged(self, n: int, key: str, metadata: Any) -> None:
         self.sent[Place(metadata.partition, metadata.offset, n)] = key
+
+
+def _close(producer: KafkaProducer) -> None:
+    """By itself a producer waits for ever for a broker that is away, and where it gives up its
+    thread goes on sending, past what the next producer sends."""
+    try:
+        producer.close(_CLOSE_S)
+    except KafkaError:
+        producer._sender.force_close()
+        producer._sender.join(_CLOSE_S)

@@ -21,6 +21,7 @@ from nemesis.leftovers import Usage, memory_left, processes_left, secrets_told
 from nemesis.modes import MODES
 from nemesis.report import Result
 from nemesis.schedule import Fault, Met, Schedule
+from nemesis.steps import StepHung, end_after, step
 from nemesis.tables import committed_offsets, count_done, is_assigned, letters, positions, rows
 from nemesis.truth import read_log
 from nemesis.world import World
@@ -72,6 +73,9 @@ _STALL_S = 240.0
 _SETTLE_S = 900.0
 _WAIT_S = 15.0
 _WAITING_MAX = 2_000
+# No step of the harness itself takes so long, on a machine that has much else to do.
+_STEP_S = 180.0
+_CHECK_S = 600.0
 
 
 class Run:
@@ -96,21 +100,38 @@ class Run:
         self._hurting = False
 
     def run(self) -> Result:
+        """Raises StepHung where a step of the harness is not over in its time."""
+        end_after(self.schedule.seconds + 2 * _START_S + _SETTLE_S + 3 * _CHECK_S)
         with ExitStack() as stack:
-            self.world = World(self.home, self.mode, self.schedule.seed, self._rate, self._private)
-            stack.callback(self.world.close)
+            with step("brokers start", _START_S):
+                self.world = World(
+                    self.home, self.mode, self.schedule.seed, self._rate, self._private
+                )
+            stack.callback(self._closing, "brokers end", self.world.close)
             self.world.say = self.say
-            self.supervisor = self._supervisor(stack)
-            stack.callback(self.supervisor.kill)
+            with step("executors start", _START_S):
+                self.supervisor = self._supervisor(stack)
+            stack.callback(self._closing, "everything is killed", self.supervisor.kill)
             self._hurt()
             self._settle()
-            code = self.supervisor.stop()
-            if code != 0:
-                self._complain("no orderly end", f"the driver ended with {code} when asked to stop")
-            self.world.complaints += self._left()
+            self._stop()
+            with step("looking for what is left behind", _CHECK_S):
+                self.world.complaints += self._left()
             self._check()
-            self.world.keep()
+            with step("keeping the tables", _STEP_S):
+                self.world.keep()
         return self.result
+
+    def _closing(self, name: str, close: Callable[[], None]) -> None:
+        with step(name, _STEP_S):
+            close()
+
+    def _stop(self) -> None:
+        self.say("everything is done; the job is asked to stop")
+        with step("the job ends", 2 * _STEP_S):
+            code = self.supervisor.stop()
+        if code != 0:
+            self._complain("no orderly end", f"the driver ended with {code} when asked to stop")
 
     def _supervisor(self, stack: ExitStack) -> Any:
         if self.mode.job == "consumer":
@@ -163,7 +184,8 @@ class Run:
         what = f"{fault.kind}" + (f" for {fault.hold_s:.1f} s" if fault.hold_s else "")
         began = self.world.now
         try:
-            heal = ACTS[fault.kind](self.world, self.supervisor, fault)
+            with step(f"{fault.kind} begins", _STEP_S):
+                heal = ACTS[fault.kind](self.world, self.supervisor, fault)
         except Missed as why:
             self.result.missed[fault.kind] += 1
             self.say(f"{what}: nobody there ({why})")
@@ -180,7 +202,8 @@ class Run:
 
     def _heal(self, fault: Fault, heal: Heal) -> None:
         try:
-            heal()
+            with step(f"{fault.kind} is healed", _STEP_S):
+                heal()
         except Exception as failure:
             self._complain("not healed", f"{fault.kind}: {failure!r}")
         at = next(n for n, each in enumerate(self._met) if each.fault is fault)
@@ -188,10 +211,12 @@ class Run:
         self.say(f"{fault.kind} is over")
 
     def _tick(self) -> None:
-        self.supervisor.tick()
+        with step("the job is looked after", _STEP_S):
+            self.supervisor.tick()
         if self.world.now - self._looked_at >= _LOOK_S:
             self._looked_at = self.world.now
-            self._look()
+            with step("the tables are looked at", _STEP_S):
+                self._look()
         time.sleep(_TICK_S)
 
     def _look(self) -> None:
@@ -199,6 +224,8 @@ class Run:
         self._usage.look(world.run, is_warm=self._done_count > 0)
         try:
             done = len(consumed(world)) if self.mode.job == "consumer" else count_done(world)
+        except StepHung:
+            raise
         except Exception as failure:
             self.say(f"the table could not be read: {failure!r}"[:200])
             return
@@ -213,9 +240,12 @@ class Run:
     def _settle(self) -> None:
         """Wait, without faults, until everything is done that can be."""
         world = self.world
-        world.feeder.stop()
-        self.log = read_log(world)
-        self.say(f"the feeder has stopped; the log holds {len(self.log):,} records")
+        with step("the feeder stops", _STEP_S):
+            world.feeder.stop()
+        self.say("the feeder has stopped; the log is read")
+        with step("the log is read", _STEP_S):
+            self.log = read_log(world)
+        self.say(f"the log holds {len(self.log):,} records")
         ends: dict[int, int] = {}
         for place in self.log:
             ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
@@ -235,6 +265,10 @@ class Run:
 
     def _left_to_do(self, ends: Mapping[int, int]) -> tuple[int, dict[int, int]]:
         """How many records are not in the table, and where partitions stand below their ends."""
+        with step("the tables are read", _STEP_S):
+            return self._count_left(ends)
+
+    def _count_left(self, ends: Mapping[int, int]) -> tuple[int, dict[int, int]]:
         count = sum(1 for _ in lost(self._facts()))
         if self.mode.job == "consumer":
             return count, {}
@@ -266,12 +300,15 @@ class Run:
 
     def _check(self) -> None:
         if self.mode.job != "ingest":
-            for finding in operations.verify(self.world):
-                self._complain("verify", finding)
+            with step("commits verify", _CHECK_S):
+                for finding in operations.verify(self.world):
+                    self._complain("verify", finding)
         if self.mode.job == "consumer":
-            for place in not_committed(self.world):
-                self._complain("not committed", str(place))
-        facts = replace(self._facts(), positions=positions(self.world))
+            with step("one more consumer", _CHECK_S):
+                for place in not_committed(self.world):
+                    self._complain("not committed", str(place))
+        with step("the history is read", _CHECK_S):
+            facts = replace(self._facts(), positions=positions(self.world))
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends

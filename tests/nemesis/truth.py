@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from kafka import KafkaConsumer, TopicPartition
 
 from brokers import client_config
 from nemesis.facts import Place
 from nemesis.work import content
 from nemesis.world import World
+
+_CALL_MS = 60_000
+_READ_S = 150.0
 
 
 def read_log(world: World) -> dict[Place, str]:
@@ -18,10 +23,19 @@ def read_log(world: World) -> dict[Place, str]:
         places = [TopicPartition(world.topic, number) for number in numbers]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < ends[place] for place in places):
+        # Without a limit either waits for ever for a partition that nobody leads.
+        ends = consumer.end_offsets(places, timeout_ms=_CALL_MS)
+        until = time.monotonic() + _READ_S
+        while open_places := [
+            place for place in places if _position(consumer, place) < ends[place]
+        ]:
+            assert time.monotonic() < until, f"{open_places} are not read in {_READ_S:.0f} s"
             for records in consumer.poll(timeout_ms=1000).values():
                 for record in records:
                     n = content(record.value).n
                     found[Place(record.partition, record.offset, n)] = record.key.decode()
     return found
+
+
+def _position(consumer: KafkaConsumer, place: TopicPartition) -> int:
+    return int(consumer.position(place, timeout_ms=_CALL_MS) or 0)
