@@ -14,32 +14,47 @@ from nemesis.feeder import Feeder
 from nemesis.steps import StepHung, step
 
 
-def test_a_step_that_hangs_is_named_and_left(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(StepHung, match="the feeder stops"), step("the feeder stops", 0.05):
+def _hang(name: str, limit_s: float) -> None:
+    with step(name, limit_s):
         threading.Event().wait(20)
+
+
+def test_a_step_that_hangs_is_named_and_left(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StepHung, match="the feeder stops"):
+        _hang("the feeder stops", 0.05)
     told = capfd.readouterr().err
     assert "the feeder stops: not over" in told
-    assert "test_a_step_that_hangs" in told
+    assert "in _hang" in told
+
+
+def _hang_after_a_step() -> None:
+    with step("outer", 0.2):
+        with step("inner", 0.1):
+            pass
+        time.sleep(20)
 
 
 def test_a_deadline_ends_with_its_step_and_that_around_it_goes_on() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(StepHung, match="outer"), step("outer", 0.2):
-        with step("inner", 0.1):
-            pass
-        time.sleep(20)
+    with pytest.raises(StepHung, match="outer"):
+        _hang_after_a_step()
     assert signal.getsignal(signal.SIGALRM) is before
+
+
+def _hang_on() -> None:
+    with step("stubborn", 0.05):
+        try:
+            time.sleep(20)
+        except StepHung:
+            time.sleep(20)
 
 
 def test_a_step_that_swallows_its_deadline_is_told_again(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("nemesis.steps._AGAIN_S", 0.05)
-    with pytest.raises(StepHung), step("stubborn", 0.05):
-        try:
-            time.sleep(20)
-        except StepHung:
-            time.sleep(20)
+    with pytest.raises(StepHung):
+        _hang_on()
     assert capfd.readouterr().err.count("stubborn: not over") == 2
 
 
