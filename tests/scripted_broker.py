@@ -50,16 +50,17 @@ class World:
     latest: int = 1_000
     earliest: int = 0
     topic_exists: bool = True
+    topic_id: str = ID
 
     def view(self) -> ClusterView:
         leaders = {number: Leader(self.leader, self.epoch, (1, 2)) for number in range(4)}
-        return ClusterView("", dict(self.brokers), {"t": Topic(ID, leaders)})
+        return ClusterView("", dict(self.brokers), {"t": Topic(self.topic_id, leaders)})
 
 
 class ScriptedConnection:
     def __init__(self, world: World, node: int) -> None:
         self._world, self._node = world, node
-        self._sent: deque[tuple[int, int]] = deque()
+        self._sent: deque[tuple[int, int, str]] = deque()
         self.open = True
 
     @property
@@ -81,23 +82,25 @@ class ScriptedConnection:
             raise ConnectionLost("closed")
         [topic] = request.topics
         [partition] = topic.partitions
-        self._sent.append((partition.partition, partition.fetch_offset))
+        self._sent.append((partition.partition, partition.fetch_offset, topic.topic_id.hex))
         self._world.epochs.append(partition.current_leader_epoch)
 
     def receive(self, buffer: Any, bytes_max: int, **context: Any) -> Any:
         if not self.open:
             raise ConnectionLost("closed")
-        partition, offset = self._sent.popleft()
+        partition, offset, topic_id = self._sent.popleft()
         self._world.asked.append((self._node, partition, offset))
         try:
-            fetched = self._world.script(self._node, partition, offset)
+            fetched = Fetched(error_code=100)
+            if topic_id == self._world.topic_id:
+                fetched = self._world.script(self._node, partition, offset)
         except ConnectionLost:
             self.open = False
             raise
-        return np.frombuffer(bytearray(b"\0" * 5 + encode(partition, fetched)), np.uint8)
+        return np.frombuffer(bytearray(b"\0" * 5 + encode(partition, fetched, topic_id)), np.uint8)
 
 
-def encode(partition: int, fetched: Fetched) -> bytes:
+def encode(partition: int, fetched: Fetched, topic_id: str = ID) -> bytes:
     member = Answered.PartitionData(
         partition_index=partition,
         error_code=fetched.error_code,
@@ -108,7 +111,7 @@ def encode(partition: int, fetched: Fetched) -> bytes:
         preferred_read_replica=fetched.replica,
         records=fetched.records,
     )
-    responses = [Answered(topic="", topic_id=uuid.UUID(hex=ID), partitions=[member])]
+    responses = [Answered(topic="", topic_id=uuid.UUID(hex=topic_id), partitions=[member])]
     message = FetchResponse(
         throttle_time_ms=fetched.throttle_time_ms,
         error_code=0,

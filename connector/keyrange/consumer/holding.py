@@ -18,7 +18,7 @@ from keyrange.core.key_ranges import KeyRange, complement, merge
 from keyrange.core.offsets import EARLIEST, Positions, TopicPartition
 from keyrange.delta.commit_table import LAYOUT
 from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.positions import bind, place
@@ -49,6 +49,8 @@ class Holding:
         if settings.source.mirror_offsets and settings.source.client.group_id:
             self._mirror = GroupMirror(cluster, settings.source.client.group_id)
         self._had: set[TopicPartition] = set()
+        # How far topics were handed out that were created anew since.
+        self._outlived: dict[TopicPartition, int] = {}
         self._told: dict[TopicPartition, int] = {}
         self.epoch = 0
         self.ready = True
@@ -83,7 +85,8 @@ class Holding:
             raise
 
     def _take(self, view: ClusterView, wanted: Spans, epoch: int | None, ready: bool) -> None:
-        kept, self._view = self._works, view
+        kept = self._of_the_same_topics(view)
+        self._view = view
         taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready)
         gap_ms = self._settings.gap_timeout_ms
         works = {
@@ -94,7 +97,9 @@ class Holding:
         for partition, work in works.items():
             if partition in kept:
                 work.go_on(kept[partition])
-        self._reading = Reading(self._cluster, view, read_settings(self._settings.source))
+        source = self._settings.source
+        ids_max_age_ms = source.client.metadata_max_age_ms
+        self._reading = Reading(self._cluster, view, read_settings(source), ids_max_age_ms)
         self._reading.check(works)
         self._works, self.epoch, self.ready = works, taken.epoch, ready
         self._had |= works.keys()
@@ -118,6 +123,13 @@ class Holding:
                 self._settle_spent(listener)
                 self._round = self._reading.round(self._works, passed_ms(), again_only=full)
                 found = next(self._round, None) if self._round is not None else None
+        except KeyrangeError as failure:
+            self._round = None
+            recreated = failure.condition.name == "KAFKA_DATA_LOSS.TOPIC_RECREATED"
+            if not recreated or self._settings.source.fail_on_data_loss:
+                raise
+            self._take_anew(listener)
+            return None
         except BaseException:
             self._round = None
             raise
@@ -131,6 +143,10 @@ class Holding:
         if work is None:
             message = f"this consumer has no key range of {partition}"
             raise error("NOT_DELIVERED", message, offsets=offsets[:5].tolist())
+        if partition in self._outlived:
+            # What lies behind the new topic's records is of the old one.
+            old = (offsets >= work.position) & (offsets < self._outlived[partition])
+            offsets = offsets[~old]
         if len(offsets) and (int(offsets.max()) >= work.position or int(offsets.min()) < 0):
             beyond = offsets[(offsets >= work.position) | (offsets < 0)]
             message = f"{partition} was handed out up to {work.position}"
@@ -169,7 +185,8 @@ class Holding:
             return
         self._mirrored_at_s = now_s
         mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
-        for partition, at in self._ledger.committed(mine).items() if mine else ():
+        ids = self._view.topic_ids()
+        for partition, at in self._ledger.committed(mine, ids).items() if mine else ():
             self._told[partition] = max(at, self._told.get(partition, 0))
         epochs = {p: self._view.epoch(p) for p in mine}
         self._mirror.mirror(
@@ -179,6 +196,29 @@ class Holding:
     def close(self) -> None:
         """Let another consumer go on under this one's name."""
         self._ledger.close()
+
+    def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
+        """What is under way of the topics that a new view names by the ids that are known here."""
+        new = _recreated(self._view, view)
+        for partition, work in self._works.items():
+            if partition.topic in new:
+                self._outlived[partition] = work.position
+        self._told = {p: at for p, at in self._told.items() if p.topic not in new}
+        return {p: work for p, work in self._works.items() if p.topic not in new}
+
+    def _take_anew(self, listener: KeyRangeListener) -> None:
+        """A topic was created anew: the same ranges of it begin at its start. What was handed out
+        of the one before is lost."""
+        spans = self.spans
+        topics = {partition.topic for partition in spans}
+        view = self._cluster.describe(topics, may_miss=topics)
+        there, new = set(view.partitions()), _recreated(self._view, view)
+        lost = {p: ranges for p, ranges in spans.items() if p.topic in new}
+        wanted = {p: r for p, r in spans.items() if p in there or p.topic not in new}
+        with telling_lost(listener, {}, spans):
+            self.take(view, wanted, self.epoch, self.ready)
+        listener.on_key_ranges_lost(lost)
+        listener.on_key_ranges_assigned({p: r for p, r in lost.items() if p in wanted})
 
     def _is_full(self) -> bool:
         most = self._settings.unacknowledged_max
@@ -222,7 +262,14 @@ def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None
     commits = settings.source.commits
     store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())
     terms = commits.terms(settings.source.key_ranges.nulls_first)
-    return Ledger(store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}))
+    fails = settings.source.fail_on_data_loss
+    return Ledger(store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}), fails)
+
+
+def _recreated(before: ClusterView, now: ClusterView) -> set[str]:
+    """The topics that two views name by different ids."""
+    known, ids = before.topic_ids(), now.topic_ids()
+    return {topic for topic in known.keys() & ids.keys() if known[topic] != ids[topic]}
 
 
 def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> Spans:

@@ -6,6 +6,7 @@ claims what another source holds fences that first, and so ends what its writer 
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,6 +21,8 @@ from keyrange.core.commits.claims import (
     begun_at,
     believed,
     group_state,
+    is_recreated,
+    of_topic,
     overlay,
     pieces_of,
     read_claim,
@@ -32,6 +35,8 @@ from keyrange.core.offsets import Positions, TopicPartition
 from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.delta.store import Store, Transaction
 from keyrange.errors import KeyrangeError, error
+
+_log = logging.getLogger(__name__)
 
 _PREFIX: Final = "consumer/"
 # Whoever begins anew has been outrun by another who got on: in a rebalance all claim at once.
@@ -61,14 +66,24 @@ class Taken:
 
 class Ledger:
     """The commits of one slot, and a view on those of the others. `terms` say what the numbers rest
-    on, `begin` where partitions start that the group has not read."""
+    on, `begin` where partitions start that the group has not read. Without `fail_on_data_loss` a
+    topic that was created anew begins anew."""
 
-    def __init__(self, store: Store, group: str, slot: str, terms: Terms, begin: Begin) -> None:
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        slot: str,
+        terms: Terms,
+        begin: Begin,
+        fail_on_data_loss: bool = True,
+    ) -> None:
         self._store = store
         self._group = group
         self._slot = slot
         self._terms = terms
         self._begin = begin
+        self._fail_on_data_loss = fail_on_data_loss
         self._source = source_of(group, slot)
         self._run_id = ""
         self._tables: dict[str, DeltaCommitTable] = {}
@@ -156,7 +171,9 @@ class Ledger:
 
         `ready` says whether what others are to hand over in this epoch may come. `epoch` is the
         assignment's; None makes one up that is higher than all. Who holds some of the ranges is
-        fenced. Raises RANGES_LOST where another consumer claims them in an epoch that is not lower.
+        fenced. `topic_ids` are those that the cluster names: what was done of a topic with another
+        id counts for nothing. Raises RANGES_LOST where another consumer claims them in an epoch that
+        is not lower, and TOPIC_RECREATED where losses fail.
         """
         self._run_id = uuid.uuid4().hex
         for _ in range(_TRIES):
@@ -195,12 +212,17 @@ class Ledger:
         """Compact the table where it is time to."""
         self._table(self._source).maintain(0)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far the whole group has done everything, of partitions that it has begun with."""
+    def committed(
+        self, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, int]:
+        """How far the whole group has done everything, of partitions that it has begun with;
+        `topic_ids` as in `take`."""
         claims = self.claims()
         found: dict[TopicPartition, int] = {}
         for partition in partitions:
-            state = group_state(claims, self._of_partition(claims, partition), partition)
+            topic_id = topic_ids.get(partition.topic, "")
+            states = of_topic(self._of_partition(claims, partition), topic_id)
+            state = group_state(claims, states, partition)
             if state is not None:
                 found[partition] = state.committed
         return found
@@ -258,15 +280,15 @@ class Ledger:
         known = table.known()
         for source in {*claims, self._source}:
             check_terms(self._table(source).known(), self._terms)
+        sources = {p: self._of_partition(claims, p) for p in wanted}
+        begun |= self._begin_anew(claims, sources, wanted, topic_ids)
         for partition, spans in sorted(wanted.items()):
             topic_id = topic_ids.get(partition.topic, "")
-            sources = self._of_partition(claims, partition)
+            of_this = of_topic(sources[partition], topic_id)
             start = begun.get(partition, begun_at(claims, partition))
             assert start is not None
-            for state in sources.values():
-                _check_topic(partition, state, topic_id)
-            found = [p for span in spans for p in _found(claims, sources, partition, span, start)]
-            base = known.states.get(partition) or fresh(topic_id, start)
+            found = [p for span in spans for p in _found(claims, of_this, partition, span, start)]
+            base = of_this.get(self._source) or fresh(topic_id, start)
             states[partition] = overlay(base, found) if found else base
             pieces[partition] = found
         before = claims.get(self._source) or Claim(self._slot, epoch)
@@ -281,6 +303,30 @@ class Ledger:
             return None
         self._states = states
         return Taken(epoch, pieces)
+
+    def _begin_anew(
+        self,
+        claims: Claims,
+        sources: Mapping[TopicPartition, Mapping[str, PartitionState]],
+        wanted: Spans,
+        topic_ids: Mapping[str, str],
+    ) -> Positions:
+        """Where topics that were created anew begin. Raises TOPIC_RECREATED where losses fail."""
+        recreated = [
+            p
+            for p, spans in sorted(wanted.items())
+            if is_recreated(claims, sources[p], p, spans, topic_ids.get(p.topic, ""))
+        ]
+        for topic in sorted({partition.topic for partition in recreated}):
+            failure = error(
+                "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+                f"some data may have been lost: topic {topic} was deleted and created anew since "
+                f"group '{self._group}' has committed records of it",
+            )
+            if self._fail_on_data_loss:
+                raise failure
+            _log.warning("%s It is read from its start.", failure)
+        return self._begin(recreated, True) if recreated else {}
 
     def _is_alone(self, wanted: Spans, epoch: int) -> bool:
         """Whether nobody has claimed the same meanwhile."""
@@ -359,12 +405,3 @@ def _found(
         state = states.get(source)
         pieces += pieces_of(state, part) if state is not None else [Piece(part, start)]
     return pieces
-
-
-def _check_topic(partition: TopicPartition, state: PartitionState, topic_id: str) -> None:
-    if topic_id and state.topic_id not in ("", topic_id):
-        raise error(
-            "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-            f"the commits of {partition} are of a topic with id {state.topic_id}, and its id is "
-            f"{topic_id}: name another commitGroup for the topic as it is",
-        )

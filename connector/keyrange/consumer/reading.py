@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -37,12 +37,24 @@ _FOREVER_MS: Final = 2**63 - 1
 
 
 class Reading:
-    """Reads what some works lack. `fail_on_data_loss` as the option has it."""
+    """Reads what some works lack, of the topics that a view names by their ids: whatever asks the
+    cluster raises TOPIC_RECREATED where one of them was created anew. `fail_on_data_loss` as the
+    option has it; `ids_max_age_ms` is for how long the ids are believed where nothing speaks against
+    them.
+    """
 
-    def __init__(self, cluster: Cluster, view: ClusterView, settings: ReadSettings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: ClusterView,
+        settings: ReadSettings,
+        ids_max_age_ms: int,
+    ) -> None:
         self._cluster = cluster
         self._view = view
-        self._settings = settings
+        self._settings = settings = replace(settings, raises_recreated=True)
+        self._ids_max_age_ms = ids_max_age_ms
+        self._ids_seen_ms = passed_ms()
         self._reader = SplitReader(cluster, view, settings)
         self._offsets_read = 0
         self._epochs: dict[TopicPartition, int] = {}
@@ -100,8 +112,26 @@ class Reading:
         if not wanted:
             return {}
         found = self._cluster.list_offsets(self._view, wanted)
+        went_back = any(at < works[partition].position for partition, (at, _) in found.items())
+        if went_back or passed_ms() >= self._ids_seen_ms + self._ids_max_age_ms:
+            self._check_ids({partition.topic for partition in works})
         self._epochs.update({partition: epoch for partition, (_, epoch) in found.items()})
         return {partition: at for partition, (at, _) in found.items()}
+
+    def _check_ids(self, topics: Collection[str]) -> None:
+        """Fetches name a topic by its id. The ends of its partitions are asked for by its name, and
+        where a new topic ends before the old one nothing would be fetched."""
+        known = self._view.topic_ids()
+        found = self._cluster.describe(topics, may_miss=topics).topic_ids()
+        self._ids_seen_ms = passed_ms()
+        for topic in sorted(topics):
+            now, before = found.get(topic), known.get(topic)
+            if now and before and now != before:
+                raise error(
+                    "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+                    f"some data may have been lost: topic {topic} was deleted and created anew, "
+                    f"its id was {before} and is {now}",
+                )
 
     def _plan(
         self,

@@ -60,7 +60,6 @@ class Sharing:
         self._look_at_topics_every_s = metadata_max_age_ms / 1000
         self._topics_seen_s = time.monotonic()
         self._table_seen_s = self._lead_at_s = 0.0
-        self._view = holding.describe(self._topics)
         self._document = b""
         self._share: Share | None = None
         self._said_ready = False
@@ -117,7 +116,6 @@ class Sharing:
             return
         _log.info("epoch %d: %d partitions for %s", share.epoch, len(share.ranges), self._slot)
         self._share = share
-        self._view = self._holding.describe(self._topics)
         self._warm_until_s = time.monotonic() + self._warmup_s
         gains = added(self._holding.spans, share.ranges)
         self._said_ready = not gains or bool(listener.on_key_ranges_announced(gains))
@@ -178,7 +176,9 @@ class Sharing:
         if before:
             self._holding.commit()
         with telling_lost(listener, revoked, before):
-            self._holding.take(self._view, wanted, share.epoch, ready)
+            # A topic may have been created anew since the assignment came.
+            view = self._holding.describe(self._topics)
+            self._holding.take(view, wanted, share.epoch, ready)
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 

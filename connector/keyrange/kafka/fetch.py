@@ -325,6 +325,12 @@ class SplitReader:
             return
         now = view.topic_id(split.topic)
         if before and now and before != now:
+            if self.settings.raises_recreated:
+                raise error(
+                    "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+                    f"some data may have been lost: topic {split.topic} was deleted and created "
+                    f"anew, its id was {before} and is {now}",
+                )
             self._lost(cursor, f"the topic was recreated, its id was {before} and is {now}")
             cursor.position = split.until_offset
             return

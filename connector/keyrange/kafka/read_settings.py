@@ -11,11 +11,16 @@ from keyrange.wire.select import Selection
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How splits are read; plain data."""
+    """How splits are read; plain data.
+
+    `raises_recreated`: the caller goes on at the start of a topic that was created anew, so that
+    this is raised, whatever `fail_on_data_loss` says.
+    """
 
     decode: DecodeSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
+    raises_recreated: bool = False
 
 
 def read_settings(options: SourceOptions) -> ReadSettings:

@@ -190,7 +190,7 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
     assert taking.take({FIRST: [SPACE]}, {}).pieces == {FIRST: [Piece(SPACE, 100)]}
     end[0] = 900
     moving.commit({OTHER: [Piece(SPACE, 260)]})
-    assert of("y").committed([OTHER]) == {OTHER: 260}
+    assert of("y").committed([OTHER], {}) == {OTHER: 260}
     assert of("y").take({OTHER: [SPACE]}, {}).pieces == {OTHER: [Piece(SPACE, 260)]}
 
 

@@ -80,7 +80,10 @@ def holding(tmp_path: Path) -> Holding:
         "mirrorOffsets": "false",
         "gap.timeout.ms": str(GAP_MS),
     }
-    cluster: Any = SimpleNamespace(list_offsets=lambda _, wanted: dict.fromkeys(wanted, (END, 0)))
+    cluster: Any = SimpleNamespace(
+        list_offsets=lambda _, wanted: dict.fromkeys(wanted, (END, 0)),
+        describe=lambda _, may_miss: ClusterView("", {}, {}),
+    )
     made = Holding(parse_consumer_options(options), cluster, "a")
     made.take(ClusterView("", {}, {}), {FIRST: [SPACE]})
     return made

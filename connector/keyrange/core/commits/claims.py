@@ -142,6 +142,28 @@ def overlay(base: PartitionState, pieces: Sequence[Piece]) -> PartitionState:
     return PartitionState(base.topic_id, position, tuple(every)).merged()
 
 
+def of_topic(states: Mapping[str, PartitionState], topic_id: str) -> dict[str, PartitionState]:
+    """The states of a partition that are of the topic with this id; "" where it has none."""
+    wanted = ("", topic_id)
+    return {s: state for s, state in states.items() if not topic_id or state.topic_id in wanted}
+
+
+def is_recreated(
+    claims: Claims,
+    states: Mapping[str, PartitionState],
+    partition: TopicPartition,
+    spans: Iterable[KeyRange],
+    topic_id: str,
+) -> bool:
+    """Whether key ranges of a partition have to begin anew, since what is said of them is of a
+    topic with another id. What a source has left that is not believed any more tells nothing."""
+    ours = of_topic(states, topic_id)
+    if not ours:
+        return bool(states)
+    sources = {source for span in spans for _, source in believed(claims, partition, span)}
+    return any(source in states and source not in ours for source in sources)
+
+
 def group_state(
     claims: Claims, states: Mapping[str, PartitionState], partition: TopicPartition
 ) -> PartitionState | None:
