@@ -71,7 +71,7 @@ _START_S = 400.0
 # A query that has something to do does some of it in this time, also between faults.
 _STALL_S = 240.0
 _SETTLE_S = 900.0
-_WAIT_S = 15.0
+_WAIT_S = 4.0
 _WAITING_MAX = 2_000
 # No step of the harness itself takes so long, on a machine that has much else to do.
 _STEP_S = 180.0
@@ -254,7 +254,7 @@ class Run:
         while (left := self._left_to_do(ends)) != (0, {}):
             if left != before:
                 before, moved_at = left, world.now
-            self.say(f"waiting for {left[0]} records and for commits of partitions {left[1]}")
+                self.say(f"waiting for {left[0]} records and for commits of partitions {left[1]}")
             quiet_s = world.now - moved_at
             if quiet_s > _STALL_S or world.now - began > _SETTLE_S:
                 self._complain("stalled", f"{left} are not done, for {quiet_s:.0f} s")
