@@ -3,15 +3,19 @@ calls to the table, and crashes: no record is handed out twice or lost, as far a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from keyrange.consumer.ledger import Ledger, Taken
-from keyrange.core.commits.log import Terms
-from keyrange.core.commits.state import Piece
+from keyrange.core.commits.auditing import Finding, audit
+from keyrange.core.commits.handovers import Handovers
+from keyrange.core.commits.log import Commit, Kind, Terms
+from keyrange.core.commits.state import Piece, fresh
 from keyrange.core.key_ranges import SPACE, KeyRange, merge, split_evenly
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta.commit_table import DeltaCommitTable
 from keyrange.errors import KeyrangeError
 from memory_store import MemoryStore, Shared
 
@@ -107,6 +111,32 @@ class Group:
         self.stands.update(after)
         self.commits += 1
 
+    def histories(self) -> dict[str, list[Commit]]:
+        """What each source has written."""
+        store = MemoryStore(self.shared)
+        sources = self.ledger("s8").claims()
+        return {each: list(DeltaCommitTable(store, each).history()) for each in sources}
+
+
+def audited(histories: dict[str, list[Commit]]) -> list[Finding]:
+    handovers = Handovers(histories)
+    return [found for commits in histories.values() for found in audit(commits, handovers)]
+
+
+def one_changed(random: Random, histories: dict[str, list[Commit]]) -> str:
+    """Change what one claim has taken over from another source; returns what is to be said."""
+    taken = [
+        (commits, at, place)
+        for commits in histories.values()
+        for at, commit in enumerate(commits)
+        for place in commit.states
+        if commit.kind is Kind.FENCE
+    ]
+    commits, at, place = random.choice(taken)
+    changed = fresh("", commits[at].states[place].position + 7)
+    commits[at] = replace(commits[at], states={**commits[at].states, place: changed})
+    return f"{commits[at].seq} {place} a claim "
+
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_comes_between_nothing_is_lost_or_handed_out_again(seed: int) -> None:
@@ -120,3 +150,9 @@ def test_whatever_comes_between_nothing_is_lost_or_handed_out_again(seed: int) -
     found = group.positions(taken)
     assert {cell: found[cell] for cell in group.stands} == group.stands
     assert group.commits > 2
+    # Who reads the table finds no contradiction in it, and one that is put into it.
+    histories = group.histories()
+    assert audited(histories) == []
+    said = one_changed(group.random, histories)
+    named = [f"{found.seq} {found.partition} {found.said}" for found in audited(histories)]
+    assert any(each.startswith(said) for each in named), (said, named)

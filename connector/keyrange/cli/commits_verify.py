@@ -115,11 +115,17 @@ def verify(
 def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) -> list[Finding]:
     """What the last commits say of the chosen partitions that cannot be."""
     from keyrange.core.commits.auditing import audit
+    from keyrange.core.commits.claims import is_of_consumer
+    from keyrange.core.commits.handovers import Handovers
 
     if known.seq > last:
         note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")
     history = commits.table.history(max(known.seq - last + 1, 1))
-    found = audit(bars.over("reading the commits", history, min(known.seq, last)))
+    shown = bars.over("reading the commits", history, min(known.seq, last))
+    others: dict[str, list[Commit]] = {}
+    for source, table in commits.of_group.items() if is_of_consumer(commits.source_id) else ():
+        others[source] = list(table.history(max(table.known().seq - last + 1, 1)))
+    found = audit(shown, Handovers(others))
     return [each for each in found if each.partition is None or each.partition in known.states]
 
 

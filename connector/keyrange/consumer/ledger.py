@@ -15,12 +15,14 @@ from typing import Final
 
 from keyrange.core.commits.agreement import check_terms
 from keyrange.core.commits.claims import (
+    SOURCE_PREFIX,
     Claim,
     Claims,
     Spans,
     begun_at,
     believed,
     group_state,
+    is_of_consumer,
     is_recreated,
     of_topic,
     overlay,
@@ -38,7 +40,6 @@ from keyrange.errors import KeyrangeError, error
 
 _log = logging.getLogger(__name__)
 
-_PREFIX: Final = "consumer/"
 # Whoever begins anew has been outrun by another who got on: in a rebalance all claim at once.
 _TRIES: Final = 100
 _FENCE_TRIES: Final = 10
@@ -53,7 +54,7 @@ States = dict[TopicPartition, PartitionState]
 
 def source_of(group: str, slot: str) -> str:
     """The source that a slot writes."""
-    return f"{_PREFIX}{group}/{slot}"
+    return f"{SOURCE_PREFIX}{group}/{slot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Ledger:
         for source, *written in zip(*(column.to_pylist() for column in rows.columns), strict=True):
             last[source] = max(last.get(source, (0, "")), (written[0], written[1]))
         # Sources of queries first: who finds one has nothing to do here.
-        return dict(sorted(last.items(), key=lambda each: (each[0].startswith(_PREFIX), each[0])))
+        return dict(sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0])))
 
     def others(self) -> dict[str, Claim]:
         """The last claims of all other sources of the group."""
@@ -172,8 +173,8 @@ class Ledger:
         `ready` says whether what others are to hand over in this epoch may come. `epoch` is the
         assignment's; None makes one up that is higher than all. Who holds some of the ranges is
         fenced. `topic_ids` are those that the cluster names: what was done of a topic with another
-        id counts for nothing. Raises RANGES_LOST where another consumer claims them in an epoch that
-        is not lower, and TOPIC_RECREATED where losses fail.
+        id counts for nothing. Raises RANGES_LOST where another consumer claims them in an epoch
+        that is not lower, and TOPIC_RECREATED where losses fail.
         """
         self._run_id = uuid.uuid4().hex
         for _ in range(_TRIES):
@@ -343,7 +344,7 @@ class Ledger:
         return {source: state for source, state in found.items() if state is not None}
 
     def _read(self, source: str, seq: int, text: str) -> Claim:
-        if not source.startswith(_PREFIX):
+        if not is_of_consumer(source):
             raise error(
                 "COMMITS_OF_ANOTHER_QUERY",
                 f"group '{self._group}' of the commit table has commits of a query of Spark's",

@@ -39,8 +39,8 @@ _FOREVER_MS: Final = 2**63 - 1
 class Reading:
     """Reads what some works lack, of the topics that a view names by their ids: whatever asks the
     cluster raises TOPIC_RECREATED where one of them was created anew. `fail_on_data_loss` as the
-    option has it; `ids_max_age_ms` is for how long the ids are believed where nothing speaks against
-    them.
+    option has it; `ids_max_age_ms` is for how long the ids are believed where nothing speaks
+    against them.
     """
 
     def __init__(

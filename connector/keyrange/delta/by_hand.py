@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from keyrange.core.commits.log import Commit, Kind, Known, Terms
@@ -23,12 +23,13 @@ _WINDOW_MAX: Final = 256
 @dataclass(frozen=True, slots=True)
 class Commits:
     """The commits of one source in a table; `others` counts the sources of its group that wrote
-    before it."""
+    before it. `of_group` are all sources of its group."""
 
     path: str
     source_id: str
     table: CommitTable
     others: int = 0
+    of_group: Mapping[str, CommitTable] = field(default_factory=dict)
 
     def backwards(self, seq: int) -> Iterator[Commit]:
         """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
@@ -70,11 +71,11 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     pairs = zip(rows.column("group").to_pylist(), rows.column("source_id").to_pylist(), strict=True)
     sources = sorted(pairs)
     of_group, found = choose_source(path, sources, group, source)
-    table = DeltaCommitTable(store, found[0])
-    if len(found) == 1:
-        return Commits(path, found[0], table)
-    last = table.last_source(of_group) or found[0]
-    return Commits(path, last, DeltaCommitTable(store, last), len(found) - 1)
+    tables = {name: DeltaCommitTable(store, name) for of, name in sources if of == of_group}
+    last = found[0]
+    if len(found) > 1:
+        last = tables[last].last_source(of_group) or last
+    return Commits(path, last, tables[last], len(found) - 1, tables)
 
 
 def choose_source(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ from documents import read_document
 from keyrange.cli import commits_verify
 from keyrange.cli.commits_recount import Log, recount
 from keyrange.cli.main import app
+from keyrange.consumer import ledger as ledger_module
+from keyrange.consumer.holding import new_ledger
+from keyrange.consumer.ledger import Ledger
+from keyrange.consumer.settings import parse_consumer_options
 from keyrange.core.commits.auditing import audit
 from keyrange.core.commits.log import Kind
 from keyrange.core.commits.resetting import rewind
 from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError
 
@@ -238,6 +243,55 @@ def test_commits_of_a_query_do_not_contradict_each_other(query: Query) -> None:
         replace(last, seq=8, kind=Kind.RESET, run_id="r", batch_id=-1, states=states)
     )
     assert list(audit(query.table.history())) == []
+
+
+@pytest.fixture
+def consumers(tmp_path: Path) -> Callable[[str], Ledger]:
+    """Consumers of one group, by their slots."""
+    options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g"}
+    settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
+    begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
+    return lambda slot: new_ledger(settings, slot, begin)
+
+
+def verified(path: Path, slot: str) -> list[str]:
+    table, source = str(path / "commits"), f"consumer/g/{slot}"
+    words = ["commits", "verify", table, "--source", source, "--output", "json"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code in (0, 1), result.exception
+    return [each["said"] for each in read_document(result.stdout)["commits"]]
+
+
+def test_a_claim_brings_the_state_of_what_it_takes_over(
+    consumers: Callable[[str], Ledger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = split_evenly(SPACE, 2)
+    one, two = consumers("one"), consumers("two")
+    one.take({A: [low]}, {})
+    two.take({A: [high]}, {})
+    two.commit({A: [Piece(high, 50, (Hole(7, high.from_hash),))]})
+    one.take({A: [SPACE]}, {})
+    one.commit({A: [Piece(low, 60), Piece(high, 60)]})
+    two.take({A: [high]}, {})
+    assert [verified(tmp_path, slot) for slot in ("one", "two")] == [[], []]
+
+    with monkeypatch.context() as faulty:
+        # It copies what somebody left who is not believed any more.
+        old = [Piece(high, 50, (Hole(7, high.from_hash),))]
+        faulty.setattr(ledger_module, "_found", lambda *_: old)
+        one.take({A: [high]}, {})
+    assert verified(tmp_path, "two") == []
+    [said] = verified(tmp_path, "one")
+    assert said == f"a claim took {high} over, not as source consumer/g/two has left it"
+
+    with monkeypatch.context() as faulty:
+        # It holds the range, and goes back to what it found when it took it.
+        one.commit({A: [Piece(high, 70)]})
+        faulty.setattr(ledger_module, "_found", lambda *_: [Piece(high, 60)])
+        one.take({A: [high]}, {})
+    assert verified(tmp_path, "one")[1:] == [
+        f"a claim took {high} over, not as source consumer/g/one has left it"
+    ]
 
 
 def test_what_contradicts_itself_is_named(query: Query) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from keyrange.core.commits.claims import is_of_consumer
+from keyrange.core.commits.handovers import Handovers
 from keyrange.core.commits.log import Commit, Kind
 from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import TopicPartition
@@ -23,11 +25,13 @@ class Finding:
     said: str
 
 
-def audit(commits: Iterable[Commit]) -> Iterator[Finding]:
+def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iterator[Finding]:
     """Everything that does not fit together in commits of one source, oldest first.
 
-    The first of them may be any: what came before it is not asked for.
+    The first of them may be any: what came before it is not asked for. `handovers` are those of a
+    consumer's group.
     """
+    handovers = handovers or Handovers({})
     states: dict[TopicPartition, PartitionState] = {}
     before: Commit | None = None
     batch_id = -1
@@ -41,7 +45,10 @@ def audit(commits: Iterable[Commit]) -> Iterator[Finding]:
             batch_id = max(batch_id, commit.batch_id)
         for partition, state in sorted(commit.states.items()):
             known = states.get(partition)
-            if known is not None:
+            if commit.kind is Kind.FENCE and is_of_consumer(commit.source_id):
+                wrong = handovers.wrong(commit, partition, known)
+                yield from (Finding(commit.seq, partition, said) for said in wrong)
+            elif known is not None:
                 found = _moves(commit, known, state)
                 yield from (Finding(commit.seq, partition, said) for said in found)
             log_end = commit.counts[partition].log_end if partition in commit.counts else -1

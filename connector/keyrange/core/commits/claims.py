@@ -20,7 +20,15 @@ from keyrange.core.offsets import OFFSET_MAX, PARTITION_MAX, TopicPartition
 VERSION: Final = 1
 TEXT_CHARACTERS_MAX: Final = 4 * 1024 * 1024
 
+# How the names of consumers' sources begin.
+SOURCE_PREFIX: Final = "consumer/"
+
 Spans = Mapping[TopicPartition, Sequence[KeyRange]]
+
+
+def is_of_consumer(source_id: str) -> bool:
+    """Whether a source is a consumer's, and not a query's."""
+    return source_id.startswith(SOURCE_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, order=True)
