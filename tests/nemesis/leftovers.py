@@ -16,6 +16,7 @@ from nemesis.world import MEMORY, World
 
 # An executor notices that its driver is gone, and a member that its executor is.
 _PATIENCE_S = 60.0
+_SWEEP_S = 180.0
 # How many descriptors or threads more than at its beginning a process may have.
 _GROWTH_MAX = 40
 _WARM_S = 40.0
@@ -75,9 +76,9 @@ def memory_left(world: World) -> Iterator[tuple[str, str]]:
     """What is in shared memory when the next process has swept what the dead have left."""
     if not world.private:
         return
-    environment = own_environment(world)
-    subprocess.run([sys.executable, "-P", "-c", _SWEEP], env=environment, check=True, timeout=60)
-    subprocess.run([sys.executable, "-P", "-c", _SWEEP], env=environment, check=True, timeout=60)
+    sweep = [sys.executable, "-P", "-c", _SWEEP]
+    for _ in range(2):
+        subprocess.run(sweep, env=own_environment(world), check=True, timeout=_SWEEP_S)
     for path in sorted(MEMORY.glob("keyrange-*/*")):
         if not _is_sweeper(path):
             yield "memory left", str(path)

@@ -16,18 +16,24 @@ from nemesis.tables import commit_tables, letters
 from nemesis.world import World
 
 _BACK = 200
+_COMMAND_S = 150.0
 
 
 def command(world: World, *words: str) -> tuple[int, str]:
-    """Exit code and output of the command line."""
-    found = subprocess.run(
-        [sys.executable, "-P", "-m", "keyrange.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    """Exit code and output of the command line; of one that does not end, that it does not."""
+    try:
+        found = subprocess.run(
+            [sys.executable, "-P", "-m", "keyrange.cli.main", *words],
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except subprocess.TimeoutExpired:
+        said = f"{' '.join(words[:2])} did not end in {_COMMAND_S:.0f} s"
+        world.complaints.append(("hung", said))
+        return 124, said
     with (world.logs / "commands.log").open("a") as log:
         log.write(f"{words} -> {found.returncode}\n{found.stdout}{found.stderr}\n")
     return found.returncode, found.stdout + found.stderr

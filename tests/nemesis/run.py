@@ -190,6 +190,9 @@ class Run:
             self.result.missed[fault.kind] += 1
             self.say(f"{what}: nobody there ({why})")
             return None
+        except StepHung as hung:
+            self._complain("hung", str(hung))
+            return None
         except Exception as failure:
             self.result.missed[fault.kind] += 1
             self.say(f"{what}: could not be done, {failure!r}")
