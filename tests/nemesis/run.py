@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from nemesis import broker_faults, faults, operations
+from nemesis import operations
+from nemesis.acts import ACTS
 from nemesis.checker import check, lost
 from nemesis.consumers import Consumers, consumed, not_committed
 from nemesis.driver import Supervisor
@@ -27,44 +28,6 @@ from nemesis.truth import read_log
 from nemesis.world import World
 from standalone import standalone_cluster
 
-Act = Callable[[World, Supervisor, Fault], Heal | None]
-ACTS: Final[dict[str, Act]] = {
-    "kill-driver": faults.kill_driver,
-    "kill-executor": faults.killed("executor"),
-    "kill-executors": faults.killed("executor", every=True),
-    "kill-worker": faults.killed("worker"),
-    "kill-member": faults.killed("member"),
-    "kill-consumer": faults.killed("consumer"),
-    "pause-driver": faults.paused("driver"),
-    "stall-driver": faults.paused("driver"),
-    "pause-executor": faults.paused("executor"),
-    "stall-executor": faults.paused("executor"),
-    "pause-worker": faults.paused("worker"),
-    "pause-member": faults.paused("member"),
-    "stall-member": faults.paused("member"),
-    "pause-consumer": faults.paused("consumer"),
-    "stall-consumer": faults.paused("consumer"),
-    "kill-broker": broker_faults.kill_broker,
-    "restart-broker": broker_faults.restart_broker,
-    "move-leader": broker_faults.move_leader,
-    "unclean-election": broker_faults.unclean_election,
-    "recreate-topic": broker_faults.recreate_topic,
-    "add-partition": broker_faults.add_partition,
-    "delete-done": broker_faults.delete_done,
-    "delete-ahead": broker_faults.delete_ahead,
-    "empty-memory": faults.empty_memory,
-    "fill-memory": faults.filled(lambda world: faults.MEMORY),
-    "remove-slots": faults.remove_slots,
-    "fill-disk": faults.filled(lambda world: world.lake),
-    "trickle": faults.connected("trickle"),
-    "hang": faults.connected("hang"),
-    "cut": faults.connected("cut"),
-    "step-clock": faults.step_clock,
-    "second-driver": faults.second_driver,
-    "reset-commits": operations.reset_commits,
-    "replay-letters": operations.replay_letters,
-    "rebalance": operations.rebalance,
-}
 _TICK_S = 0.2
 _LOOK_S = 4.0
 _START_S = 400.0

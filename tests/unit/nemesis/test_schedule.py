@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nemesis.acts import ACTS
 from nemesis.kinds import KINDS, possible
 from nemesis.modes import MODES, mode_of
-from nemesis.run import ACTS
 from nemesis.schedule import Fault, Met, explained, make_schedule, read_schedule
 
 
