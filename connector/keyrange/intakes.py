@@ -97,9 +97,22 @@ def state_of(
         return fresh(topic_id, at)
     if begins is None or begins == state.position:
         return state
+    cut = cut_of(known, partition, start, end)
+    return state.cut_back(cut) if cut is not None else fresh(topic_id, at)
+
+
+def cut_of(
+    known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
+) -> int | None:
+    """Where the log of a partition was cut back before a batch, below what was committed of it;
+    None where it was not."""
+    topic_id = end.topic_ids.get(partition.topic, "")
+    begins, state = end.initial.get(partition), known.states.get(partition)
+    if begins is None or state is None or (topic_id and state.topic_id not in ("", topic_id)):
+        return None
     stood = partition in start.positions or partition in start.absent
     went_on = stood and not start.fresh
-    return state.cut_back(begins) if went_on and begins < state.position else fresh(topic_id, at)
+    return begins if went_on and begins < state.position else None
 
 
 def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:

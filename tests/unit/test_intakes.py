@@ -13,8 +13,10 @@ from keyrange.core.commits.log import Known
 from keyrange.core.commits.state import Hole, PartitionState, Piece, fresh
 from keyrange.core.key_ranges import SPACE, split_evenly
 from keyrange.core.offsets import TopicPartition
-from keyrange.intakes import plan_intakes, state_of
+from keyrange.intakes import cut_of, plan_intakes, state_of
 from keyrange.options import SourceOptions, parse_options
+from keyrange.spark.commits.each_batch import cut_back
+from keyrange.spark.commits.planned import Planned
 
 TP, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 HOLED = PartitionState("id", 100, (Piece(SPACE, 100, (Hole(40, 7, 1, 500), Hole(50, 7))),))
@@ -89,3 +91,31 @@ def test_a_query_that_begins_where_another_stood_takes_its_state_over() -> None:
     begin = Checkpoint({TP: 100}, fresh=True)
     until = end(initial={TP: 100})
     assert state_of(Known(3, {TP: HOLED}), TP, begin, until) == HOLED
+
+
+@pytest.mark.parametrize(
+    ("stood", "until", "cut"),
+    [
+        (START, end(), None),
+        (START, end(initial={TP: 100}), None),
+        (START, end(initial={TP: 60}), 60),
+        (START, end(initial={TP: 60}, topic_ids={"t": "new"}), None),
+        # A query that begins, from a position that the user has named.
+        (replace(START, fresh=True), end(initial={TP: 60}), None),
+    ],
+)
+def test_a_log_was_cut_back_where_a_query_that_goes_on_begins_below_what_it_committed(
+    stood: Checkpoint, until: Checkpoint, cut: int | None
+) -> None:
+    known = Known(3, {TP: HOLED})
+    assert cut_of(known, TP, stood, until) == cut
+    planned = Planned("q", 4, stood, until, CommitMark("s", 3), 3)
+    assert cut_back(planned, known, [TP, NEW]) == ({} if cut is None else {TP: cut})
+
+
+def test_an_idle_batch_cuts_nothing_although_its_checkpoint_says_where_the_last_one_began() -> None:
+    until = end(initial={TP: 60})
+    assert (
+        cut_back(Planned("q", 4, until, until, CommitMark("s", 3), 3), Known(3, {TP: HOLED}), [TP])
+        == {}
+    )

@@ -330,7 +330,8 @@ def _show_history(rows: list[dict[str, Any]]) -> None:
         print_text("no commits")
     for row in rows:
         if row["who"] or row["why"]:
-            print_text(one_line(f"{row['kind']} {row['seq']}, by {row['who']}: {row['why']}"))
+            by = f", by {row['who']}" if row["who"] else ""
+            print_text(one_line(f"{row['kind']} {row['seq']}{by}: {row['why']}"))
 
 
 def _moved_text(moved: list[dict[str, Any]]) -> str:

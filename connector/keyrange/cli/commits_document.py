@@ -145,8 +145,13 @@ def event(commit: Commit, before: Known) -> dict[str, Any]:
         "holes": sum(len(state.holes) for state in before.after(commit).states.values()),
         "moved": list(_moved(commit, before)),
         "who": commit.who or None,
-        "why": commit.why or None,
+        "why": commit.why or _cut_text(commit) or None,
     }
+
+
+def _cut_text(commit: Commit) -> str:
+    cuts = (f"the log of {place} was cut back to {at}" for place, at in commit.cut_back.items())
+    return ", ".join(cuts)
 
 
 def _sums(counts: Any) -> dict[str, int]:

@@ -51,6 +51,8 @@ class Holding:
         self._had: set[TopicPartition] = set()
         # How far topics were handed out that were created anew since.
         self._outlived: dict[TopicPartition, int] = {}
+        # Where logs were cut back, below what is in the table.
+        self._cut_back: dict[TopicPartition, int] = {}
         self._told: dict[TopicPartition, int] = {}
         self.epoch = 0
         self.ready = True
@@ -100,7 +102,8 @@ class Holding:
         source = self._settings.source
         ids_max_age_ms = source.client.metadata_max_age_ms
         self._reading = Reading(self._cluster, view, read_settings(source), ids_max_age_ms)
-        self._reading.check(works)
+        cut_back = self._reading.check(works)
+        self._cut_back = {p: at for p, at in self._cut_back.items() if p in kept} | cut_back
         self._works, self.epoch, self.ready = works, taken.epoch, ready
         self._had |= works.keys()
 
@@ -169,7 +172,9 @@ class Holding:
         COMMITS_FENCED where others have them."""
         pieces = {p: work.pieces() for p, work in self._works.items() if work.changed}
         if pieces:
-            self._ledger.commit(pieces)
+            cut_back = {p: at for p, at in self._cut_back.items() if p in pieces}
+            self._ledger.commit(pieces, cut_back)
+            self._cut_back = {p: at for p, at in self._cut_back.items() if p not in pieces}
             for partition, found in pieces.items():
                 self._works[partition].committed(found)
             self._count_again_at = 0

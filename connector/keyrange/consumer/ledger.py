@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from keyrange.core.commits.agreement import check_terms
@@ -194,8 +195,13 @@ class Ledger:
         message = "other consumers claim the same key ranges again and again"
         raise error("RANGES_LOST", message, group=self._group, slot=self._slot)
 
-    def commit(self, pieces: Mapping[TopicPartition, list[Piece]]) -> None:
-        """Write what is done of ranges that this consumer has.
+    def commit(
+        self,
+        pieces: Mapping[TopicPartition, list[Piece]],
+        cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
+        """Write what is done of ranges that this consumer has, and where logs were cut back below
+        what was done of them.
 
         Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
         """
@@ -206,7 +212,9 @@ class Ledger:
         whole = whole_is_due(seq)
         every = {**known.states, **states} if whole else states
         # Of a consumer there are no batches: the commit's own number stands for one.
-        self._append(table, Kind.BATCH, seq, batch_id=seq, states=every, whole=whole)
+        self._append(
+            table, Kind.BATCH, seq, batch_id=seq, states=every, whole=whole, cut_back=cut_back
+        )
         self._states.update(states)
 
     def maintain(self) -> None:
@@ -372,6 +380,7 @@ class Ledger:
         whole: bool = False,
         source: str = "",
         counted: Transaction | None = None,
+        cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
         table.append(
             Commit(
@@ -388,6 +397,7 @@ class Ledger:
                 whole=whole,
                 who=self._slot,
                 why=claim,
+                cut_back=cut_back,
             ),
             counted=counted,
         )

@@ -59,9 +59,10 @@ class Reading:
         self._offsets_read = 0
         self._epochs: dict[TopicPartition, int] = {}
 
-    def check(self, works: Works) -> None:
+    def check(self, works: Works) -> dict[TopicPartition, int]:
         """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
-        failOnDataLoss=false goes on where the log ends."""
+        failOnDataLoss=false goes on where the log ends; returns where that is."""
+        cut_back: dict[TopicPartition, int] = {}
         for partition, end in sorted(self._ends(works).items()):
             work = works[partition]
             if end >= work.position:
@@ -74,6 +75,8 @@ class Reading:
                 raise failure
             _log.warning("%s Going on with what is left.", failure)
             work.cut_back(end)
+            cut_back[partition] = end
+        return cut_back
 
     def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
         """One pass over what is there now, or over what comes again; None where that is nothing.

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.core.commits.cuts import read_cuts, write_cuts
 from keyrange.core.commits.drivers import Fence, read_place, write_place
 from keyrange.core.commits.log import Commit, Counts, Kind, Terms
 from keyrange.core.commits.state import PartitionState, Piece
@@ -139,8 +140,11 @@ def _common(commit: Commit) -> dict[str, Any]:
         "null_keys": commit.terms.null_keys,
         "isolation": commit.terms.isolation,
         "who": commit.who,
-        # Nobody says why a driver begins: the text of its fence says which one it is.
-        "why": commit.why or write_place(commit.group_seq, commit.driver),
+        # Nobody says why a driver begins: the text of its fence says which one it is. That of a
+        # batch says which logs were cut back.
+        "why": commit.why
+        or write_cuts(commit.cut_back)
+        or write_place(commit.group_seq, commit.driver),
     }
 
 
@@ -238,6 +242,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
     group_seq, driver = _place(first, faults)
+    cut_back = _cuts(first, faults)
     by_partition = _by_partition(rows, faults)
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
     return Commit(
@@ -254,9 +259,10 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
         whole=first["whole"],
         who=first["who"],
-        why="" if driver else first["why"],
+        why="" if driver or cut_back else first["why"],
         group_seq=group_seq,
         driver=driver,
+        cut_back=cut_back,
     )
 
 
@@ -264,6 +270,14 @@ def _place(row: Row, faults: _Faults) -> tuple[int, str]:
     """Which driver wrote a fence."""
     try:
         return read_place(row["why"]) if row["kind"] == Kind.FENCE.value else (0, "")
+    except ValueError as fault:
+        raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
+
+
+def _cuts(row: Row, faults: _Faults) -> dict[TopicPartition, int]:
+    """Which logs were cut back before a batch."""
+    try:
+        return read_cuts(row["why"]) if row["kind"] == Kind.BATCH.value else {}
     except ValueError as fault:
         raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 

@@ -308,6 +308,15 @@ def test_what_contradicts_itself_is_named(query: Query) -> None:
     )
     short = replace(rewind(now, 9).state, position=300)
     assert f"7 {A} the position went back from 1500 to 300" in said(6, states={A: short})
+    # A position follows a log that was cut back as far as it was, and no further.
+    known = commits[5].states[A]
+    followed = known.cut_back(1000)
+    assert followed.position < known.position
+    assert said(6, states={A: followed}, cut_back={A: 1000}) == []
+    assert said(6, states={A: followed}, cut_back={B: 1000}) != []
+    assert f"7 {A} the position went back from 1200 to 1000" in said(
+        6, states={A: followed}, cut_back={A: 1200}
+    )
     done = next(at for at in range(1200, 1500) if at in query.done[A])
     piece = next(p for p in now.pieces if p.span.contains(place_of(done)))
     opened = replace(piece, holes=tuple(sorted((*piece.holes, Hole(done, place_of(done))))))

@@ -1,4 +1,5 @@
-"""A topic that was deleted and created anew, under a consumer that has read of the one before."""
+"""A topic that was deleted and created anew, or a log that was cut back, under a consumer that has
+read of the one before."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ import pytest
 
 from keyrange.consumer.holding import Holding
 from keyrange.consumer.settings import parse_consumer_options
+from keyrange.core.commits.auditing import audit
+from keyrange.core.commits.handovers import Handovers
+from keyrange.core.commits.log import Kind
 from keyrange.core.key_ranges import SPACE, split_evenly
 from keyrange.core.offsets import TopicPartition
+from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable
+from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import KeyrangeError
 from keyrange.members.listener import KeyRangeListener
 from scripted_broker import Fetched, ScriptedCluster, World
@@ -160,3 +166,25 @@ def test_who_comes_later_finds_what_others_have_done_of_the_new_topic(
     assert polled(last) == []
     assert last.ledger.committed([FIRST], {"t": ANEW}) == {FIRST: 20}
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_the_table_says_where_a_log_was_cut_back(tmp_path: Path) -> None:
+    """Who verifies the commits could not tell otherwise why the position went back."""
+    topic = Topic(10)
+    made = holding(topic, tmp_path)
+    made.take(topic.world.view(), {FIRST: [SPACE]})
+    done(made, polled(made))
+
+    topic.world.latest = 6
+    made = holding(topic, tmp_path)
+    made.take(topic.world.view(), {FIRST: [SPACE]})
+    topic.world.latest = 8
+    assert polled(made) == [6, 7]
+    done(made, [6, 7])
+    topic.world.latest = 9
+    done(made, polled(made))
+
+    table = DeltaCommitTable(DeltaRsStore(str(tmp_path / "commits"), LAYOUT, {}), "consumer/g/a")
+    commits = list(table.history())
+    assert [each.cut_back for each in commits if each.kind is Kind.BATCH] == [{}, {FIRST: 6}, {}]
+    assert list(audit(commits, Handovers({"consumer/g/a": commits}))) == []

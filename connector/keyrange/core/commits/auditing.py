@@ -49,7 +49,8 @@ def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iter
                 wrong = handovers.wrong(commit, partition, known)
                 yield from (Finding(commit.seq, partition, said) for said in wrong)
             elif known is not None:
-                found = _moves(commit, known, state)
+                cut = commit.cut_back.get(partition, known.position)
+                found = _moves(commit, known.cut_back(min(cut, known.position)), state)
                 yield from (Finding(commit.seq, partition, said) for said in found)
             log_end = commit.counts[partition].log_end if partition in commit.counts else -1
             if 0 <= log_end < state.position:

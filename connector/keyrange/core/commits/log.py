@@ -55,8 +55,10 @@ class Commit:
     `group` names the query group, `source_id` the source of one checkpoint, made up when that
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
-    every partition. `who` and `why` are of a reset. `group_seq` and `driver` are of a fence: the
-    number among the drivers of the group of the one that wrote it, and the source that it writes.
+    every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
+    what was done from there on is of no record any more. `who` and `why` are of a reset.
+    `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
+    that wrote it, and the source that it writes.
     Raises ValueError where kind and batch contradict each other.
     """
 
@@ -76,6 +78,7 @@ class Commit:
     why: str = ""
     group_seq: int = 0
     driver: str = ""
+    cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.kind is Kind.BATCH) != (self.batch_id >= 0):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from keyrange.core.commits.table import CommitTable
 from keyrange.core.commits.verdict import Judged
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.intakes import idle_intakes, plan_intakes, planned_from, state_of
+from keyrange.intakes import cut_of, idle_intakes, plan_intakes, planned_from, state_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark.commits import dead
 from keyrange.spark.commits.batch_run import BatchRun, Plan
@@ -244,6 +244,7 @@ class EachBatch:
             states={**known.states, **states} if whole else states,
             counts={each: counts_of(running, each, judged[each]) for each in judged},
             whole=whole,
+            cut_back=cut_back(planned, known, judged),
         )
 
     def _set_by_hand(
@@ -275,6 +276,16 @@ class EachBatch:
                     store.remove(batch_id)
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
+
+
+def cut_back(
+    planned: Planned, known: Known, judged: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where logs were cut back below what was committed, and so begins what a batch has read."""
+    if planned.start == planned.end:
+        return {}
+    found = {each: cut_of(known, each, planned.start, planned.end) for each in judged}
+    return {each: at for each, at in found.items() if at is not None}
 
 
 def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> Counts:
