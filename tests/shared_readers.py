@@ -44,6 +44,7 @@ class Shared:
     batches_per_chunk: int = 2
     keep_values: bool = True
     poll_timeout_ms: int = 10_000
+    fail_on_data_loss: bool = True
     decode: DecodeSettings = field(default_factory=DecodeSettings)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,8 @@ class Shared:
         return Record(delta, 0, key, self.values[at + delta])
 
     def _answer(self, node: int, partition: int, offset: int) -> Fetched:
+        if offset < self.world.earliest:
+            return Fetched(error_code=1)
         there = [data for _, last, data in self.batches if last >= offset]
         return Fetched(b"".join(there[: self.batches_per_chunk]), high_watermark=self.until)
 
@@ -98,7 +101,7 @@ class Shared:
 
     def reader(self, number: int) -> RangeReader:
         cluster: Any = ScriptedCluster(self.world)
-        how = ReadSettings(self.decode, True, self.poll_timeout_ms)
+        how = ReadSettings(self.decode, self.fail_on_data_loss, self.poll_timeout_ms)
         splits = SplitReader(cluster, self.world.view(), how)
         return RangeReader(splits, self.directory, self.splits[number], self.keep_values)
 

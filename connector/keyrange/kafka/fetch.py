@@ -91,12 +91,15 @@ class SplitReader:
             split.topic, split.partition, settings, self._workspace, placement, split.delivery
         )
 
-    def next_chunk(self, cursor: Cursor, deadline: Deadline | None = None) -> Chunk | None:
-        """One chunk from where the cursor stands, and no request for what comes behind it; None
-        where what was left of the split is lost. `deadline` as in `read`."""
+    def next_chunk(
+        self, cursor: Cursor, deadline: Deadline | None = None
+    ) -> tuple[Chunk, int] | None:
+        """One chunk from where the cursor stands, and no request for what comes behind it, with the
+        offset that it was asked for at, which lies further on where records were lost; None where
+        what was left of the split is lost. `deadline` as in `read`."""
         chunks = self._chunks(deque([cursor]), False, deadline)
         try:
-            return next((chunk for _, chunk, _ in chunks), None)
+            return next(((chunk, from_offset) for _, chunk, from_offset in chunks), None)
         finally:
             chunks.close()
 

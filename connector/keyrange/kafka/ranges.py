@@ -53,10 +53,12 @@ _LATE_PART: Final = 1 / 4
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A chunk that this reader made: its own rows; or where nothing could be kept, `chunk`."""
+    """A chunk that this reader made: its own rows; or where nothing could be kept, `chunk`, of
+    which the records from `from_offset` on count."""
 
     rows: list[pa.RecordBatch]
     chunk: Chunk | None = None
+    from_offset: int = 0
 
 
 class RangeReader:
@@ -166,7 +168,7 @@ class RangeReader:
         if made.chunk is None:
             return map(self._constants.add, made.rows)
         alone = self._splits.decoder(self._split)
-        return alone.decode(made.chunk, link.from_offset, link.until_offset)
+        return alone.decode(made.chunk, made.from_offset, link.until_offset)
 
     def _others(self, chain: Chain, link: Link) -> Iterator[pa.RecordBatch]:
         """The rows of a chunk that another made, or this reader in an attempt that failed."""
@@ -243,7 +245,9 @@ class RangeReader:
     def _make(self, chain: Chain, end: End, deadline: Deadline | None = None) -> _Made:
         split = self._split
         cursor = Cursor(split, end.from_offset, self._decoder, bytes_read=end.bytes_before)
-        chunk = self._splits.next_chunk(cursor, deadline)
+        found = self._splits.next_chunk(cursor, deadline)
+        # The first record batch may hold records that count as lost.
+        chunk, from_offset = found or (None, end.from_offset)
         until_offset = min(cursor.position, split.until_offset)
         chain.extend(end, until_offset, len(chunk.data) if chunk is not None else 0)
         if chunk is None:
@@ -252,15 +256,15 @@ class RangeReader:
             return _Made([])
         for state in _KEPT:
             path = self._path(chain, end.index, state)
-            rows = self._store(path, chunk, end.from_offset, until_offset)
+            rows = self._store(path, chunk, from_offset, until_offset)
             if rows is not None:
                 self._had_room = True
                 chain.finish(end.index, state)
                 self._drop_if_taken(chain, end.index, path)
-                return _Made(rows) if self._keep_values else _Made([], chunk)
+                return _Made(rows) if self._keep_values else _Made([], chunk, from_offset)
         self._had_room = False
         chain.finish(end.index, State.NOWHERE)
-        return _Made([], chunk)
+        return _Made([], chunk, from_offset)
 
     def _store(
         self, path: Path, chunk: Chunk, from_offset: int, until_offset: int

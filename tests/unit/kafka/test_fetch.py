@@ -250,9 +250,9 @@ def test_time_before_a_chunk_is_not_waiting_for_the_broker() -> None:
     split_reader = reader(World(script), timeout_ms=200)
     time.sleep(0.4)
     split = small(0)
-    chunk = split_reader.next_chunk(Cursor(split, 0, split_reader.decoder(split)))
-    assert chunk is not None
-    assert chunk.next_offset == 5
+    found = split_reader.next_chunk(Cursor(split, 0, split_reader.decoder(split)))
+    assert found is not None
+    assert (found[0].next_offset, found[1]) == (5, 0)
 
 
 def retention(world: World, moves: dict[int, int]) -> None:

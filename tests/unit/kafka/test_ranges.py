@@ -231,6 +231,30 @@ def test_a_chunk_that_a_dead_reader_left_unfinished(tmp_path: Path) -> None:
     assert shared.left() == []
 
 
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("keep_values", [True, False])
+def test_of_a_record_batch_across_the_start_of_the_log_nothing_before_it_is_handed_over(
+    tmp_path: Path, memory_bytes: int, keep_values: bool
+) -> None:
+    """Whoever makes the chunk, and whatever is kept of it: what a warning calls lost is no row."""
+    shared = Shared(
+        tmp_path,
+        memory_bytes=memory_bytes,
+        spill_bytes=memory_bytes,
+        keep_values=keep_values,
+        fail_on_data_loss=False,
+    )
+    first, last = next((at, last) for at, last, _ in shared.batches if last >= at + 2)
+    shared.world.earliest = last
+    expected = {
+        number: [at for at in offsets if at >= last]
+        for number, offsets in everything(shared).items()
+    }
+    for _ in range(2):
+        assert in_turns(all_readers(shared)) == expected
+    assert any(first <= at < last for offsets in everything(shared).values() for at in offsets)
+
+
 def test_a_fault_is_everyones_and_leaves_nothing(tmp_path: Path) -> None:
     """A damaged batch is an error for each reader, and no file of it stays."""
     shared = Shared(tmp_path)
