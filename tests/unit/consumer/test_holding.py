@@ -36,9 +36,10 @@ class Reading:
 
     def __init__(self, *_: object) -> None: ...
 
-    def check(self, _: object) -> None:
+    def check(self, _: object) -> dict[TopicPartition, int]:
         if Reading.away:
             raise AWAY
+        return {}
 
 
 class Listener(KeyRangeListener):
