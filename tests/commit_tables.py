@@ -42,7 +42,7 @@ class MemoryCommitTable(CommitTable):
                 each.committed_at_ms,
             )
             for each in self.store
-            if (each.group, each.kind) == (group, Kind.FENCE)
+            if each.group == group and (each.kind is Kind.FENCE or each.seq == 1)
         ]
 
     def append(self, commit: Commit, begun: int | None = None) -> None:

@@ -71,8 +71,11 @@ class DeltaCommitTable(CommitTable):
     def fences(self, group: str) -> list[Fence]:
         if not self._store.refresh():
             return []
-        bounds: Bounds = {"group": (group, group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
-        return fences_of(self._store.read(bounds, FENCE_COLUMNS))
+        of_group: Bounds = {"group": (group, group)}
+        fences: Bounds = {**of_group, "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        firsts: Bounds = {**of_group, "commit_seq": (1, 1)}
+        found = [self._store.read(bounds, FENCE_COLUMNS) for bounds in (fences, firsts)]
+        return fences_of(pa.concat_tables(found))
 
     def counted(self, group: str) -> Transaction:
         """What a commit is written under, besides its own transaction, that may only stand where no

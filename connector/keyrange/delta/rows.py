@@ -194,25 +194,23 @@ def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> li
 
 
 def fences_of(table: pa.Table) -> list[Fence]:
-    """The fences that rows of `FENCE_COLUMNS` hold. Raises COMMITS_DAMAGED."""
-    found: list[Fence] = []
+    """The fences that rows of `FENCE_COLUMNS` hold, each once. Raises COMMITS_DAMAGED."""
+    found: dict[tuple[str, int], Fence] = {}
     for row in _plain_rows(table, FENCE_COLUMNS):
         faults = _Faults(row["source_id"])
         if any(value is None for value in row.values()):
             raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
         group_seq, driver = _place(row, faults)
-        found.append(
-            Fence(
-                source_id=row["source_id"],
-                seq=row["commit_seq"],
-                run_id=row["run_id"],
-                query_id=row["query_id"],
-                group_seq=group_seq,
-                driver=driver,
-                at_ms=row["committed_at"] // 1000,
-            )
+        found[row["source_id"], row["commit_seq"]] = Fence(
+            source_id=row["source_id"],
+            seq=row["commit_seq"],
+            run_id=row["run_id"],
+            query_id=row["query_id"],
+            group_seq=group_seq,
+            driver=driver,
+            at_ms=row["committed_at"] // 1000,
         )
-    return found
+    return list(found.values())
 
 
 def _plain_rows(

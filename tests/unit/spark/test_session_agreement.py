@@ -195,8 +195,8 @@ class TestFreshStart:
             **{"commitTable.onFreshStart": "resume", "startingOffsets": "latest"}
         )
         store = after.committed.store
-        store.append(replace(store[-1], seq=1, source_id="begun", kind=Kind.FENCE, batch_id=-1))
-        store[-1] = replace(store[-1], states={}, counts={}, whole=False)
+        begun = replace(store[-1], seq=1, source_id="begun", run_id="run-2", states={}, counts={})
+        store.append(replace(begun, kind=Kind.FENCE, batch_id=-1, whole=False))
         after.cluster.latest = 15
         assert after.restarted().initial().to_json()["t"] == {"0": 10, "1": 10}
         assert ranges_of(after.batch()) == [(10, 15), (10, 15)]

@@ -29,7 +29,8 @@ class CommitTable(Protocol):
         ...
 
     def fences(self, group: str) -> list[Fence]:
-        """All fences under a group's name, in no order."""
+        """All fences under a group's name, in no order. The first commit of a source is one
+        whatever it is: a source that has commits is never passed over."""
         ...
 
     def append(self, commit: Commit, begun: int | None = None) -> None:
