@@ -212,7 +212,8 @@ class _Http(urllib.request.HTTPHandler):
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(_HttpsConnection, request, context=self._context)  # type: ignore[attr-defined]
+        context = self._context  # type: ignore[attr-defined]  # as the handler's own method does
+        return self.do_open(_HttpsConnection, request, context=context)
 
 
 def _tls(login: Mapping[str, str]) -> ssl.SSLContext:

@@ -35,9 +35,9 @@ from keyrange.kafka.membership import GroupView, describe_members, remove_member
 from keyrange.options import SourceOptions
 from keyrange.options.members import MemberOptions
 from keyrange.spark.assignment_log import AssignmentLog, Sighting, stored_members
-from keyrange.spark.binding.messages import Address, Greeting, write_split
+from keyrange.spark.binding.messages import Address, Greeting
 from keyrange.spark.binding.service import BindingService
-from keyrange.spark.read import BoundTask, ReadTask
+from keyrange.spark.read import BoundTask, ReadTask, write_bound_task
 
 _log = logging.getLogger(__name__)
 
@@ -199,7 +199,8 @@ class Pinning:
         tasks = count_tasks(owners, cores)
         counts = Counter(owners)
         documents = [
-            {"slot": each.slot, "number": at, "count": counts[each.slot], **write_task(make(each))}
+            write_bound_task(make(each))
+            | {"slot": each.slot, "number": at, "count": counts[each.slot]}
             for at, each in enumerate(portions)
         ]
         if not tasks:
@@ -368,16 +369,6 @@ def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
             topics.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(spans)
         found[slot] = topics
     return found
-
-
-def write_task(task: ReadTask) -> dict[str, Any]:
-    """What a bound task is told to read."""
-    return {
-        "splits": [write_split(split) for split in task.splits],
-        "brokers": task.brokers,
-        "leaders": task.leaders,
-        "topicIds": task.topic_ids,
-    }
 
 
 def route_to(client: ClientSettings) -> str:

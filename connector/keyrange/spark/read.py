@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from keyrange.core.splits import Split
 from keyrange.options import KeyRangeOptions, SourceOptions
-from keyrange.spark.binding.messages import read_split
+from keyrange.spark.binding.messages import read_split, write_split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,8 +71,18 @@ class BoundTask(InputPartition):
         return f"BoundTask({self.number} of {self.plan})"
 
 
+def write_bound_task(task: ReadTask) -> dict[str, Any]:
+    """What a bound task is told to read."""
+    return {
+        "splits": [write_split(split) for split in task.splits],
+        "brokers": task.brokers,
+        "leaders": task.leaders,
+        "topicIds": task.topic_ids,
+    }
+
+
 def read_bound_task(document: Mapping[str, Any]) -> ReadTask:
-    """What a bound task is told to read, as `spark/pinning.py` writes it."""
+    """What `write_bound_task` has written."""
     return ReadTask(
         [read_split(each) for each in document["splits"]],
         [tuple(each) for each in document["brokers"]],
