@@ -76,44 +76,6 @@ def test_the_page_has_every_section_of_a_query(lake: Lake, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_new_page_is_as_open_as_the_umask_says(
-    lake: Lake, tmp_path: Path, umask: int, mode: int
-) -> None:
-    out = tmp_path / "page.html"
-    before = os.umask(umask)
-    try:
-        assert run(*lake.options(), "--out", out).exit_code == 0
-    finally:
-        os.umask(before)
-    assert out.stat().st_mode & 0o777 == mode
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o664])
-def test_a_page_that_is_written_over_stays_as_open_as_it_was(
-    lake: Lake, tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And is never more open on the way, when it is put in place whole."""
-    out = tmp_path / "page.html"
-    out.write_text("old")
-    out.chmod(mode)
-    seen = []
-
-    def replacing(draft: Path, place: Path) -> None:
-        assert out.read_text() == "old"
-        seen.append(draft.stat().st_mode & 0o777)
-        replace(draft, place)
-
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", replacing)
-    assert run(*lake.options(), "--out", out).exit_code == 0
-    assert seen == [mode]
-    assert out.stat().st_mode & 0o777 == mode
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
 def test_what_records_hold_is_not_on_the_page(lake: Lake, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert run(*lake.options(), "--out", out).exit_code == 0

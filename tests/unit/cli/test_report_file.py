@@ -1,0 +1,67 @@
+"""The file that `keyrange report` writes: how open it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from keyrange.cli import report as command
+from keyrange.cli.main import app
+from report_samples import HOSTILE, Lake
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return Lake(tmp_path_factory.mktemp("lake"), error=HOSTILE)
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without the 5 MB of plotly.js."""
+    monkeypatch.setattr(command, "load_library", lambda: "window.Plotly = {};")
+
+
+def made(lake: Lake, out: Path) -> bool:
+    return CliRunner().invoke(app, ["report", *lake.options(), "--out", str(out)]).exit_code == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_page_is_as_open_as_the_umask_says(
+    lake: Lake, tmp_path: Path, umask: int, mode: int
+) -> None:
+    out = tmp_path / "page.html"
+    before = os.umask(umask)
+    try:
+        assert made(lake, out)
+    finally:
+        os.umask(before)
+    assert out.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o664])
+def test_a_page_that_is_written_over_stays_as_open_as_it_was(
+    lake: Lake, tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is never more open on the way, when it is put in place whole."""
+    out = tmp_path / "page.html"
+    out.write_text("old")
+    out.chmod(mode)
+    seen = []
+
+    def replacing(draft: Path, place: Path) -> None:
+        assert out.read_text() == "old"
+        seen.append(draft.stat().st_mode & 0o777)
+        replace(draft, place)
+
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", replacing)
+    assert made(lake, out)
+    assert seen == [mode]
+    assert out.stat().st_mode & 0o777 == mode
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
