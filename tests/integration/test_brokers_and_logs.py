@@ -19,7 +19,7 @@ from keyrange.cli.main import app
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import fetch
+from keyrange.kafka import exchange
 from keyrange.kafka.cluster import Cluster
 from sources import batch, client, read_all
 
@@ -63,7 +63,7 @@ def test_replica_in_the_clients_rack(monkeypatch: pytest.MonkeyPatch) -> None:
         admin.close()
 
         def spy(self: Cluster, host: str, port: int, *more: Any, **named: Any) -> object:
-            if sys._getframe(1).f_code.co_filename == fetch.__file__:
+            if sys._getframe(1).f_code.co_filename == exchange.__file__:
                 asked.append(ports[port])
             return connection(self, host, port, *more, **named)
 
