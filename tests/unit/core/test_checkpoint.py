@@ -42,7 +42,7 @@ checkpoints = st.builds(
     commits=st.none()
     | st.builds(
         CommitMark,
-        source_id=st.text(min_size=1, max_size=9),
+        source_id=st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True),
         seq=offsets,
         due_ms=st.integers(-1, OFFSET_MAX),
         ranges=st.dictionaries(partitions, st.integers(1, 1024), max_size=3),
