@@ -16,24 +16,22 @@ from typing import Final
 
 from keyrange.core.commits.agreement import check_terms
 from keyrange.core.commits.claims import (
-    SOURCE_PREFIX,
     Claim,
     Claims,
     Spans,
     begun_at,
-    believed,
     group_state,
     is_of_consumer,
     is_recreated,
     of_topic,
     overlay,
-    pieces_of,
+    pieces_done,
     read_claim,
+    source_of,
     write_claim,
 )
 from keyrange.core.commits.log import Commit, Kind, Terms
 from keyrange.core.commits.state import PartitionState, Piece, fresh
-from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import Positions, TopicPartition
 from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.delta.store import Store, Transaction
@@ -51,11 +49,6 @@ _LEFT_AFTER_EPOCHS: Final = 10
 # their topics before.
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]
 States = dict[TopicPartition, PartitionState]
-
-
-def source_of(group: str, slot: str) -> str:
-    """The source that a slot writes."""
-    return f"{SOURCE_PREFIX}{group}/{slot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +289,9 @@ class Ledger:
             of_this = of_topic(sources[partition], topic_id)
             start = begun.get(partition, begun_at(claims, partition))
             assert start is not None
-            found = [p for span in spans for p in _found(claims, of_this, partition, span, start)]
+            found = [
+                p for span in spans for p in pieces_done(claims, of_this, partition, span, start)
+            ]
             base = of_this.get(self._source) or fresh(topic_id, start)
             states[partition] = overlay(base, found) if found else base
             pieces[partition] = found
@@ -401,18 +396,3 @@ class Ledger:
             ),
             counted=counted,
         )
-
-
-def _found(
-    claims: Claims,
-    states: Mapping[str, PartitionState],
-    partition: TopicPartition,
-    span: KeyRange,
-    start: int,
-) -> list[Piece]:
-    """What is done of a range, by who is believed of each part of it."""
-    pieces: list[Piece] = []
-    for part, source in believed(claims, partition, span):
-        state = states.get(source)
-        pieces += pieces_of(state, part) if state is not None else [Piece(part, start)]
-    return pieces

@@ -278,7 +278,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It copies what somebody left who is not believed any more.
         old = [Piece(high, 50, (Hole(7, high.from_hash),))]
-        faulty.setattr(ledger_module, "_found", lambda *_: old)
+        faulty.setattr(ledger_module, "pieces_done", lambda *_: old)
         one.take({A: [high]}, {})
     assert verified(tmp_path, "two") == []
     [said] = verified(tmp_path, "one")
@@ -287,7 +287,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It holds the range, and goes back to what it found when it took it.
         one.commit({A: [Piece(high, 70)]})
-        faulty.setattr(ledger_module, "_found", lambda *_: [Piece(high, 60)])
+        faulty.setattr(ledger_module, "pieces_done", lambda *_: [Piece(high, 60)])
         one.take({A: [high]}, {})
     assert verified(tmp_path, "one")[1:] == [
         f"a claim took {high} over, not as source consumer/g/one has left it"

@@ -31,6 +31,11 @@ def is_of_consumer(source_id: str) -> bool:
     return source_id.startswith(SOURCE_PREFIX)
 
 
+def source_of(group: str, slot: str) -> str:
+    """The source that a slot writes."""
+    return f"{SOURCE_PREFIX}{group}/{slot}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Claimed:
     """A key range, and the epoch in which it was claimed last."""
@@ -172,6 +177,22 @@ def is_recreated(
     return any(source in states and source not in ours for source in sources)
 
 
+def pieces_done(
+    claims: Claims,
+    states: Mapping[str, PartitionState],
+    partition: TopicPartition,
+    span: KeyRange,
+    begun: int,
+) -> list[Piece]:
+    """What is done of a range, by who is believed of each part of it; of a source without a state,
+    and where there is none, it is what lies before `begun`."""
+    pieces: list[Piece] = []
+    for part, source in believed(claims, partition, span):
+        state = states.get(source)
+        pieces += pieces_of(state, part) if state is not None else [Piece(part, begun)]
+    return pieces
+
+
 def group_state(
     claims: Claims, states: Mapping[str, PartitionState], partition: TopicPartition
 ) -> PartitionState | None:
@@ -180,10 +201,7 @@ def group_state(
     begun = begun_at(claims, partition)
     if begun is None:
         return None
-    pieces: list[Piece] = []
-    for span, source in believed(claims, partition, SPACE):
-        state = states.get(source)
-        pieces += pieces_of(state, span) if state is not None else [Piece(span, begun)]
+    pieces = pieces_done(claims, states, partition, SPACE, begun)
     topic_id = next((each.topic_id for each in states.values()), "")
     return PartitionState(topic_id, max(piece.scanned for piece in pieces), tuple(pieces))
 
