@@ -51,6 +51,8 @@ class Mode:
         }
         if self.job == "consumer":
             found = {"maxBatchRows": "200", "registration.timeout.ms": "1"}
+            # Partitions that were added are looked for every 5 minutes otherwise.
+            found |= {"kafka.metadata.max.age.ms": "10000"}
         if self.individual:
             found |= {
                 "commit.isolation": self.isolation,
