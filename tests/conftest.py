@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-pytest_plugins = ["brokers", "damaged_tables", "executors", "handmade_batches", "pinning_stage"]
+pytest_plugins = ["brokers", "damaged_tables", "executors", "handmade_batches"]
 
 # The ordinary run tries the same examples every time, so that it fails by what was changed;
 # KEYRANGE_HYPOTHESIS_PROFILE=soak tries many more, others each time.

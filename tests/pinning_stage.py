@@ -73,8 +73,8 @@ class Stage:
         return open_assignments(str(self.table), "g", {})
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """For a fixture of a test's own."""
     stage = Stage(tmp_path / "members", monkeypatch)
     yield stage
     for each in stage.made:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta.members_by_hand import open_members, write_command
 from keyrange.errors import KeyrangeError
-from pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners
+from pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners, staged
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    yield from staged(tmp_path, monkeypatch)
 
 
 def test_members_are_gathered_and_taken_in_once(stage: Stage) -> None:

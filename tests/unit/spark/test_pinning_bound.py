@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,12 @@ from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.pinning import Pinning, route_to
 from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
 from keyrange.spark.tasks import TaskPlans
-from pinning_stage import PARTITIONS, SIZES, Stage, assigned
+from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    yield from staged(tmp_path, monkeypatch)
 
 
 def test_nothing_is_bound_before_executors_have_come(
