@@ -66,6 +66,11 @@ class Holding:
         """The topics as the cluster has them; raises UNKNOWN_TOPIC_OR_PARTITION."""
         return self._cluster.describe(topics)
 
+    def contacted(self) -> None:
+        """The group's coordinator has answered: brokers that are away now come back, and are waited
+        for longer than at a first contact."""
+        self._cluster.contacted = True
+
     @property
     def ledger(self) -> Ledger:
         return self._ledger

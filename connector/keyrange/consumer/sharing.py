@@ -82,6 +82,7 @@ class Sharing:
         if seen.assignment and seen.assignment != self._document:
             share = read_share(seen.assignment)
             self._document = seen.assignment
+            self._holding.contacted()
             self._follow(share, listener)
         elif self._share is not None and self._is_due():
             self._go_on(self._share, listener)

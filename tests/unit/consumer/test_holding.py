@@ -60,8 +60,8 @@ class Member:
     """A consumer of the group g that shares topic t."""
 
     def __init__(self, options: dict[str, str], slot: str) -> None:
-        nobody: Any = None
-        self.holding = Holding(parse_consumer_options(options), nobody, slot)
+        cluster: Any = SimpleNamespace(contacted=False)
+        self.holding = Holding(parse_consumer_options(options), cluster, slot)
         self.seen = Membership()
         self.listener = Listener()
         stands_for: Any = self

@@ -15,7 +15,7 @@ from keyrange.core.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.core.members.group_states import State
 from keyrange.core.members.shares import Share, write_share
 from keyrange.core.offsets import TopicPartition
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
 
@@ -39,6 +39,7 @@ class Stage:
         self.due_at_ms: int | None = None
         self.partitions, self.there = frozenset({FIRST}), 1
         self.failure: Exception | None = None
+        self.contacts = 0
         stands_for: Any = self
         self.sharing = Sharing(stands_for, stands_for, "a", ["t"], 30_000, 5_000, stands_for)
 
@@ -47,6 +48,9 @@ class Stage:
             raise self.failure
         leaders: Any = dict.fromkeys(range(self.there))
         return ClusterView("", {}, {"t": Topic("", leaders)})
+
+    def contacted(self) -> None:
+        self.contacts += 1
 
     def commit(self) -> None: ...
 
@@ -80,6 +84,16 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 def share(epoch: int, span: KeyRange, members: str, receivers: str = "", leader: str = "") -> Share:
     return Share(epoch, {FIRST: [span]}, frozenset(members), frozenset(receivers), leader)
+
+
+def test_who_has_a_share_has_met_its_brokers(stage: Stage) -> None:
+    """Where they go away before it has read anything they are waited for all the same."""
+    stage.step()
+    assert stage.contacts == 0
+    stage.failure = error("BROKER_UNREACHABLE", "no broker answers")
+    with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
+        stage.told(share(1, SPACE, "a"))
+    assert stage.contacts == 1
 
 
 def test_what_moves_waits_for_its_heir_whoever_else_comes(stage: Stage) -> None:
