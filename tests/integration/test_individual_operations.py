@@ -65,8 +65,8 @@ def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
                 is_first_on.wait(240)
         append(table, commit, *begun)
 
-    def begin_and_say_so(*arguments: Any) -> None:
-        begin(*arguments)
+    def begin_and_say_so(*arguments: Any, **named: Any) -> None:
+        begin(*arguments, **named)
         is_first_on.set()
 
     monkeypatch.setattr(takeover, "begin", begin_and_say_so)
