@@ -200,6 +200,11 @@ def test_individual_commits_with_pinned_ranges(
     assert failed
 
 
+def most_portions(running: StreamingQuery) -> int:
+    """How many portions a batch of a run had at the most."""
+    return max(metrics_of(each).get("ownPortions", 0) for each in running.recentProgress)
+
+
 @pytest.mark.parametrize("budget", ["0", "1s"])
 def test_a_task_reads_several_portions_of_one_key_range(
     spark: SparkSession, topics: Topics, tmp_path: Path, budget: str
@@ -221,7 +226,6 @@ def test_a_task_reads_several_portions_of_one_key_range(
     tries = tmp_path / "tries"
     tries.mkdir()
     done: list[tuple[int, str]] = []
-    portions: list[int] = []
     may_go_on = threading.Event()
     may_go_on.set()
 
@@ -248,13 +252,11 @@ def test_a_task_reads_several_portions_of_one_key_range(
         query.produce(8_000)
         may_go_on.set()
 
-        def all_done() -> bool:
-            portions.append(members_metrics(running).get("ownPortions", 0))
-            return len(done) >= query.sent
+        wait_until(lambda: len(done) >= query.sent, 150)
+        # How a batch was read is told with the one behind it.
+        produce_until(query, lambda: most_portions(running) > 2)
+        wait_until(lambda: len(done) >= query.sent, 150)
 
-        wait_until(all_done, 150)
-
-    assert max(portions) > 2, "no task had two portions of a partition"
     assert Counter(n for n, _ in done) == Counter(range(query.sent))
     last: dict[str, int] = {}
     for number, key in done:

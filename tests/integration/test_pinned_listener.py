@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 import keylistening
 from brokers import Topics
 from keyrange.core.key_ranges import SPACE
+from keyrange.spark.slots import slots_directory
 from pinning import PinnedQuery, members_metrics, produce_until
 
 
@@ -23,7 +23,7 @@ def query(spark: SparkSession, topics: Topics, tmp_path: Path) -> PinnedQuery:
 
 
 def told(query: PinnedQuery) -> list[dict[str, Any]]:
-    file = Path(query.given["slot.directory"]) / "told"
+    file = slots_directory(query.given["slot.directory"]) / "told"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -48,4 +48,4 @@ def test_a_listener_that_fails_fails_the_batch(
         query.running(lambda frame, _: frame.count()) as running,
     ):
         produce_until(query, lambda: running.exception() is not None)
-    assert not os.path.exists(query.given["slot.directory"] + "/told")
+    assert told(query) == []
