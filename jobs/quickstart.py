@@ -259,9 +259,9 @@ progress = run(by_frame)
 
 # COMMAND ----------
 
-from keyrange.core.lag import read_query_lag
+from keyrange.core.query_progress import batch_line, read_query_progress
 
-print(read_query_lag(progress))
+print(batch_line(read_query_progress(progress)))
 commits = spark.read.format("delta").load(commit_table)
 commits.createOrReplaceTempView("commits")
 spark.sql("""

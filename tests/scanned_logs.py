@@ -5,8 +5,8 @@ from __future__ import annotations
 import mmh3
 from hypothesis import settings as limits
 
-from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.decode import Chunk, DecodeSettings, scan_chunk
+from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import Log, Row, array
 
 # Each example decodes a log several times.

@@ -151,4 +151,4 @@ class ScriptedCluster:
         self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int = 0
     ) -> dict[TopicPartition, tuple[int, int]]:
         ends = {EARLIEST: self._world.earliest, LATEST: self._world.latest}
-        return {partition: (ends[which], 0) for partition, which in wanted.items()}
+        return {p: (ends[which], self._world.epoch) for p, which in wanted.items()}

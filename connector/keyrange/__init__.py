@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         transaction,
     )
     from keyrange.spark.commits.each_batch import each_batch
-    from keyrange.spark.lag import LagListener
     from keyrange.spark.progress import ProgressListener
     from keyrange.spark.slots import Slot, slot
     from keyrange.spark.source import KeyRangeDataSource
@@ -33,7 +32,6 @@ __all__ = [
     "KeyRange",
     "KeyRangeDataSource",
     "KeyRangeListener",
-    "LagListener",
     "ProgressListener",
     "RecordTimeout",
     "Slot",
@@ -57,7 +55,6 @@ _PLACES = {
     "KeyRange": "keyrange.core.key_ranges",
     "KeyRangeDataSource": "keyrange.spark.source",
     "KeyRangeListener": "keyrange.members.listener",
-    "LagListener": "keyrange.spark.lag",
     "ProgressListener": "keyrange.spark.progress",
     "RecordTimeout": "keyrange.spark.commits.alarm",
     "Slot": "keyrange.spark.slots",

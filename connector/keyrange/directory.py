@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # What Arrow raises: ArrowInvalid is a ValueError; a filesystem that was not built in is the last.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
 _CHUNK_BYTES: Final = 1 << 20
+# As Arrow names them.
+_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 
 
 class Directory:
@@ -28,12 +30,22 @@ class Directory:
         uri = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
         self.location = location
         self._made: set[str] = set()
+        self._uri = uri.rstrip("/")
         if "://" in uri:
             self._filesystem, root = fs.FileSystem.from_uri(uri)
             self._root = str(root).rstrip("/")
         else:
             self._filesystem = fs.LocalFileSystem()
             self._root = str(Path(location).expanduser().resolve())
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it is in a store of objects, where `write_once` cannot tell who was first."""
+        return self._filesystem.type_name in _OBJECT_STORES
+
+    def uri(self, path: str) -> str:
+        """A file of it, as delta-rs names it."""
+        return f"{self._uri}/{path}"
 
     def is_empty(self) -> bool:
         """Whether there is nothing here, or nothing in it."""
@@ -120,8 +132,8 @@ class Directory:
     def write_once(self, path: str, data: bytes) -> bool:
         """Write a whole file where there is none; whether it was this call that wrote it.
 
-        Of several who write at once one wins on a local filesystem. On an object store the last
-        one does, so they read what is there afterwards.
+        Of several who write at once one wins on a local filesystem. Elsewhere the last one does:
+        see `overwrites`.
         """
         from pyarrow import fs
 

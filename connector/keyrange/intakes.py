@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from keyrange.core.checkpoint import Checkpoint, CommitMark
-from keyrange.core.commits.intake import NEVER_DUE, IntakeLimits, PartitionIntake, plan_intake
+from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
 from keyrange.core.commits.log import Known
 from keyrange.core.commits.state import PartitionState, cut_span, fresh
 from keyrange.core.key_ranges import KeyRange, complement
@@ -78,7 +78,10 @@ def resumed_from(before: Known) -> Known:
     """
     states = before.states
     if before.terms is not None and before.terms.isolation == "transactional":
-        states = {p: fresh(state.topic_id, state.committed) for p, state in states.items()}
+        states = {
+            p: fresh(state.topic_id, state.committed, state.leader_epoch)
+            for p, state in states.items()
+        }
     return Known(states=states, terms=before.terms)
 
 
@@ -111,7 +114,8 @@ def cut_of(
     if begins is None or state is None or (topic_id and state.topic_id not in ("", topic_id)):
         return None
     stood = partition in start.positions or partition in start.absent
-    went_on = stood and not start.fresh
+    # Of a start without a checkpoint only what it resumes from has leader epochs.
+    went_on = stood and (not start.fresh or partition in start.leader_epochs)
     return begins if went_on and begins < state.position else None
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.core.key_ranges import SPACE, KeyRange
-from keyrange.core.members.assignment import Assignment, assign, assign_in_turn, changes, moved
+from keyrange.core.members.assignment import Assignment, assign, changes, moved
 from keyrange.core.offsets import TopicPartition
 
 NAMES = [f"slot-{number}" for number in range(12)]
@@ -232,12 +232,3 @@ def test_what_changes_adds_up(it: dict[TopicPartition, float], slots: list[str],
                 was, is_now = before.owner_of(partition, place), after.owner_of(partition, place)
                 assert any(span.contains(place) for span in assigned) == (is_now == name != was)
                 assert any(span.contains(place) for span in revoked) == (was == name != is_now)
-
-
-@given(st.integers(1, 9), st.integers(1, 9))
-def test_in_turn_everybody_has_something_of_something(partitions: int, count: int) -> None:
-    assignment = assign_in_turn(TOPICS[:partitions], NAMES[:count], 1)
-    assert assignment.owners.keys() == set(TOPICS[:partitions])
-    assert len(assignment.slots) == count
-    counts = [len(owned) for owned in assignment.owners.values()]
-    assert max(counts) - min(counts) <= 1

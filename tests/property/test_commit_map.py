@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.core.checkpoint import NEVER_DUE
 from keyrange.core.commits.intake import (
-    NEVER_DUE,
     IntakeLimits,
     PartitionIntake,
     next_due_ms,

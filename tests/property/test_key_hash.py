@@ -6,35 +6,31 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import mmh3
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.core.key_hash import hash_of
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.wire import batches, kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.select import Selection, hash_of
+from keyrange.wire.select import Selection
 from strategies import Batch, Record, array, encode_batch
 
 OFFSETS = [0, 1, 255, 256, 2**31, 2**32 + 7, 2**53, 2**63 - 2]
 LENGTHS = [*range(70), 127, 128, 255, 4095, 4096, 65_537, 1 << 20, (1 << 20) - 1, (1 << 20) - 9]
 
 
-def by_mmh3(key: bytes) -> int:
-    return int(mmh3.hash64(key, 0, signed=False)[0]) >> 1
-
-
 def of_null(offset: int, nulls_first: bool) -> int:
-    return 0 if nulls_first else by_mmh3(offset.to_bytes(8, "big"))
+    return 0 if nulls_first else hash_of(offset.to_bytes(8, "big"))
 
 
 @given(key=st.binary(max_size=100), before=st.binary(max_size=17), behind=st.binary(max_size=17))
 def test_a_hash_is_mmh3s_wherever_the_key_lies(key: bytes, before: bytes, behind: bytes) -> None:
     region = array(before + key + behind + b"end")
-    assert kernels.key_hash(region, len(before), len(key)) == by_mmh3(key) == hash_of(key)
+    assert kernels.key_hash(region, len(before), len(key)) == hash_of(key)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -43,10 +39,11 @@ def test_a_hash_is_mmh3s_up_to_a_mebibyte(length: int) -> None:
         random = Random(seed)
         key, start = random.randbytes(length), random.randint(0, 9)
         region = array(random.randbytes(start) + key + b"\xff" * 20)
-        assert kernels.key_hash(region, start, length) == by_mmh3(key)
-        assert 0 <= by_mmh3(key) <= HASH_MAX
+        assert kernels.key_hash(region, start, length) == hash_of(key)
+        assert 0 <= hash_of(key) <= HASH_MAX
     for byte in (b"\x00", b"\xff"):
-        assert hash_of(byte * length) == by_mmh3(byte * length)
+        key = byte * length
+        assert kernels.key_hash(array(key + b"end"), 0, length) == hash_of(key)
 
 
 def test_known_places() -> None:
@@ -91,7 +88,7 @@ class Pass:
         self.cursor[0]["rows"] = rows
         self.region = array(bytes(region))
         self._places = [
-            of_null(offset, False) if key is None else by_mmh3(key)
+            of_null(offset, False) if key is None else hash_of(key)
             for key, offset in zip(keys, offsets, strict=True)
         ]
 
@@ -137,14 +134,14 @@ def test_a_null_keys_place_is_that_of_its_offset_or_the_first(
 ) -> None:
     offsets = [start + 3 * row for row in range(len(keys))]
     assert decoded(keys, offsets, nulls_first) == [
-        of_null(offset, nulls_first) if key is None else by_mmh3(key)
+        of_null(offset, nulls_first) if key is None else hash_of(key)
         for key, offset in zip(keys, offsets, strict=True)
     ]
 
 
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_offsets_are_hashed_most_significant_byte_first(offset: int) -> None:
-    assert decoded([None], [offset], False) == [by_mmh3(offset.to_bytes(8, "big"))]
+    assert decoded([None], [offset], False) == [hash_of(offset.to_bytes(8, "big"))]
 
 
 def keep(run: Pass, wanted: Sequence[tuple[int, bytes]], null: bool) -> None:
@@ -168,7 +165,7 @@ def test_certain_keys_are_kept_whoever_shares_their_place(
     run = Pass(keys, range(len(keys)))
     before = run.records.copy()
     hashes = run.hash()
-    place_of = {key: by_mmh3(key or b"") for key in KEYS}
+    place_of = {key: hash_of(key or b"") for key in KEYS}
     if places is not None:
         place_of = dict(zip(KEYS, places, strict=True))
         hashes = [place_of[key] for key in keys]
@@ -185,7 +182,7 @@ def test_certain_keys_are_kept_whoever_shares_their_place(
 
 
 UPPERS = st.sets(
-    st.sampled_from([0, 1, 2**61, 2**62, *map(by_mmh3, filter(None, KEYS)), HASH_MAX - 1])
+    st.sampled_from([0, 1, 2**61, 2**62, *map(hash_of, filter(None, KEYS)), HASH_MAX - 1])
 ).map(lambda inside: [*sorted(inside), HASH_MAX])
 
 

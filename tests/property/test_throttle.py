@@ -44,7 +44,7 @@ class Naive:
         _, each = check
         if each is None:
             return False
-        return each.is_whole or any(found.usable_bytes <= 100 for found in each.volumes)
+        return not each.failure or any(found.usable_bytes <= 100 for found in each.volumes)
 
     def factor(self, now_ms: int) -> float:
         value, valid_ms, since_ms, row = 1.0, 0, 0, 0

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from keyrange.core.columns import COLUMNS, USUAL
 from keyrange.spark.schema import source_schema
-from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.columns import arrow_schema
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import Log, array, logs, rows_of, within
 
 SIZES = st.builds(

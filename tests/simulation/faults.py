@@ -43,10 +43,11 @@ class Faults:
     noted: list[str] = field(default_factory=list)
     # What another process does in the middle of a call of this one.
     others: list[Callable[[], None]] = field(default_factory=list)
-    _inside: bool = False
+    # Whether that is what happens at this moment, which has no faults of its own.
+    inside: bool = False
 
     def happens(self, chance: float, what: str) -> bool:
-        if self._inside or chance <= 0 or self.random.random() >= chance:
+        if self.inside or chance <= 0 or self.random.random() >= chance:
             return False
         self.note(what)
         return True
@@ -65,11 +66,11 @@ class Faults:
             raise Crash(call)
 
     def meanwhile(self, other: Callable[[], None]) -> None:
-        self._inside = True
+        self.inside = True
         try:
             other()
         finally:
-            self._inside = False
+            self.inside = False
 
     def counts(self) -> Counter[str]:
         return Counter(line.split(" ", 1)[1].split(" at ")[0] for line in self.noted)

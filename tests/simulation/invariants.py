@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,40 +14,57 @@ from keyrange.core.commits.auditing import audit
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta.assignment_rows import Stored, read_rows
 from keyrange.delta.rows import commits_of
+from simulation.by_hand import letters
+from simulation.kinds import COMMITS
+from simulation.topics import Place
 
 if TYPE_CHECKING:
+    from simulation.by_hand import ByHand
     from simulation.query import Checkpoint
     from simulation.store import Table
     from simulation.world import World
 
-Place = tuple[str, int, int]
+
+def each_once(
+    produced: Iterable[Place],
+    settled: Iterable[Place],
+    accounted: Collection[Place] = (),
+    again: Iterable[Place] = (),
+) -> None:
+    """Each record is in the sink once or in the dead letters once, and once more for each time that
+    somebody asked for it; those that are `accounted` for may be lost."""
+    wanted, found = Counter(produced), Counter(settled)
+    lost = sorted((wanted - found).keys() - set(accounted))
+    assert not lost, f"lost: {lost[:10]}"
+    more = sorted((found - wanted - Counter(again)).elements())
+    assert not more, f"doubled or foreign: {more[:10]}"
 
 
-def each_once(produced: Iterable[Place], sunk: Iterable[Place], dead: Iterable[Place]) -> None:
-    """Each record is in the sink once or in the dead letters once."""
-    wanted, found = Counter(produced), Counter([*sunk, *dead])
-    assert not wanted - found, f"lost: {sorted((wanted - found).elements())[:10]}"
-    assert not found - wanted, f"doubled or foreign: {sorted((found - wanted).elements())[:10]}"
-
-
-def keys_in_order(rows: Sequence[tuple[str, int, int, str | None]]) -> None:
+def keys_in_order(rows: Iterable[tuple[Place, str | None]]) -> None:
     """Each key's records came in the order of their offsets; those without a key have none."""
-    last: dict[tuple[str, int, str], int] = {}
-    for topic, partition, offset, key in rows:
+    last: dict[tuple[str, int, int, str], int] = {}
+    for (topic, partition, offset, generation), key in rows:
         if key is not None:
-            before = last.get((topic, partition, key), -1)
+            before = last.get((topic, partition, generation, key), -1)
             assert offset > before, f"{key} of {topic}-{partition}: {offset} came after {before}"
-            last[topic, partition, key] = offset
+            last[topic, partition, generation, key] = offset
 
 
-def never_back(positions: Iterable[Mapping[TopicPartition, int]]) -> None:
-    """No partition's position falls, nor is one forgotten."""
+def never_back(
+    ends: Iterable[tuple[Mapping[str, str], Mapping[TopicPartition, int]]],
+    fell: Collection[TopicPartition] = (),
+) -> None:
+    """No partition's position falls, nor is one forgotten, but where its topic is another one, or
+    where it was said that it `fell`. Each end has topic ids and positions."""
     last: dict[TopicPartition, int] = {}
-    for each in positions:
+    ids: dict[str, str] = {}
+    for topic_ids, positions in ends:
         for partition, before in last.items():
-            after = each.get(partition, -1)
-            assert after >= before, f"{partition} went from {before} back to {after}"
-        last.update(each)
+            topic = partition.topic
+            after = positions.get(partition, -1)
+            if topic_ids.get(topic, "") == ids.get(topic, "") and partition not in fell:
+                assert after >= before, f"{partition} went from {before} back to {after}"
+        ids, last = dict(topic_ids), dict(positions)
 
 
 def agrees(table: Table) -> None:
@@ -56,7 +73,7 @@ def agrees(table: Table) -> None:
         return
     rows = table.rows()
     for source in sorted(set(rows.column("source_id").to_pylist())):
-        found = list(audit(commits_of(_of_source(rows, source), source)))
+        found = list(audit(commits_of(of_source(rows, source), source)))
         assert not found, f"commits of {source}: {found[:5]}"
 
 
@@ -67,27 +84,57 @@ def all_have_ranges(table: Table, executors: Iterable[str]) -> None:
     assert set(slots) == set(executors), f"{sorted(slots)} have ranges, there are {executors}"
 
 
-def check(world: World, checkpoints: Sequence[Checkpoint], commit_table: str) -> None:
+def check(world: World, checkpoints: Sequence[Checkpoint], by_hand: ByHand) -> None:
     """All of it."""
-    produced = [
-        (place.topic, place.partition, offset)
-        for place, log in world.topics.logs.items()
-        for offset in log.keys
-    ]
-    each_once(produced, [row[:3] for row in world.sink.rows], dead_letters(world, commit_table))
-    keys_in_order(world.sink.rows)
+    produced = [at for at, _ in world.topics.produced()]
+    found = list(settled(world))
+    each_once(produced, found, accounted(world, checkpoints, by_hand), by_hand.again.elements())
+    by_hand.check_done(Counter(found))
+    assert not world.said.wrong, world.said.wrong
+    # A record that somebody had handed out again has no place in the order of its key.
+    keys_in_order(each for each in sunk(world) if not by_hand.again[each[0]])
     for checkpoint in checkpoints:
-        never_back(read_checkpoint(each).known for each in checkpoint.ends)
-    agrees(world.table(commit_table))
+        ends = [read_checkpoint(each) for each in checkpoint.ends]
+        never_back(((each.topic_ids, each.known) for each in ends), world.said.fell)
+    agrees(world.table(COMMITS))
 
 
-def dead_letters(world: World, commit_table: str) -> list[Place]:
-    table = world.table(f"{commit_table}_dead_letters")
-    if not table.versions:
-        return []
-    rows = table.rows().select(["kind", "topic", "partition", "offset"]).to_pylist()
-    return [(each["topic"], each["partition"], each["offset"]) for each in rows]
+def sunk(world: World) -> Iterator[tuple[Place, str | None]]:
+    return ((Place(*row[:4]), row[4]) for row in world.sink.rows)
 
 
-def _of_source(rows: pa.Table, source: str) -> pa.Table:
+def settled(world: World) -> Iterator[Place]:
+    """What is in the sink, and the dead letters."""
+    yield from (place for place, _ in sunk(world))
+    yield from (place for place, _ in letters(world))
+
+
+def accounted(world: World, checkpoints: Sequence[Checkpoint], by_hand: ByHand) -> set[Place]:
+    """The records that need not be there: somebody gave them up by hand, or they are gone, and that
+    was said, or happened before the query began."""
+    early = _before(checkpoints[0], world)
+    gone = {at for at in world.topics.gone if world.said.knows(at) or early(at)}
+    return gone | by_hand.given_up
+
+
+def _before(checkpoint: Checkpoint, world: World) -> Callable[[Place], bool]:
+    """Whether a record was gone when the query first knew of it, or began to read its topic."""
+    first: dict[str, int] = {}
+    begun: dict[tuple[str, int], int] = {}
+    for number, document in enumerate(checkpoint.ends):
+        end = read_checkpoint(document)
+        for topic, topic_id in end.topic_ids.items():
+            first.setdefault(topic, world.topics.generation_of(topic_id))
+        if not number:
+            begun = {(place.topic, place.partition): at for place, at in end.initial.items()}
+
+    def early(at: Place) -> bool:
+        generation = first.get(at.topic, at.generation)
+        is_first = at.generation == generation
+        return at.generation < generation or (is_first and at.offset < begun.get(at[:2], 0))
+
+    return early
+
+
+def of_source(rows: pa.Table, source: str) -> pa.Table:
     return rows.filter(pc.equal(rows.column("source_id"), source))

@@ -1,13 +1,10 @@
-"""The topics of a simulated cluster, with their records, and what its brokers answer."""
+"""What the brokers of a simulated cluster answer."""
 
 from __future__ import annotations
 
 import uuid
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,63 +17,14 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
 from simulation.faults import Faults
-from strategies import Batch, Record, encode_batch
+from simulation.topics import PartitionLog, Topics
 
 _VERSION = 13
-_BATCHES_AT_ONCE = 3
+# How long a partition is asked for that a topic does not have.
+_UNKNOWN_S = 60.0
 # How long a broker that asks its fellows for a topic is waited for, as `Cluster.describe` does.
 _MISSING_S = 3.0
 _Answered = FetchResponse.FetchableTopicResponse
-
-
-@dataclass
-class PartitionLog:
-    """The record batches of a partition; `keys` and `values` by offset. Offsets may have gaps."""
-
-    start: int = 0
-    end: int = 0
-    lasts: list[int] = field(default_factory=list)
-    batches: list[bytes] = field(default_factory=list)
-    keys: dict[int, bytes | None] = field(default_factory=dict)
-    values: dict[int, bytes] = field(default_factory=dict)
-
-    def append(self, records: Iterable[tuple[bytes | None, bytes]], gap: int = 0) -> None:
-        base = self.end + gap
-        made = []
-        for delta, (key, value) in enumerate(records):
-            self.keys[base + delta], self.values[base + delta] = key, value
-            made.append(Record(delta, 0, key, value))
-        batch = Batch(base, tuple(made))
-        self.batches.append(encode_batch(batch))
-        self.lasts.append(batch.last_offset)
-        self.end = batch.last_offset + 1
-
-    def fetched(self, offset: int) -> bytes:
-        at = bisect_right(self.lasts, offset - 1)
-        return b"".join(self.batches[at : at + _BATCHES_AT_ONCE])
-
-
-@dataclass
-class Topics:
-    """What is durable in the cluster. `hidden`: until when a topic is not told of; `late`: until
-    when a partition's new leader does not know its end, and by how much."""
-
-    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
-    epochs: dict[TopicPartition, int] = field(default_factory=dict)
-    hidden: dict[str, float] = field(default_factory=dict)
-    late: dict[TopicPartition, tuple[float, int]] = field(default_factory=dict)
-    # Who is in which group: what a coordinator tells of it.
-    groups: dict[str, Any] = field(default_factory=dict)
-
-    def create(self, name: str, partitions: int, begin: int = 0) -> None:
-        """Make a topic, or give one more partitions."""
-        self.ids.setdefault(name, uuid.uuid5(uuid.NAMESPACE_URL, name).hex)
-        for number in range(partitions):
-            place = TopicPartition(name, number)
-            if place not in self.logs:
-                self.logs[place] = PartitionLog(begin, begin)
-                self.epochs[place] = 0
 
 
 class SimulatedCluster:
@@ -137,6 +85,7 @@ class SimulatedCluster:
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._asked("offsets")
+        self._check_there(wanted)
         now, topics = self._faults.clock.monotonic(), self._topics
         found = {}
         for place, which in wanted.items():
@@ -149,7 +98,15 @@ class SimulatedCluster:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[Any, tuple[int, int]]:
         self._asked("epochs")
+        self._check_there(epochs)
         return {place: (epoch, self._topics.logs[place].end) for place, epoch in epochs.items()}
+
+    def _check_there(self, asked: Iterable[TopicPartition]) -> None:
+        for place in sorted(set(asked) - self._topics.logs.keys()):
+            if place.topic not in self._topics.ids:
+                raise error("UNKNOWN_TOPIC_OR_PARTITION", f"no topic {place.topic}")
+            self._faults.clock.sleep(_UNKNOWN_S)
+            raise error("BROKER_ERROR", f"no offsets for {place}")
 
     def connection(
         self,
@@ -191,10 +148,14 @@ class SimulatedConnection:
         topic_id, number, offset = self._sent.popleft()
         if self._faults.happens(self._faults.chances.broker, "a lost connection at fetch"):
             raise ConnectionLost("the broker is gone")
-        [name] = [name for name, each in self._topics.ids.items() if each == topic_id.hex]
-        log = self._topics.logs[TopicPartition(name, number)]
+        names = [name for name, each in self._topics.ids.items() if each == topic_id.hex]
+        place = TopicPartition(names[0], number) if names else None
+        log = self._topics.logs.get(place) if place else None
         code, records = Code.NONE, b""
-        if not log.start <= offset <= log.end:
+        if log is None:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if names else Code.UNKNOWN_TOPIC_ID
+            log = PartitionLog()
+        elif not log.start <= offset <= log.end:
             code = Code.OFFSET_OUT_OF_RANGE
         elif offset < log.end:
             records = log.fetched(offset)
@@ -242,15 +203,3 @@ class SimulatedSizes:
         return []
 
     def forget(self) -> None: ...
-
-
-def produce(topics: Topics, random: Random, keys: int, batches: int) -> None:
-    """Some record batches more, of few keys, now and then without a key or behind a gap."""
-    for _ in range(batches):
-        place = random.choice(sorted(topics.logs))
-        log = topics.logs[place]
-        records = []
-        for _ in range(random.randint(1, 5)):
-            key = None if random.random() < 0.08 else b"k%d" % random.randrange(keys)
-            records.append((key, random.choice([b"!", b"?", b".", b".", b".", b".", b".", b"."])))
-        log.append(records, gap=random.choice([0, 0, 0, 0, 1, 3]))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keyrange
+from keyrange.core.checkpoint import read_checkpoint
+from keyrange.core.lost_offsets import Lost
 from keyrange.spark.source import KeyRangeDataSource
 from simulation.frames import Frame, Session
 from simulation.jobs import Jobs
@@ -67,16 +69,25 @@ class Run:
         self._function: Any = body
         if options.get("commitMode") == "individual":
             self._function = keyrange.each_batch(body, options, str(checkpoint.path))
+        self._may_lose = options["failOnDataLoss"] == "false"
         self._start: dict[str, Any] | None = None
+        # What was logged as lost since a batch was planned.
+        self._untold: list[Lost] = []
 
     def step(self) -> bool:
         """One trigger: the batch that is planned and not finished, or the next one; whether there
         was one."""
+        with self._world.said.by(self._untold):
+            return self._step()
+
+    def _step(self) -> bool:
         checkpoint, faults = self._checkpoint, self._world.faults
+        gone = set(self._world.topics.gone)
         batch_id = checkpoint.finished + 1
         start = checkpoint.ends[batch_id - 1] if batch_id else self._initial()
         if batch_id == len(checkpoint.ends):
             end = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
+            self._world.said.check_progress(self._reader.reportLatestOffset())
             if end == start:
                 return False
             faults.at("the log of offsets")
@@ -85,7 +96,10 @@ class Run:
             if batch_id:
                 self._reader.commit(start)
         end = checkpoint.ends[batch_id]
-        self._function(self._frame(start, end), batch_id)
+        frame = self._frame(start, end)
+        if self._may_lose:
+            self._world.said.check_told(gone, read_checkpoint(start), read_checkpoint(end))
+        self._function(frame, batch_id)
         faults.at("the log of commits")
         checkpoint.finish(batch_id)
         return True
@@ -99,6 +113,7 @@ class Run:
         return self._start
 
     def _frame(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Frame:
+        self._untold.clear()
         tasks = [pickle.dumps(each) for each in self._reader.partitions(start, end)]
         read = self._task_reader.read
         parts = [lambda task=task: iter(read(pickle.loads(task))) for task in tasks]

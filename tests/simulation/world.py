@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from keyrange.core.members.metadata import MemberMetadata
 from keyrange.host.directory import HostSettings
+from keyrange.kafka import cluster, deadline
 from keyrange.kafka.membership import GroupMemberView, GroupView
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
@@ -23,15 +26,19 @@ from keyrange.spark.commits.alarm import RecordTimeout
 from simulation import frames
 from simulation.clock import Clock
 from simulation.faults import Faults
-from simulation.log import SimulatedCluster, SimulatedSizes, Topics
+from simulation.log import SimulatedCluster, SimulatedSizes
+from simulation.members import SimulatedMember
+from simulation.said import Said
 from simulation.store import ScriptedStore, Table
 from simulation.substitutes import InlineExecutor, InlineThread, sockets, substituted
+from simulation.topics import Topics
 
 OUTPUT = (
     StructType()
     .add("topic", StringType())
     .add("partition", IntegerType())
     .add("offset", LongType())
+    .add("generation", IntegerType())
     .add("key", StringType())
 )
 _SESSION_MS = 10_000
@@ -63,9 +70,11 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self._chance = Random(seed + 2)
         self.clock = Clock()
         self.faults = Faults(Random(seed + 1), self.clock)
         self.topics = Topics()
+        self.said = Said(self.topics)
         self.tables: dict[str, Table] = {}
         self.sink = Sink()
         # The cores of each executor, and who of them is in the members' group.
@@ -80,10 +89,22 @@ class World:
         """keyrange runs in this world meanwhile."""
         World.now = self
         try:
-            with self.clock.installed(), substituted(_OTHERS), frames.functions(), sockets():
+            with ExitStack() as stack:
+                for each in (self.clock.installed(), substituted(_OTHERS), self.said.installed()):
+                    stack.enter_context(each)
+                stack.enter_context(frames.functions())
+                stack.enter_context(sockets())
+                # How long a client waits for another try, and which broker it asks first.
+                for each in (cluster, deadline):
+                    stack.enter_context(patch.object(each, "random", self._chance))
+                # Which of two runs or files has the name that comes first.
+                stack.enter_context(patch.object(uuid, "uuid4", self._uuid4))
                 yield
         finally:
             shutil.rmtree(self.home)
+
+    def _uuid4(self) -> uuid.UUID:
+        return uuid.UUID(int=self._chance.getrandbits(128), version=4)
 
     def enter(self, executor: str) -> None:
         """What follows runs in an executor's process."""
@@ -180,6 +201,8 @@ _OTHERS = {
     ),
     "keyrange.kafka.membership:describe_members": _members,
     "keyrange.kafka.membership:remove_member": lambda *_: True,
+    "keyrange.kafka.membership:check_session_timeout": lambda *_: None,
+    "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.delta.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,
     "keyrange.spark.commits.alarm:Alarm": _Hands,

@@ -204,7 +204,8 @@ def replay(
         found = [each for each in found if not offset or each.offset in offset]
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
-        plan = replaying.plan_replay(known, bars.over("planning", wanted, len(wanted)), now())
+        planning = bars.over("planning", wanted, len(wanted))
+        plan = replaying.plan_replay(known, planning, now(), commits.source_id)
         if checkpoint:
             check_no_batch_is_open(checkpoint)
         seq = None

@@ -145,7 +145,8 @@ class Watcher:
     def look(self, wait_s: float) -> dict[str, Any]:
         """Ask all sources, and say what is known after so long at the most."""
         from keyrange.cli.commits_opening import now
-        from keyrange.cli.watch_document import Answers, describe
+        from keyrange.cli.watch_document import describe
+        from keyrange.cli.watch_sources import Answers
 
         until = time.monotonic() + wait_s
         self._checkpoint.ask()

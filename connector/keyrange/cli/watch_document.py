@@ -21,32 +21,8 @@ from keyrange.core.offsets import TopicPartition
 from keyrange.core.spark_log import untold
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch_sources import Answer, Ends, Told
+    from keyrange.cli.watch_sources import Answer, Answers, Told
     from keyrange.core.query_progress import QueryProgress
-    from keyrange.core.spark_log import Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What all sources said; None of those that are not asked."""
-
-    checkpoint: Answer[Progress]
-    progress: Answer[list[Told]] | None = None
-    broker: Answer[Ends] | None = None
-    commits: Answer[dict[str, Any]] | None = None
-    members: Answer[dict[str, Any]] | None = None
-    volumes: Answer[dict[str, Any]] | None = None
-
-    def each(self) -> Iterable[tuple[str, Answer[Any]]]:
-        named = {
-            "checkpoint": self.checkpoint,
-            "progress": self.progress,
-            "broker": self.broker,
-            "commits": self.commits,
-            "members": self.members,
-            "volumes": self.volumes,
-        }
-        return ((name, answer) for name, answer in named.items() if answer is not None)
 
 
 @dataclass(slots=True)

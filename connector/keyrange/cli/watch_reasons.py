@@ -14,7 +14,7 @@ from keyrange.cli.times import span
 from keyrange.core.query_progress import lost_text
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch_document import Answers
+    from keyrange.cli.watch_sources import Answers
 
 # Over how long a rate is told, at the least; a batch that takes longer is taken whole.
 RATE_MS: Final = 60_000

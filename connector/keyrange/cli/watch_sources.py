@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -76,6 +76,29 @@ class Told:
 
     progress: QueryProgress
     done_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What all sources said; None of those that are not asked."""
+
+    checkpoint: Answer[Progress]
+    progress: Answer[list[Told]] | None = None
+    broker: Answer[Ends] | None = None
+    commits: Answer[dict[str, Any]] | None = None
+    members: Answer[dict[str, Any]] | None = None
+    volumes: Answer[dict[str, Any]] | None = None
+
+    def each(self) -> Iterable[tuple[str, Answer[Any]]]:
+        named = {
+            "checkpoint": self.checkpoint,
+            "progress": self.progress,
+            "broker": self.broker,
+            "commits": self.commits,
+            "members": self.members,
+            "volumes": self.volumes,
+        }
+        return ((name, answer) for name, answer in named.items() if answer is not None)
 
 
 class Source(Generic[T]):

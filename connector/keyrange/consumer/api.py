@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -14,7 +15,7 @@ from typing import Any, Final, Self, cast
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.holding import Holding, added, new_ledger, telling_lost
+from keyrange.consumer.holding import Holding, new_ledger
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.records import (
@@ -76,7 +77,8 @@ class Consumer:
         They are taken over where another consumer of the commit group has them: that one can commit
         nothing any more. What the group has done is not handed out again. Raises
         INVALID_KEY_RANGES, UNKNOWN_TOPIC_OR_PARTITION, RANGES_LOST, and as the commit table and
-        brokers do. Where ranges cannot be taken nothing is read until the next call.
+        brokers do. Where ranges cannot be taken nothing is read until the next call. What another
+        has had meanwhile the listener hears to be lost, and assigned anew.
         """
         self._check()
         if self._sharing is not None:
@@ -92,17 +94,10 @@ class Consumer:
             raise error("UNKNOWN_TOPIC_OR_PARTITION", message)
         self._check_accepted(wanted)
         self._listener = listener or self._listener
-        if self._assigned:
-            self.commit()
-        before = self._holding.spans
-        revoked = added(wanted, before)
-        if revoked:
-            self._listener.on_key_ranges_revoked(revoked)
-            self.commit()
-        with telling_lost(self._listener, revoked, before):
-            self._holding.take(view, wanted)
+        with self._fenced_is_lost():
+            assigned = self._holding.move(view, wanted, self._listener)
         self._assigned = True
-        self._listener.on_key_ranges_assigned(added(before, wanted))
+        self._listener.on_key_ranges_assigned(assigned)
 
     def subscribe(self, topics: Sequence[str], listener: KeyRangeListener | None = None) -> None:
         """Share the partitions of topics with all consumers of the group, key range by key range.
@@ -233,20 +228,8 @@ class Consumer:
         Raises RANGES_LOST where another consumer has taken them over: then nothing of it counts.
         """
         self._check()
-        try:
+        with self._fenced_is_lost():
             return self._holding.commit()
-        except KeyrangeError as failure:
-            if failure.condition.name != "COMMITS_FENCED":
-                raise
-            lost = self._holding.spans
-            if self._sharing is not None:
-                self._sharing.lose(self._listener)
-            else:
-                self._holding.drop()
-                self._listener.on_key_ranges_lost(lost)
-            raise error(
-                "RANGES_LOST", f"another consumer has taken over what this one had: {_text(lost)}"
-            ) from None
 
     def close(self) -> None:
         """Commit what is acknowledged, and end. Without an effect the second time."""
@@ -282,6 +265,25 @@ class Consumer:
             raise error("CONSUMER_STATE", "the consumer is closed")
         if threading.get_ident() != self._thread:
             raise error("CONSUMER_STATE", "another thread uses this consumer: give each its own")
+
+    @contextmanager
+    def _fenced_is_lost(self) -> Iterator[None]:
+        """Who cannot commit any more has nothing. Raises RANGES_LOST, and the listener hears it."""
+        had = self._holding.spans
+        try:
+            yield
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            lost = self._holding.spans
+            if self._sharing is not None:
+                self._sharing.lose(self._listener)
+            elif lost:
+                self._holding.drop()
+                self._listener.on_key_ranges_lost(lost)
+            raise error(
+                "RANGES_LOST", f"another consumer has taken over what this one had: {_text(had)}"
+            ) from None
 
     def _settle(self) -> None:
         """Without a name of its own a consumer goes on under that of one that has ended: each name

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from keyrange.consumer.following import Leaders
 from keyrange.consumer.ledger import Begin, Ledger
 from keyrange.consumer.reading import Batch, Reading, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
@@ -20,6 +21,7 @@ from keyrange.delta.commit_table import LAYOUT
 from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.positions import bind, place
 from keyrange.kafka.read_settings import read_settings
@@ -48,9 +50,11 @@ class Holding:
         self._mirror: GroupMirror | None = None
         if settings.source.mirror_offsets and settings.source.client.group_id:
             self._mirror = GroupMirror(cluster, settings.source.client.group_id)
-        self._had: set[TopicPartition] = set()
-        # How far topics were handed out that were created anew since.
-        self._outlived: dict[TopicPartition, int] = {}
+        # How far was handed out what was lost or let go of since, or was of a topic that was
+        # created anew.
+        self._had: dict[TopicPartition, int] = {}
+        # Whether others were found to have had the ranges that are taken.
+        self._outrun = False
         # Where logs were cut back, below what is in the table.
         self._cut_back: dict[TopicPartition, int] = {}
         self._told: dict[TopicPartition, int] = {}
@@ -75,46 +79,94 @@ class Holding:
     def ledger(self) -> Ledger:
         return self._ledger
 
+    def move(
+        self,
+        view: ClusterView,
+        wanted: Spans,
+        listener: KeyRangeListener,
+        epoch: int | None = None,
+        ready: bool = True,
+    ) -> Spans:
+        """As `take`, with commits, and with the listener told what goes: what it acknowledges then
+        still counts. Returns what is new. Raises as `commit` and `take` do; where the listener was
+        told that ranges are revoked none are held then."""
+        before = self.spans
+        if before:
+            self.commit()
+        revoked = added(wanted, before)
+        if revoked:
+            listener.on_key_ranges_revoked(revoked)
+        with self._telling_lost(listener, revoked, before):
+            if revoked:
+                self.commit()
+            goes_on = self.take(view, wanted, epoch, ready)
+        if not goes_on and before:
+            _tell_lost(listener, added(revoked, before))
+            before = {}
+        return added(before, wanted)
+
     def take(
         self, view: ClusterView, wanted: Spans, epoch: int | None = None, ready: bool = True
-    ) -> None:
+    ) -> bool:
         """Hold exactly these ranges from now on.
 
-        What is under way of ranges that are kept stays so. Raises as `Ledger.take` and
-        `Reading.check` do; then nothing is held.
+        What is under way of ranges that are kept stays so, and nothing where others have had them
+        meanwhile: returns whether it does. Raises as `Ledger.take` and `Reading.check` do; then
+        nothing is held.
         """
         self._stop_round()
+        self._outrun = False
         try:
-            self._take(view, wanted, epoch, ready)
+            try:
+                self._take(view, wanted, epoch, ready)
+            except KeyrangeError as failure:
+                if not self._may_begin_anew(failure):
+                    raise
+                # A topic was created anew since the view was made.
+                self._take(*self._seen_anew(wanted), epoch, ready)
         except BaseException:
             # The claim may be written, and others may take at once what it lets go of.
             self.drop()
             raise
+        return not self._outrun
 
     def _take(self, view: ClusterView, wanted: Spans, epoch: int | None, ready: bool) -> None:
+        self._note_had()
         kept = self._of_the_same_topics(view)
         self._view = view
-        taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready)
+        source = self._settings.source
+        ids_max_age_ms = source.client.metadata_max_age_ms
+        reading = Reading(self._cluster, view, read_settings(source), ids_max_age_ms)
+        reading.follow(kept, {p: view.epoch(p) for p in kept})
+        leaders = Leaders(
+            {p: view.epoch(p) for p in wanted},
+            lambda epochs: epoch_ends(self._cluster, view, epochs),
+        )
+        taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready, leaders)
+        self._outrun |= not taken.goes_on
+        if self._outrun:
+            # What they have done is not to be handed out again, nor to be undone by a commit.
+            kept = {}
+            reading.cut_back.clear()
         gap_ms = self._settings.gap_timeout_ms
         works = {
-            partition: PartitionWork(pieces, gap_ms)
+            partition: PartitionWork(pieces, gap_ms, taken.leader_epochs[partition])
             for partition, pieces in taken.pieces.items()
             if pieces
         }
         for partition, work in works.items():
             if partition in kept:
                 work.go_on(kept[partition])
-        source = self._settings.source
-        ids_max_age_ms = source.client.metadata_max_age_ms
-        self._reading = Reading(self._cluster, view, read_settings(source), ids_max_age_ms)
-        cut_back = self._reading.check(works)
-        self._cut_back = {p: at for p, at in self._cut_back.items() if p in kept} | cut_back
+        reading.check(works)
+        self._cut_back = {p: at for p, at in self._cut_back.items() if p in kept}
+        self._reading = reading
+        self._note_cut_back()
         self._works, self.epoch, self.ready = works, taken.epoch, ready
-        self._had |= works.keys()
 
     def drop(self) -> None:
         """Hold nothing: what was handed out is another's now."""
         self._stop_round()
+        self._note_had()
         self._works, self.epoch = {}, 0
 
     def next(self, listener: KeyRangeListener) -> Batch | None:
@@ -130,11 +182,11 @@ class Holding:
             if found is None:
                 self._settle_spent(listener)
                 self._round = self._reading.round(self._works, passed_ms(), again_only=full)
+                self._note_cut_back()
                 found = next(self._round, None) if self._round is not None else None
         except KeyrangeError as failure:
             self._round = None
-            recreated = failure.condition.name == "KAFKA_DATA_LOSS.TOPIC_RECREATED"
-            if not recreated or self._settings.source.fail_on_data_loss:
+            if not self._may_begin_anew(failure):
                 raise
             self._take_anew(listener)
             return None
@@ -145,21 +197,18 @@ class Holding:
 
     def acknowledge(self, partition: TopicPartition, offsets: Longs) -> int:
         """Records are done; returns how many were not before. Raises NOT_DELIVERED."""
-        work = self._works.get(partition)
-        if work is None and partition in self._had:
-            return 0
-        if work is None:
+        work, had = self._works.get(partition), self._had.get(partition)
+        if work is None and had is None:
             message = f"this consumer has no key range of {partition}"
             raise error("NOT_DELIVERED", message, offsets=offsets[:5].tolist())
-        if partition in self._outlived:
-            # What lies behind the new topic's records is of the old one.
-            old = (offsets >= work.position) & (offsets < self._outlived[partition])
-            offsets = offsets[~old]
-        if len(offsets) and (int(offsets.max()) >= work.position or int(offsets.min()) < 0):
-            beyond = offsets[(offsets >= work.position) | (offsets < 0)]
-            message = f"{partition} was handed out up to {work.position}"
+        position = 0 if work is None else work.position
+        end = max(position, had or 0)
+        if len(offsets) and (int(offsets.max()) >= end or int(offsets.min()) < 0):
+            beyond = offsets[(offsets >= end) | (offsets < 0)]
+            message = f"{partition} was handed out up to {end}"
             raise error("NOT_DELIVERED", message, offsets=beyond[:5].tolist())
-        return work.acknowledge(offsets)
+        # What lies behind the position was handed out before it went back.
+        return 0 if work is None else work.acknowledge(offsets[offsets < position])
 
     def holds_many(self) -> bool:
         """Whether more ranges are acknowledged and not committed than max.num.ranges.to.commit."""
@@ -178,7 +227,8 @@ class Holding:
         pieces = {p: work.pieces() for p, work in self._works.items() if work.changed}
         if pieces:
             cut_back = {p: at for p, at in self._cut_back.items() if p in pieces}
-            self._ledger.commit(pieces, cut_back)
+            epochs = {p: self._works[p].leader_epoch for p in pieces}
+            self._ledger.commit(pieces, cut_back, epochs)
             self._cut_back = {p: at for p, at in self._cut_back.items() if p not in pieces}
             for partition, found in pieces.items():
                 self._works[partition].committed(found)
@@ -203,6 +253,20 @@ class Holding:
             {p: self._told[p] for p in mine if p in self._told}, epochs, now_s * 1e3
         )
 
+    def _note_cut_back(self) -> None:
+        """What was handed out of records that are gone is not to be acknowledged any more."""
+        assert self._reading is not None
+        for partition, gone in self._reading.cut_back.items():
+            end, known = gone.from_offset, self._cut_back.get(partition, gone.from_offset)
+            self._cut_back[partition] = min(end, known)
+            self._had[partition] = max(gone.until_offset, self._had.get(partition, 0))
+        self._reading.cut_back.clear()
+
+    def _note_had(self) -> None:
+        """What is held may go, or come again from where others have left it."""
+        for partition, work in self._works.items():
+            self._had[partition] = max(work.position, self._had.get(partition, 0))
+
     def close(self) -> None:
         """Let another consumer go on under this one's name."""
         self._ledger.close()
@@ -210,25 +274,45 @@ class Holding:
     def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
         """What is under way of the topics that a new view names by the ids that are known here."""
         new = _recreated(self._view, view)
-        for partition, work in self._works.items():
-            if partition.topic in new:
-                self._outlived[partition] = work.position
         self._told = {p: at for p, at in self._told.items() if p.topic not in new}
         return {p: work for p, work in self._works.items() if p.topic not in new}
 
     def _take_anew(self, listener: KeyRangeListener) -> None:
         """A topic was created anew: the same ranges of it begin at its start. What was handed out
         of the one before is lost."""
-        spans = self.spans
-        topics = {partition.topic for partition in spans}
-        view = self._cluster.describe(topics, may_miss=topics)
-        there, new = set(view.partitions()), _recreated(self._view, view)
+        spans, before = self.spans, self._view
+        view, wanted = self._seen_anew(spans)
+        new = _recreated(before, view)
         lost = {p: ranges for p, ranges in spans.items() if p.topic in new}
-        wanted = {p: r for p, r in spans.items() if p in there or p.topic not in new}
-        with telling_lost(listener, {}, spans):
+        with self._telling_lost(listener, {}, spans):
             self.take(view, wanted, self.epoch, self.ready)
         listener.on_key_ranges_lost(lost)
         listener.on_key_ranges_assigned({p: r for p, r in lost.items() if p in wanted})
+
+    @contextmanager
+    def _telling_lost(
+        self, listener: KeyRangeListener, revoked: Spans, before: Spans
+    ) -> Iterator[None]:
+        """Where ranges cannot be taken nothing is held: of those from `before` that were not given
+        up already, `revoked`, the listener hears that they are lost."""
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            _tell_lost(listener, added(revoked, before))
+            raise
+
+    def _may_begin_anew(self, failure: KeyrangeError) -> bool:
+        recreated = failure.condition.name == "KAFKA_DATA_LOSS.TOPIC_RECREATED"
+        return recreated and not self._settings.source.fail_on_data_loss
+
+    def _seen_anew(self, wanted: Spans) -> tuple[ClusterView, Spans]:
+        """The topics of ranges as they are now, and the ranges without partitions that a topic
+        which was created anew does not have."""
+        topics = {partition.topic for partition in wanted}
+        view = self._cluster.describe(topics, may_miss=topics)
+        there, new = set(view.partitions()), _recreated(self._view, view)
+        return view, {p: r for p, r in wanted.items() if p in there or p.topic not in new}
 
     def _is_full(self) -> bool:
         most = self._settings.unacknowledged_max
@@ -293,13 +377,6 @@ def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> 
     return found
 
 
-@contextmanager
-def telling_lost(listener: KeyRangeListener, revoked: Spans, before: Spans) -> Iterator[None]:
-    """Where ranges cannot be taken nothing is held: of those from `before` that were not given up
-    already, `revoked`, the listener hears that they are lost."""
-    try:
-        yield
-    except BaseException:
-        if lost := added(revoked, before):
-            listener.on_key_ranges_lost(lost)
-        raise
+def _tell_lost(listener: KeyRangeListener, ranges: Spans) -> None:
+    if ranges:
+        listener.on_key_ranges_lost(ranges)

@@ -10,10 +10,20 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from keyrange.consumer.following import (
+    NO_LEADERS,
+    Leaders,
+    Taken,
+    created_anew,
+    follow,
+    read_on,
+    take_over,
+    truncated,
+)
 from keyrange.core.commits.agreement import check_terms
 from keyrange.core.commits.claims import (
     Claim,
@@ -21,11 +31,11 @@ from keyrange.core.commits.claims import (
     Spans,
     begun_at,
     group_state,
+    is_alone,
     is_of_consumer,
     is_recreated,
+    later_claim,
     of_topic,
-    overlay,
-    pieces_done,
     read_claim,
     source_of,
     write_claim,
@@ -49,14 +59,6 @@ _LEFT_AFTER_EPOCHS: Final = 10
 # their topics before.
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]
 States = dict[TopicPartition, PartitionState]
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What a consumer has after a claim: its epoch, and what is done of each range."""
-
-    epoch: int
-    pieces: Mapping[TopicPartition, list[Piece]]
 
 
 class Ledger:
@@ -161,16 +163,19 @@ class Ledger:
         topic_ids: Mapping[str, str],
         epoch: int | None = None,
         ready: bool = True,
+        leaders: Leaders = NO_LEADERS,
     ) -> Taken:
         """Claim ranges, and with them all that this consumer has from then on.
 
         `ready` says whether what others are to hand over in this epoch may come. `epoch` is the
         assignment's; None makes one up that is higher than all. Who holds some of the ranges is
         fenced. `topic_ids` are those that the cluster names: what was done of a topic with another
-        id counts for nothing. Raises RANGES_LOST where another consumer claims them in an epoch
-        that is not lower, and TOPIC_RECREATED where losses fail.
+        id counts for nothing, and where the logs of the `leaders` part from those that were read
+        what lies behind. Raises RANGES_LOST where another consumer claims them in an epoch that is
+        not lower, and TOPIC_RECREATED and LOG_TRUNCATED where losses fail.
         """
-        self._run_id = uuid.uuid4().hex
+        mine = {self._run_id, run_id := uuid.uuid4().hex}
+        self._run_id = run_id
         for _ in range(_TRIES):
             last = self._last_claims()
             # What is claimed from here on holds only while nobody else claims anything.
@@ -178,13 +183,16 @@ class Ledger:
             claims = {source: claim for source, (_, claim) in last.items()}
             at = epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
             others = {s: claim for s, claim in claims.items() if s != self._source}
-            self._check_epoch(claims, others, wanted, at)
+            self._check_epoch(claims, wanted, at)
             holders = [source for source, claim in others.items() if claim.holds_any(wanted)]
             if not all(self._fence(source, *last[source], at) for source in holders):
                 continue
-            taken = self._claim(claims, wanted, topic_ids, at, ready, counted)
-            if taken is not None and self._is_alone(wanted, at):
+            taken = self._claim(claims, wanted, topic_ids, at, ready, leaders, counted, mine)
+            if taken is not None and is_alone(self.claims(), self._source, wanted, at):
                 return taken
+            if taken is not None and not taken.goes_on:
+                # The next claim would stand behind this one, and find nobody else.
+                mine.clear()
         message = "other consumers claim the same key ranges again and again"
         raise error("RANGES_LOST", message, group=self._group, slot=self._slot)
 
@@ -192,14 +200,18 @@ class Ledger:
         self,
         pieces: Mapping[TopicPartition, list[Piece]],
         cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
+        leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
-        """Write what is done of ranges that this consumer has, and where logs were cut back below
-        what was done of them.
+        """Write what is done of ranges that this consumer has, in the logs of which leaders, and
+        where logs were cut back below what was done of them.
 
         Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
         """
         table = self._table(self._source)
-        states = {p: overlay(self._states[p], found) for p, found in pieces.items()}
+        states = {
+            p: read_on(self._states[p], found, cut_back.get(p), leader_epochs.get(p, -1))
+            for p, found in pieces.items()
+        }
         known = table.known()
         seq = known.seq + 1
         whole = whole_is_due(seq)
@@ -229,18 +241,11 @@ class Ledger:
                 found[partition] = state.committed
         return found
 
-    def _check_epoch(self, claims: Claims, others: Claims, wanted: Spans, epoch: int) -> None:
-        own = claims.get(self._source)
-        later = {s: c for s, c in others.items() if c.epoch >= epoch and c.holds_any(wanted)}
-        if own is not None and own.epoch > epoch:
-            later[self._source] = own
-        if later:
-            source, claim = max(later.items(), key=lambda item: item[1].epoch)
-            raise error(
-                "RANGES_LOST",
-                f"epoch {epoch} is over: epoch {claim.epoch} is in the commit table",
-                source_id=source,
-            )
+    def _check_epoch(self, claims: Claims, wanted: Spans, epoch: int) -> None:
+        source = later_claim(claims, self._source, wanted, epoch)
+        if source is not None:
+            message = f"epoch {epoch} is over: {claims[source].epoch} is in the commit table"
+            raise error("RANGES_LOST", message, source_id=source)
 
     def _fence(self, source: str, read_at: int, claim: Claim, epoch: int) -> bool:
         """End what the writer of another source may commit, whose claim was read in commit
@@ -267,7 +272,9 @@ class Ledger:
         topic_ids: Mapping[str, str],
         epoch: int,
         ready: bool,
+        leaders: Leaders,
         counted: Transaction,
+        mine: Collection[str],
     ) -> Taken | None:
         """Write the claim, with what is done of its ranges; None where somebody was faster."""
         new = [p for p in wanted if begun_at(claims, p) is None]
@@ -280,23 +287,27 @@ class Ledger:
         states: States = {}
         table = self._table(self._source)
         known = table.known()
-        for source in {*claims, self._source}:
+        for source in sorted({*claims, self._source}):
             check_terms(self._table(source).known(), self._terms)
         sources = {p: self._of_partition(claims, p) for p in wanted}
         begun |= self._begin_anew(claims, sources, wanted, topic_ids)
+        of_these = {p: of_topic(sources[p], topic_ids.get(p.topic, "")) for p in wanted}
+        followed = follow(of_these, leaders)
         for partition, spans in sorted(wanted.items()):
-            topic_id = topic_ids.get(partition.topic, "")
-            of_this = of_topic(sources[partition], topic_id)
             start = begun.get(partition, begun_at(claims, partition))
             assert start is not None
-            found = [
-                p for span in spans for p in pieces_done(claims, of_this, partition, span, start)
-            ]
-            base = of_this.get(self._source) or fresh(topic_id, start)
-            states[partition] = overlay(base, found) if found else base
-            pieces[partition] = found
-        before = claims.get(self._source) or Claim(self._slot, epoch)
-        text = write_claim(before.claiming(epoch, wanted, begun, ready))
+            topic_id = topic_ids.get(partition.topic, "")
+            begin = fresh(topic_id, start, leaders.epochs.get(partition, -1))
+            before, now = of_these[partition], followed[partition]
+            taken = take_over(claims, now, partition, spans, self._source, begin)
+            pieces[partition], states[partition] = taken
+            if any(now[source].position < each.position for source, each in before.items()):
+                _, was = take_over(claims, before, partition, spans, self._source, begin)
+                if was.pieces != taken[1].pieces:
+                    cut = truncated(self._group, partition, was.position, taken[1].position)
+                    self._lose(cut, "Going on with what is left.")
+        own = claims.get(self._source) or Claim(self._slot, epoch)
+        text = write_claim(own.claiming(epoch, wanted, begun, ready))
         try:
             self._append(
                 table, Kind.FENCE, known.seq + 1, claim=text, states=states, counted=counted
@@ -306,7 +317,8 @@ class Ledger:
                 raise
             return None
         self._states = states
-        return Taken(epoch, pieces)
+        epochs = {p: state.leader_epoch for p, state in states.items()}
+        return Taken(epoch, pieces, epochs, goes_on=known.run_id in mine)
 
     def _begin_anew(
         self,
@@ -322,24 +334,13 @@ class Ledger:
             if is_recreated(claims, sources[p], p, spans, topic_ids.get(p.topic, ""))
         ]
         for topic in sorted({partition.topic for partition in recreated}):
-            failure = error(
-                "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                f"some data may have been lost: topic {topic} was deleted and created anew since "
-                f"group '{self._group}' has committed records of it",
-            )
-            if self._fail_on_data_loss:
-                raise failure
-            _log.warning("%s It is read from its start.", failure)
+            self._lose(created_anew(self._group, topic), "It is read from its start.")
         return self._begin(recreated, True) if recreated else {}
 
-    def _is_alone(self, wanted: Spans, epoch: int) -> bool:
-        """Whether nobody has claimed the same meanwhile."""
-        claims = self.claims()
-        mine = claims[self._source]
-        if mine.epoch != epoch:
-            return False
-        others = [claim for source, claim in claims.items() if source != self._source]
-        return not any(claim.epoch >= epoch and claim.holds_any(wanted) for claim in others)
+    def _lose(self, failure: KeyrangeError, so: str) -> None:
+        if self._fail_on_data_loss:
+            raise failure
+        _log.warning("%s %s", failure, so)
 
     def _of_partition(self, claims: Claims, partition: TopicPartition) -> dict[str, PartitionState]:
         """The states of a partition, by the source that has one."""

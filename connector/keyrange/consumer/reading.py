@@ -17,11 +17,12 @@ from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_int
 from keyrange.core.commits.state import Hole
 from keyrange.core.delivery import Delivery
 from keyrange.core.key_ranges import KeyRange, complement
-from keyrange.core.offsets import LATEST, TopicPartition
+from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.core.splits import Split
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.read_settings import ReadSettings
 from keyrange.kafka.view import ClusterView
 
@@ -57,33 +58,46 @@ class Reading:
         self._ids_seen_ms = passed_ms()
         self._reader = SplitReader(cluster, view, settings)
         self._offsets_read = 0
-        self._epochs: dict[TopicPartition, int] = {}
+        # Where logs were cut back below what was read of them, and how far that was.
+        self.cut_back: dict[TopicPartition, OffsetRange] = {}
 
-    def check(self, works: Works) -> dict[TopicPartition, int]:
+    def check(self, works: Works) -> None:
         """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
-        failOnDataLoss=false goes on where the log ends; returns where that is."""
-        cut_back: dict[TopicPartition, int] = {}
+        failOnDataLoss=false goes on where the log ends."""
         for partition, end in sorted(self._ends(works).items()):
-            work = works[partition]
-            if end >= work.position:
-                continue
-            failure = error(
-                "KAFKA_DATA_LOSS.LOG_TRUNCATED",
-                f"the log of {partition} ends at {end}, and was read up to {work.position}",
-            )
-            if self._settings.fail_on_data_loss:
-                raise failure
-            _log.warning("%s Going on with what is left.", failure)
-            work.cut_back(end)
-            cut_back[partition] = end
-        return cut_back
+            if end < works[partition].position:
+                self._lose(works, partition, end)
+
+    def follow(self, works: Works, epochs: Mapping[TopicPartition, int]) -> None:
+        """Whether the logs of partitions that have new leaders since they were read, in `epochs`,
+        go as far. Asked once for each change of leadership; raises as `check` does."""
+        known = {p: works[p].leader_epoch for p in epochs}
+        moved = {p: epoch for p, epoch in known.items() if 0 <= epoch < epochs[p]}
+        ends = epoch_ends(self._cluster, self._view, moved) if moved else {}
+        for partition, (_, end) in sorted(ends.items()):
+            if 0 <= end < works[partition].position:
+                self._lose(works, partition, end)
+        for partition, epoch in epochs.items():
+            works[partition].leader_epoch = max(epoch, known[partition])
+
+    def _lose(self, works: Works, partition: TopicPartition, end: int) -> None:
+        work = works[partition]
+        failure = error(
+            "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+            f"the log of {partition} ends at {end}, and was read up to {work.position}",
+        )
+        if self._settings.fail_on_data_loss:
+            raise failure
+        _log.warning("%s Going on with what is left.", failure)
+        self.cut_back[partition] = OffsetRange(end, work.position)
+        work.cut_back(end)
 
     def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
         """One pass over what is there now, or over what comes again; None where that is nothing.
         What it yields is noted in the works before it is handed over. `now_ms` as `passed_ms` has
         it."""
-        again = {partition: work.due(now_ms) for partition, work in works.items()}
         ends = {} if again_only else self._ends(works)
+        again = {partition: work.due(now_ms) for partition, work in works.items()}
         intakes: dict[TopicPartition, PartitionIntake] = {}
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
@@ -92,7 +106,7 @@ class Reading:
                 state = work.planning_state(again[partition], end, again_only)
                 spans = sorted([*work.spans, *complement(work.spans)])
                 intakes[partition] = plan_intake(state, spans, end, _FOREVER_MS, _NO_LIMITS)
-        splits = self._plan(intakes, {partition: works[partition].spans for partition in intakes})
+        splits = self._plan(intakes, works)
         if not splits:
             return None
         return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in intakes})
@@ -118,7 +132,7 @@ class Reading:
         went_back = any(at < works[partition].position for partition, (at, _) in found.items())
         if went_back or passed_ms() >= self._ids_seen_ms + self._ids_max_age_ms:
             self._check_ids({partition.topic for partition in works})
-        self._epochs.update({partition: epoch for partition, (_, epoch) in found.items()})
+        self.follow(works, {partition: epoch for partition, (_, epoch) in found.items()})
         return {partition: at for partition, (at, _) in found.items()}
 
     def _check_ids(self, topics: Collection[str]) -> None:
@@ -139,11 +153,12 @@ class Reading:
     def _plan(
         self,
         intakes: Mapping[TopicPartition, PartitionIntake],
-        spans: Mapping[TopicPartition, list[KeyRange]],
+        works: Works,
     ) -> list[Split]:
         received = self._reader.bytes_received
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
         sizes = dict.fromkeys(intakes, max(per_offset, 1.0))
+        spans = {partition: works[partition].spans for partition in intakes}
         cells = delivery_plan.plan_cells(intakes, spans, sizes, lambda _: ())
         if not cells:
             return []
@@ -152,7 +167,7 @@ class Reading:
         return [
             replace(
                 split,
-                leader_epoch=self._epochs.get(split.topic_partition, -1),
+                leader_epoch=works[split.topic_partition].leader_epoch,
                 bytes_estimate=split.bytes_estimate
                 if split.delivery is not None
                 else round(_size(split) * sizes[split.topic_partition]),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.holding import Holding, added, telling_lost
+from keyrange.consumer.holding import Holding, added
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.core.commits.claims import Claim, Spans
@@ -168,18 +168,13 @@ class Sharing:
         ready: bool,
         listener: KeyRangeListener,
     ) -> None:
-        revoked, assigned = added(wanted, before), added(before, wanted)
+        moves = added(wanted, before) or added(before, wanted)
         same_epoch = self._holding.epoch == share.epoch
-        if not revoked and not assigned and same_epoch and ready == self._holding.ready:
+        if not moves and same_epoch and ready == self._holding.ready:
             return
-        if revoked:
-            listener.on_key_ranges_revoked(revoked)
-        if before:
-            self._holding.commit()
-        with telling_lost(listener, revoked, before):
-            # A topic may have been created anew since the assignment came.
-            view = self._holding.describe(self._topics)
-            self._holding.take(view, wanted, share.epoch, ready)
+        # A topic may have been created anew since the assignment came.
+        view = self._holding.describe(self._topics)
+        assigned = self._holding.move(view, wanted, listener, share.epoch, ready)
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 

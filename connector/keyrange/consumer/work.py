@@ -86,11 +86,13 @@ class _Stretch:
 class PartitionWork:
     """The ranges that a consumer has of a partition. `gap_ms` is how long a record that was handed
     out may wait, 0 for ever: `now_ms` is on a clock that nobody sets. `since_ms` is what others
-    read in the table, in ms since 1970."""
+    read in the table, in ms since 1970. `leader_epoch` is that of the leader whose log was found to
+    go as far as `position`, -1 where it is not known."""
 
-    def __init__(self, pieces: Iterable[Piece], gap_ms: int) -> None:
+    def __init__(self, pieces: Iterable[Piece], gap_ms: int, leader_epoch: int = -1) -> None:
         self._pieces = sorted(pieces, key=lambda piece: piece.span)
         self._gap_ms = gap_ms
+        self.leader_epoch = leader_epoch
         # What was not done when it was read from the table, and has not been handed out since.
         self._again = {hole.offset: hole for piece in self._pieces for hole in piece.holes}
         self._scanned = [piece.scanned for piece in self._pieces]
@@ -274,9 +276,10 @@ class PartitionWork:
             Piece(p.span, min(p.scanned, end), tuple(h for h in p.holes if h.offset < end))
             for p in self._pieces
         ]
-        self._scanned = [piece.scanned for piece in self._pieces]
+        self._scanned = [min(scanned, end) for scanned in self._scanned]
         self._again = {offset: hole for offset, hole in self._again.items() if offset < end}
-        self._stretches.clear()
+        below = [each.only(each.offsets < end) for each in self._stretches]
+        self._stretches = [part for parts in below for part in parts]
 
     def _has(self, place: int) -> bool:
         return index_of(self.spans, place) is not None

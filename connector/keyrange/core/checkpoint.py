@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from keyrange.core.commits.intake import NEVER_DUE
 from keyrange.core.offsets import (
     EARLIEST,
     OFFSET_MAX,
@@ -38,6 +37,8 @@ T = TypeVar("T")
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 1
+# As the time until which holes are due: none is.
+NEVER_DUE: Final = -1
 
 # A source has a directory of this name.
 _SOURCE_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}\Z")

@@ -1,7 +1,7 @@
 """How far a query is behind Kafka, read from what Spark reports of its progress.
 
-The figures and their names are those of Spark's Kafka source (`metrics` of a source in a progress),
-which Python sources cannot report there; `totalOffsetsBehindLatest` is added.
+The figures are those that Spark's Kafka source reports (`metrics` of a source in a progress), which
+Python sources cannot do, and their sum.
 """
 
 from __future__ import annotations
@@ -24,46 +24,6 @@ class Lag:
     avg_offsets: float
     total_offsets: int
 
-    def metrics(self) -> dict[str, int | float]:
-        return {
-            "minOffsetsBehindLatest": self.min_offsets,
-            "maxOffsetsBehindLatest": self.max_offsets,
-            "avgOffsetsBehindLatest": self.avg_offsets,
-            "totalOffsetsBehindLatest": self.total_offsets,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLag:
-    """A keyrange source of a query. `lag` is None where positions or ends are not known.
-
-    `mirror` holds the counts of the Kafka group that the positions are told to, if there is one.
-    """
-
-    description: str
-    lag: Lag | None
-    mirror: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLag:
-    """One progress of a query: after which batch, and its keyrange sources. `name` may be None."""
-
-    query_id: str
-    run_id: str
-    name: str | None
-    batch_id: int
-    sources: tuple[SourceLag, ...]
-
-    def __str__(self) -> str:
-        return f"query {self.name or self.query_id}, batch {self.batch_id}: " + "; ".join(
-            f"offsets behind latest: min {lag.min_offsets:,}, max {lag.max_offsets:,}, "
-            f"avg {lag.avg_offsets:,.1f}"
-            if (lag := source.lag)
-            else "offsets behind latest are not known"
-            for source in self.sources
-        )
-
 
 def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) -> Lag | None:
     """The lag over the partitions that both know; None where there is none.
@@ -80,22 +40,18 @@ def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) 
     return Lag(min(behind), max(behind), total / len(behind), total)
 
 
-def read_source_lag(source: Mapping[str, Any]) -> SourceLag | None:
-    """The lag of one source of a progress; None of a source that is not keyrange's.
+def is_of_keyrange(source: Mapping[str, Any]) -> bool:
+    """Whether a source of a progress is keyrange's: either of its offsets says so."""
+    return any(RESERVED in _document(source.get(name)) for name in ("endOffset", "latestOffset"))
 
-    Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where keyrange's cannot be read.
+
+def read_lag(source: Mapping[str, Any]) -> Lag | None:
+    """The lag of a source of a progress; None where positions or ends are not known.
+
+    Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
     """
     end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
-    if RESERVED not in end and RESERVED not in latest:
-        return None
-    mirror: Any = latest.get(RESERVED)
-    for name in ("metrics", "mirror"):
-        mirror = mirror.get(name) if isinstance(mirror, dict) else None
-    return SourceLag(
-        description=str(source.get("description", "")),
-        lag=offsets_behind_latest(_positions(end), _positions(latest)),
-        mirror=mirror if isinstance(mirror, dict) else {},
-    )
+    return offsets_behind_latest(_positions(end), _positions(latest))
 
 
 def read_behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
@@ -120,20 +76,6 @@ def read_parts(source: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
     found = metrics if isinstance(metrics, dict) else {}
     return {name: part for name, part in found.items() if isinstance(part, dict)}
-
-
-def read_query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
-    """The lag of a query's keyrange sources; None where it has none. Raises as its parts do."""
-    sources = tuple(filter(None, map(read_source_lag, progress["sources"])))
-    if not sources:
-        return None
-    return QueryLag(
-        query_id=str(progress["id"]),
-        run_id=str(progress["runId"]),
-        name=progress.get("name"),
-        batch_id=int(progress["batchId"]),
-        sources=sources,
-    )
 
 
 def _document(offset: Any) -> dict[str, Any]:

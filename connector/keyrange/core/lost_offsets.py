@@ -36,18 +36,19 @@ class LostOffsets:
     def __init__(self) -> None:
         self._count = 0
         self._found: list[Lost] = []
-        self._counted: dict[TopicPartition, tuple[str, OffsetRange]] = {}
+        # By partition and its topic's id.
+        self._counted: dict[tuple[TopicPartition, str], OffsetRange] = {}
 
     def add(self, partition: TopicPartition, span: OffsetRange, topic_id: str = "") -> Lost | None:
         """Note `span` as lost, of the topic with this id; returns what of it was not known yet."""
-        known_id, known = self._counted.get(partition, ("", OffsetRange(0, 0)))
+        known = self._counted.get((partition, topic_id), OffsetRange(0, 0))
         begin = span.from_offset
-        if topic_id == known_id and known.from_offset <= begin < known.until_offset:
+        if known.from_offset <= begin < known.until_offset:
             begin = known.until_offset
         lost = Lost(partition, OffsetRange(begin, span.until_offset))
         if not lost.span.size:
             return None
-        self._counted[partition] = topic_id, span
+        self._counted[partition, topic_id] = span
         self._count += lost.span.size
         self._found.append(lost)
         return lost

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from keyrange.core.lag import Lag, read_behind, read_ends, read_parts, read_source_lag
+from keyrange.core.lag import Lag, is_of_keyrange, read_behind, read_ends, read_lag, read_parts
 from keyrange.core.lost_offsets import Lost, read_lost
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import CATALOGUE
@@ -136,12 +136,11 @@ def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
 
 def _sources(sources: Any) -> Iterator[SourceProgress]:
     for index, source in enumerate(sources):
-        found = read_source_lag(source)
-        if found is not None:
+        if is_of_keyrange(source):
             yield SourceProgress(
                 index=index,
                 records=_count(source.get("numInputRows")),
-                lag=found.lag,
+                lag=read_lag(source),
                 behind=read_behind(source),
                 ends=read_ends(source),
                 parts=read_parts(source),

@@ -15,13 +15,18 @@ from keyrange.core.commits.drivers import Fence, last_source
 from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
 from keyrange.core.commits.table import CommitTable
 from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.delta.rows import FENCE_COLUMNS, SCHEMA, commits_of, fences_of, rows_of
+from keyrange.delta.rows import ADDED, FENCE_COLUMNS, SCHEMA, commits_of, fences_of, rows_of
 from keyrange.delta.store import Bounds, Conflict, Layout, Store, Transaction
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.commits import CommitOptions
 
 LAYOUT: Final = Layout(
-    "commits", 1, SCHEMA, ("group", "source_id", "commit_seq", "committed_at"), "commit_seq"
+    "commits",
+    2,
+    SCHEMA,
+    ("group", "source_id", "commit_seq", "committed_at"),
+    "commit_seq",
+    ADDED,
 )
 
 WHOLE_EVERY: Final = 50

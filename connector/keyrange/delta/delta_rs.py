@@ -38,6 +38,9 @@ _ROW_GROUP_ROWS = 10_000
 _COMPACTIONS = "keyrange/compactions"
 _VACUUM_EVERY_S = 1800.0
 
+# What delta-rs says where another writer was faster, or has added columns.
+_CONFLICTS = ("concurrent transaction", "metadata changed")
+
 
 class DeltaRsStore:
     """One table, with a handle that is kept. `storage` are settings of the object store."""
@@ -51,6 +54,7 @@ class DeltaRsStore:
         self._storage = dict(storage)
         self._table: Any = None
         self._table_id = ""
+        self._lacks_columns = False
         self._log_entry: tuple[int, int | None] = (0, 0)
         # What `version_of` found, and in which version of the table: a handle looks through all
         # versions since it was opened to say it.
@@ -153,13 +157,18 @@ class DeltaRsStore:
         )
         try:
             self._delta.write_deltalake(
-                self._table, rows, mode="append", commit_properties=properties
+                self._table,
+                rows,
+                mode="append",
+                schema_mode="merge" if self._lacks_columns else None,
+                commit_properties=properties,
             )
             self._note_entry()
+            self._lacks_columns = False
         except Exception as failure:
             # What a handle is worth after that is not said anywhere.
             self._table = None
-            if "concurrent transaction" in str(failure).lower():
+            if any(word in str(failure).lower() for word in _CONFLICTS):
                 raise Conflict from None
             raise writing_fault(failure, self._uri, self._storage) from None
 
@@ -304,6 +313,7 @@ class DeltaRsStore:
         metadata = self._table.metadata()
         columns = pa.schema(self._table.schema().to_arrow())
         self._layout.check(metadata.configuration, columns, self._uri)
+        self._lacks_columns = bool(self._layout.lacking(columns))
         if self._table_id and self._table_id != str(metadata.id):
             message = "the table was deleted, and another one made in its place"
             raise error("COMMITS_GONE", message, table=self._uri)

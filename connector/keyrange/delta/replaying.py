@@ -72,7 +72,7 @@ def replay_dead_letters(
         for each in chosen_letters(letters.read(choice), own, error=error)
         if not offsets or each.offset in offsets
     ]
-    plan = plan_replay(known, found, now_ms)
+    plan = plan_replay(known, found, now_ms, commits.source_id)
     replay(commits, letters, known, plan, who or user_name(), why, now_ms)
     return len(plan.taken)
 
@@ -111,8 +111,19 @@ def chosen_letters(
     ]
 
 
-def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int) -> Replay:
-    """What has to change for dead letters to be handed out again in the next batch."""
+def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int, source_id: str) -> Replay:
+    """What has to change for dead letters to be handed out again in the next batch of the source
+    that `known` is of.
+
+    A batch writes its dead letters before it commits: those of one that has not are left, it will
+    close their holes without another delivery.
+    """
+    letters = list(letters)
+    uncommitted = {
+        (each.topic, each.partition, each.offset)
+        for each in letters
+        if each.source_id == source_id and each.batch_id > known.batch_id
+    }
     nulls_first = known.terms is not None and known.terms.null_keys == "first"
     wanted: dict[TopicPartition, dict[int, list[DeadLetter]]] = {}
     left: list[tuple[DeadLetter, str]] = []
@@ -123,6 +134,9 @@ def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int) -> Rep
             left.append((letter, "the commits do not know its partition"))
         elif letter.topic_id and state.topic_id and letter.topic_id != state.topic_id:
             left.append((letter, "its topic was made anew since"))
+        elif (letter.topic, letter.partition, letter.offset) in uncommitted:
+            # Also one of an earlier batch: whoever reset the commits had the record handed out.
+            left.append((letter, "the batch that gave it up is not committed yet"))
         else:
             # A record that was replayed may have been given up once more.
             wanted.setdefault(partition, {}).setdefault(letter.offset, []).append(letter)
@@ -164,7 +178,7 @@ def replay(
 
 def _place(letter: DeadLetter, nulls_first: bool) -> int:
     """Where the key of a record lies in the hash space."""
-    from keyrange.wire.select import hash_of
+    from keyrange.core.key_hash import hash_of
 
     if letter.key is None and nulls_first:
         return 0

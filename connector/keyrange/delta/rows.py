@@ -40,6 +40,7 @@ SCHEMA: Final = pa.schema(
         ("topic_id", pa.string()),
         ("partition", pa.int32()),
         ("position", pa.int64()),
+        ("leader_epoch", pa.int32()),
         ("lo", pa.int64()),
         ("hi", pa.int64()),
         ("committed", pa.int64()),
@@ -69,7 +70,9 @@ _OF_COMMIT: Final = (
     *("group", "source_id", "query_id", "run_id", "commit_seq", "kind", "whole", "batch_id"),
     *("committed_at", "hash", "null_keys", "isolation", "who", "why"),
 )
-_OF_PARTITION: Final = ("topic_id", "position")
+_OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
+# Columns that tables of version 1 may lack.
+ADDED: Final = ("leader_epoch",)
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
@@ -99,6 +102,7 @@ def rows_of(commit: Commit) -> pa.Table:
                 "topic_id": state.topic_id,
                 "partition": partition.partition,
                 "position": state.position,
+                "leader_epoch": None if state.leader_epoch < 0 else state.leader_epoch,
                 "done": write_piece(piece),
             }
             row |= plain_columns(piece) | _counts_row(counts)
@@ -299,10 +303,10 @@ def _state(
     partition: TopicPartition, rows: list[dict[str, Any]], faults: _Faults
 ) -> PartitionState:
     where = {"commit_seq": rows[0]["commit_seq"], "partition": partition}
-    topic_id, position = (rows[0][name] for name in _OF_PARTITION)
+    topic_id, position, leader_epoch = (rows[0][name] for name in _OF_PARTITION)
     if topic_id is None or position is None or partition.partition < 0:
         raise faults.damaged("a partition without topic id or position", **where)
-    if any((row["topic_id"], row["position"]) != (topic_id, position) for row in rows):
+    if any(row[name] != rows[0][name] for row in rows for name in _OF_PARTITION):
         raise faults.damaged("key ranges of one partition do not have one position", **where)
     pieces: list[Piece] = []
     for row in sorted(rows, key=lambda row: row["lo"] if row["lo"] is not None else -1):
@@ -312,7 +316,8 @@ def _state(
             raise faults.damaged(f"columns {differs} and done do not agree", **where, lo=row["lo"])
         pieces.append(piece)
     try:
-        return PartitionState(topic_id, position, tuple(pieces))
+        epoch = -1 if leader_epoch is None else leader_epoch
+        return PartitionState(topic_id, position, tuple(pieces), epoch)
     except ValueError as fault:
         raise faults.damaged(str(fault), **where) from None
 

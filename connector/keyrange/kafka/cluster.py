@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +19,7 @@ from keyrange.core.offsets import TopicPartition, by_topic
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka import protocol
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
 from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets
 
@@ -39,29 +39,6 @@ def _client_version() -> str:
         return version("keyrange")
     except PackageNotFoundError:
         return "0"
-
-
-class Deadline:
-    """A point in time, and the pauses between tries before it."""
-
-    def __init__(self, timeout_ms: float, settings: ClientSettings) -> None:
-        self._at = time.monotonic() + timeout_ms / 1000
-        self._pause_ms = float(settings.retry_backoff_ms)
-        self._pause_max_ms = float(settings.retry_backoff_max_ms)
-
-    @property
-    def left_ms(self) -> float:
-        return (self._at - time.monotonic()) * 1000
-
-    @property
-    def passed(self) -> bool:
-        return self.left_ms <= 0
-
-    def pause(self) -> None:
-        """Wait a little, each time longer, with jitter; never past the deadline."""
-        pause_ms = min(self._pause_ms * random.uniform(0.8, 1.2), max(self.left_ms, 0))
-        self._pause_ms = min(2 * self._pause_ms, self._pause_max_ms)
-        time.sleep(pause_ms / 1000)
 
 
 class Cluster:

@@ -13,9 +13,10 @@ import time
 from typing import Final
 
 from keyrange.kafka import protocol
-from keyrange.kafka.cluster import Cluster, Deadline
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor, InFlight
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.view import ClusterView
 from keyrange.wire import fetch_response

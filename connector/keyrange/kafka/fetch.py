@@ -22,9 +22,10 @@ from keyrange.core.offsets import EARLIEST, LATEST, OffsetRange
 from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
-from keyrange.kafka.cluster import Cluster, Deadline
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.cursor import Cursor, InFlight, may_join, take_back
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.exchange import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.log_checks import LogChecks, read_elsewhere
 from keyrange.kafka.positions import bind_splits

@@ -23,8 +23,9 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.volumes.view import LogDirs, Reading, Volume
 from keyrange.errors import KeyrangeError
 from keyrange.kafka import protocol
-from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster, Deadline
+from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.exposure import warn_of_exposure
 from keyrange.kafka.view import Broker
 from keyrange.kafka.volume_protocol import DESCRIBE_LOG_DIRS, describe_log_dirs

@@ -18,8 +18,9 @@ from keyrange.core.volumes.quota_entities import CANARY, RATE, Alteration, Quota
 from keyrange.core.volumes.releasing import RECORDS_MAX, packed
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
-from keyrange.kafka.cluster import Cluster, Deadline
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.produce_protocol import PRODUCE, ProducedRecord, produce, record_batch
 from keyrange.kafka.view import Broker
 

@@ -25,8 +25,8 @@ from keyrange.core.splits import Split
 from keyrange.host.chain import Chain, End, Link, State
 from keyrange.host.directory import ExecutorDirectory
 from keyrange.host.results import ResultWriter, mapped_results, read_results
-from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.cursor import Cursor
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
 from keyrange.wire.decode import Chunk

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,10 +18,17 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.receive_buffer import ReceiveBuffer
 from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
-from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.select import Selection
+
+if TYPE_CHECKING:
+    from keyrange.wire.decode import Chunk
 
 _log = logging.getLogger(__name__)
+
+# Of a record batch: its base offset and length; the magic byte behind the leader epoch; the delta
+# of its last offset behind checksum and attributes.
+_HEADER: Final = struct.Struct(">qi4xb6xi")
+_LENGTH_ENDS: Final = 12
+_MAGIC: Final = 2
 
 
 class RecordSizes:
@@ -43,7 +51,7 @@ class RecordSizes:
         self._cluster = cluster
         self._known: dict[TopicPartition, float] = {}
         self._with_keys = with_keys
-        self._selection = Selection(nulls_first=nulls_first)
+        self._nulls_first = nulls_first
         self._places: dict[TopicPartition, list[int]] = {}
 
     def of(
@@ -117,18 +125,37 @@ class RecordSizes:
                 continue
             data = frame[header + each.records_at : header + each.records_end]
             from_offset = ranges[partition].from_offset
-            chunk = scan_chunk(data, topic, each.partition, from_offset)
-            last = chunk.batches[-1]
-            bytes_seen = int(last["records_end"]) - int(chunk.batches[0]["at"])
-            self._known[partition] = max(
-                bytes_seen / max(chunk.next_offset - int(chunk.batches[0]["base_offset"]), 1), 1e-3
-            )
+            sampled = bytes_per_offset(data.data)
+            if sampled is not None:
+                self._known[partition] = max(sampled, 1e-3)
             if self._with_keys:
-                self._places[partition] = key_places(partition, chunk, self._selection)
+                # It brings the compiled kernels, which take a second to load.
+                from keyrange.wire.decode import scan_chunk
+
+                chunk = scan_chunk(data, topic, each.partition, from_offset)
+                self._places[partition] = key_places(partition, chunk, self._nulls_first)
 
 
-def key_places(partition: TopicPartition, chunk: Chunk, selection: Selection) -> list[int]:
+def bytes_per_offset(records: memoryview) -> float | None:
+    """Of whole record batches, by their headers: base offset, length in bytes, and behind epoch,
+    magic, checksum and attributes the delta of the last offset. None where there is none, or where
+    it is of an older format, which reading refuses."""
+    at, first, until = 0, 0, 0
+    while at + _HEADER.size <= len(records):
+        base, length, magic, last_delta = _HEADER.unpack_from(records, at)
+        if magic != _MAGIC or length <= 0 or at + _LENGTH_ENDS + length > len(records):
+            break
+        first = first if at else base
+        until, at = base + last_delta + 1, at + _LENGTH_ENDS + length
+    return at / max(until - first, 1) if at else None
+
+
+def key_places(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> list[int]:
     """Where the keys of a chunk's records lie in the hash space, a place per record."""
+    from keyrange.wire.decode import Decoder, DecodeSettings
+    from keyrange.wire.select import Selection
+
+    selection = Selection(nulls_first=nulls_first)
     settings = DecodeSettings(columns=("keyHash",), selection=selection)
     batches = Decoder(*partition, settings).decode(chunk, 0, chunk.next_offset)
     return [place for batch in batches for place in batch.column(0).to_pylist()]

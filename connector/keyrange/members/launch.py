@@ -85,13 +85,6 @@ def ensure_member(
         return read_status(place)
 
 
-def stop_member(setup: MemberSetup, directory: Path) -> None:
-    """End the member of a setup's group, if there is one: a dynamic one leaves its group."""
-    status = read_status(member_directory(setup, directory))
-    if status is not None:
-        _end(status)
-
-
 def _stands(status: MemberStatus, setup: MemberSetup) -> bool:
     if status.setup != setup.mark:
         return False

@@ -36,10 +36,12 @@ class KeyRangeListener:
 
     def on_key_ranges_revoked(self, ranges: Assigned) -> None:
         """These go to another one. What is acknowledged here still counts; the rest is handed out
-        there."""
+        there. Where a consumer cannot commit it, it has these no more all the same, and hears that
+        the others are lost."""
 
     def on_key_ranges_lost(self, ranges: Assigned) -> None:
-        """These are another one's already: nothing of them can be acknowledged any more."""
+        """These are another one's already, or were meanwhile: nothing of them that was handed out
+        can be acknowledged any more."""
 
     def on_deliveries_spent(self, records: pa.RecordBatch) -> None:
         """Records that were handed out maxDeliveries times, and never acknowledged within

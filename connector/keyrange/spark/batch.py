@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from keyrange.core.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.core.splits import Split, plan_splits
 from keyrange.options import SourceOptions
-from keyrange.spark.read import ReadTask, read_task
+from keyrange.spark.read import read_task
+from keyrange.spark.read_tasks import ReadTask
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,7 +31,10 @@ _LOG = logging.getLogger(__name__)
 _COMPACT_EVERY = 200
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 _NOT_DELTA = ("DELTA_TABLE_NOT_FOUND", "DELTA_TABLE_ONLY_OPERATION")
-_CONFLICTS = ("CONCURRENT_TRANSACTION", "ConcurrentTransactionException")
+_CONFLICTS = (
+    *("CONCURRENT_TRANSACTION", "ConcurrentTransactionException"),
+    *("METADATA_CHANGED", "MetadataChangedException"),
+)
 _TIDYING = {
     # What Delta itself keeps small the commits in, instead of rewriting the history with each run.
     "spark.databricks.delta.optimize.minFileSize": str(4 * 1024 * 1024),
@@ -77,6 +80,7 @@ class SparkStore:
         )
         self._table_id = ""
         self._exists = False
+        self._lacking: list[str] = []
         self._written = 0
 
     @property
@@ -94,6 +98,7 @@ class SparkStore:
             frame = self._spark.read.table(self._name)
             columns = frame.limit(0).toArrow().schema
             self._layout.check(detail["properties"], columns, self._uri)
+            self._lacking = self._layout.lacking(columns)
             if self._table_id and self._table_id != detail["id"]:
                 message = "the table was deleted, and another one made in its place"
                 raise error("COMMITS_GONE", message, table=self._uri)
@@ -110,7 +115,11 @@ class SparkStore:
         if not self._exists:
             return schema.empty_table()
         with self._reading():
-            return self._rows(bounds).select(*map(_quoted, names)).toArrow().cast(schema)
+            there = [name for name in names if name not in self._lacking]
+            found = self._rows(bounds).select(*map(_quoted, there)).toArrow()
+            for name in self._lacking:
+                found = found.append_column(name, pa.nulls(len(found)))
+            return found.select(names).cast(schema)
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         if not self._exists:
@@ -127,6 +136,8 @@ class SparkStore:
             frame = self._spark.createDataFrame(rows).coalesce(1)
             writer = frame.write.format("delta").mode("append")
             writer = writer.option("userMetadata", str(dict(note)))
+            if self._lacking:
+                writer = writer.option("mergeSchema", "true")
             for first in transactions[:1]:
                 writer = writer.option("txnAppId", first.app_id)
                 writer = writer.option("txnVersion", str(first.version))
@@ -136,6 +147,7 @@ class SparkStore:
                 raise Conflict from None
             raise writing_fault(failure, self._uri, {}) from None
         self._written += 1
+        self._lacking = []
 
     def maintain(self) -> None:
         """Failures are logged and no more, as by delta-rs."""

@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.core.commits.agreement import check_agreement, check_terms, is_left
 from keyrange.core.commits.intake import (
-    NEVER_DUE,
     PartitionIntake,
     due_holes,
     due_until_ms,
@@ -94,8 +93,8 @@ class IndividualCommits:
 
     def resumed(
         self, positions: Positions, topic_ids: Mapping[str, str]
-    ) -> dict[TopicPartition, int]:
-        """Where a query without a checkpoint goes on from the commits of its group: a position for
+    ) -> dict[TopicPartition, PartitionState]:
+        """Where a query without a checkpoint goes on from the commits of its group: the state of
         each of `positions` that they have one of."""
         if self._commits.on_fresh_start != "resume":
             return {}
@@ -106,7 +105,7 @@ class IndividualCommits:
         before = self._table(last).known()
         self._resumes = (last, before.seq)
         return {
-            partition: state.position
+            partition: state
             for partition, state in resumed_from(before).states.items()
             if partition in positions
             and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))

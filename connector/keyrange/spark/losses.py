@@ -47,7 +47,7 @@ class Losses:
         findings = compare(start, latest, firsts, recreated, truncated, group_id)
         for failure in findings.losses:
             self._lose(failure)
-        self._note(start, findings, recreated, latest)
+        self._note(start, findings, recreated, latest, view.topic_ids())
         for partition in findings.back:
             self._warn(f"{partition} is there again, and is read on from {stood[partition]}.")
         if findings.forgotten:
@@ -114,7 +114,12 @@ class Losses:
         return left
 
     def _note(
-        self, start: Checkpoint, findings: Findings, recreated: set[str], latest: Positions
+        self,
+        start: Checkpoint,
+        findings: Findings,
+        recreated: set[str],
+        latest: Positions,
+        topic_ids: Mapping[str, str],
     ) -> None:
         """Count what was lost of partitions that are gone, recreated, or new and begun already."""
         gone = {
@@ -128,9 +133,9 @@ class Losses:
         begun = [
             Lost(p, OffsetRange(0, at))
             for p, at in sorted(findings.start.items())
-            if p not in known and p.topic not in recreated and at > 0
+            if (p not in known or p.topic in recreated) and at > 0
         ]
-        self._count(begun, {}, "the new partition begins behind them")
+        self._count(begun, topic_ids, "the new partition begins behind them")
         # Until a batch has gone past the loss, the end of the topic that is gone is asked for.
         self._ends.update({p: at for p, at in latest.items() if p not in gone})
 

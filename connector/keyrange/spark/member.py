@@ -21,8 +21,8 @@ from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.binding.messages import BadLine, Greeting
 from keyrange.spark.executor import Executor, task_property, this_executor
 from keyrange.spark.listening import Held, Listening
-from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
 from keyrange.spark.read_record import ReadRecord
+from keyrange.spark.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.spark.slots import (
     Place,
     batch_of_task,

@@ -37,7 +37,7 @@ from keyrange.options.members import MemberOptions
 from keyrange.spark.assignment_log import AssignmentLog, Sighting, stored_members
 from keyrange.spark.binding.messages import Address, Greeting
 from keyrange.spark.binding.service import BindingService
-from keyrange.spark.read import BoundTask, ReadTask, write_bound_task
+from keyrange.spark.read_tasks import BoundTask, ReadTask, write_bound_task
 
 _log = logging.getLogger(__name__)
 

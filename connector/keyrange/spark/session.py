@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from keyrange.core.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.core.commits.agreement import check_mode
+from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import LATEST, Positions, TopicPartition, pending
 from keyrange.core.resuming import check_foreign, check_ownership
 from keyrange.errors import InvalidError, KeyrangeError
@@ -111,13 +112,16 @@ class PlanningSession:
     def _resolve_start(self) -> Checkpoint:
         view = self._metadata.view({})
         positions = resolve(self._cluster, view, self._options.start)
+        resumed: Mapping[TopicPartition, PartitionState] = {}
         if self._individual is not None:
-            positions |= self._individual.resumed(positions, view.topic_ids())
+            resumed = self._individual.resumed(positions, view.topic_ids())
+            positions |= {p: state.position for p, state in resumed.items()}
         if self._target is not None:
             # Resolved a moment after the target was fixed: a start behind it is no loss.
             for partition, at in positions.items():
                 self._target[partition] = max(at, self._target.get(partition, 0))
-        return Checkpoint(positions, view.topic_ids(), fresh=True)
+        epochs = {p: s.leader_epoch for p, s in resumed.items() if s.leader_epoch >= 0}
+        return Checkpoint(positions, view.topic_ids(), fresh=True, leader_epochs=epochs)
 
     def fix_target(self) -> None:
         """Trigger.AvailableNow reads up to what is there now."""

@@ -20,7 +20,7 @@ from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.spark.binding.messages import Greeting
-from keyrange.spark.read import ReadTask
+from keyrange.spark.read_tasks import ReadTask
 
 if TYPE_CHECKING:
     from keyrange.spark.pinning import Pinning

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import kernels
+from keyrange.wire.fetch_response import AbortedTransaction
 from keyrange.wire.kernels import BATCH
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -26,14 +26,6 @@ NO_HASHES = np.empty(0, np.int64)
 
 _TABLE_ROWS = 1024
 _ABORT = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """One entry of a fetch response: the producer, and the first offset of what it aborted."""
-
-    producer_id: int
-    first_offset: int
 
 
 _SCAN_FAULTS = {

@@ -23,9 +23,9 @@ from keyrange.core.delivery import Delivery
 from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import batches, kernels
-from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
+from keyrange.wire.fetch_response import AbortedTransaction
 from keyrange.wire.select import SelectedRoom, Selection, Selector
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.wire.batches import AbortedTransaction
 
 VERSION_MIN: Final = 11
 VERSION_MAX: Final = 13
@@ -23,6 +22,14 @@ _TOPIC_IDS: Final = 13
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """One entry of a fetch response: the producer, and the first offset of what it aborted."""
+
+    producer_id: int
+    first_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from keyrange.core.delivery import Delivery
+from keyrange.core.key_hash import hash_of
 from keyrange.core.placement import Placement
 from keyrange.wire import kernels
 from keyrange.wire.compression import Bytes
@@ -156,11 +157,6 @@ class _Delivered:
         kernels.keep_delivered(
             records, hashes, cursor, self._uppers, self._froms, self._untils, self._offsets
         )
-
-
-def hash_of(key: bytes) -> int:
-    """The place of a key in the hash space."""
-    return int(kernels.key_hash(_bytes(key), 0, len(key)))
 
 
 def _bytes(text: bytes) -> Bytes:

@@ -305,6 +305,7 @@ def test_a_broker_is_asked_only_where_one_is_named(of: Callable[..., Query]) -> 
     assert "--bootstrap-servers" in result.stderr
 
 
+@pytest.mark.ordinary
 def test_neither_spark_nor_a_client_of_kafka_is_needed(tmp_path: Path) -> None:
     query = Query(1, 2, 0.05).run(2, 50)
     path = str(tmp_path / "commits")

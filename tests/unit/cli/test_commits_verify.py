@@ -18,7 +18,8 @@ from documents import read_document
 from keyrange.cli import commits_verify
 from keyrange.cli.commits_recount import Log, recount
 from keyrange.cli.main import app
-from keyrange.consumer import ledger as ledger_module
+from keyrange.consumer import following as following_module
+from keyrange.consumer.following import Leaders
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import parse_consumer_options
@@ -278,7 +279,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It copies what somebody left who is not believed any more.
         old = [Piece(high, 50, (Hole(7, high.from_hash),))]
-        faulty.setattr(ledger_module, "pieces_done", lambda *_: old)
+        faulty.setattr(following_module, "pieces_done", lambda *_: old)
         one.take({A: [high]}, {})
     assert verified(tmp_path, "two") == []
     [said] = verified(tmp_path, "one")
@@ -287,11 +288,28 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It holds the range, and goes back to what it found when it took it.
         one.commit({A: [Piece(high, 70)]})
-        faulty.setattr(ledger_module, "pieces_done", lambda *_: [Piece(high, 60)])
+        faulty.setattr(following_module, "pieces_done", lambda *_: [Piece(high, 60)])
         one.take({A: [high]}, {})
     assert verified(tmp_path, "one")[1:] == [
         f"a claim took {high} over, not as source consumer/g/one has left it"
     ]
+
+
+def test_a_claim_cuts_back_what_it_does_not_hold_with_the_log(tmp_path: Path) -> None:
+    low, high = split_evenly(SPACE, 2)
+    options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g", "failOnDataLoss": "false"}
+    settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
+    one, two = (
+        new_ledger(settings, slot, lambda wanted, _: dict.fromkeys(wanted, 0))
+        for slot in ("one", "two")
+    )
+    one.take({A: [SPACE]}, {}, leaders=Leaders({A: 3}))
+    one.commit({A: [Piece(low, 60), Piece(high, 60)]}, {}, {A: 3})
+    two.take({A: [low]}, {}, leaders=Leaders({A: 3}))
+    # An unclean election: the new leader's log parts from epoch 3 at 40.
+    cut = Leaders({A: 5}, lambda asked: {A: (3, 40)} if asked else {})
+    one.take({A: [high]}, {}, leaders=cut)
+    assert [verified(tmp_path, slot) for slot in ("one", "two")] == [[], []]
 
 
 def test_what_contradicts_itself_is_named(query: Query) -> None:

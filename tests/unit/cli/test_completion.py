@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.ordinary
+
 PROGRAM = "import sys; sys.argv[0] = 'keyrange'; from keyrange.cli import main; main.main()"
 NOUNS = {"broker", "checkpoint", "commits", "deadletters", "doctor", "errors", "members"}
 NOUNS |= {"options", "ranges", "records", "volumes"}

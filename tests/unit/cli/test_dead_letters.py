@@ -16,13 +16,14 @@ from documents import read_document
 from keyrange.cli import commits_reset, commits_verify, dead_letters
 from keyrange.cli.main import app
 from keyrange.core.commits.log import Kind
-from keyrange.core.commits.resetting import rewind
+from keyrange.core.commits.resetting import reopen, rewind
 from keyrange.core.commits.state import Cause
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta import by_hand
 from keyrange.delta.by_hand import open_commits, write_reset
 from keyrange.delta.commit_table import open_commit_table
 from keyrange.delta.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from keyrange.delta.replaying import plan_replay
 from keyrange.errors import KeyrangeError
 from keyrange.options.commits import CommitOptions
 
@@ -65,7 +66,7 @@ class Lake:
         self.options = CommitOptions(
             individual=True, table=self.path, dead_letter_table=f"{self.path}_dead_letters"
         )
-        query = Query(1, 2, fails=0.0).run(3, 100)
+        query = Query(1, 2, fails=0.0).run(5, 60)
         self.table = open_commit_table(self.options, SOURCE)
         for commit in query.table.store:
             self.table.append(commit)
@@ -277,6 +278,27 @@ def test_what_cannot_come_again_is_left_and_said(lake: Lake) -> None:
     assert lake.offsets("--status", "dead") == [50, 60, 77, 51]
 
 
+def test_what_a_batch_gave_up_that_is_not_committed_is_not_replayed(lake: Lake) -> None:
+    """Its commit will close the hole, and nothing would hand the record out again."""
+    commits = open_commits(lake.path, "", "", {})
+    known = commits.table.known()
+    write_reset(commits, known, {A: reopen(known.states[A], [(50, 7)], 0).state}, "w", "y", 0)
+    lake.store().append(SOURCE, 5, [letter(at, batch_id=5) for at in (50, 77)], BEGAN_MS)
+    done = lake.document("replay", "--topic", "flights", "--confirm")
+    assert [each["offset"] for each in done["replayed"]] == [40, 41]
+    left = [(each["offset"], each["why"]) for each in done["left"]]
+    # The last was given up before, too.
+    assert left == [(at, "the batch that gave it up is not committed yet") for at in (50, 77, 77)]
+    assert lake.offsets("--status", "dead") == [50, 77, 77]
+
+
+def test_what_another_source_gave_up_last_is_replayed(lake: Lake) -> None:
+    """One that was begun anew counts its batches from 0, and no batch of the other one commits."""
+    known = replace(lake.table.known(), batch_id=0)
+    assert plan_replay(known, [letter(41, batch_id=3)], 0, "another").taken
+    assert not plan_replay(known, [letter(41, batch_id=3)], 0, SOURCE).taken
+
+
 def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
     where = {"topic": "flights", "partition": 0}
     assert keyrange.replay_dead_letters(lake.path, **where, offsets=[40, 41], error="Key") == 1
@@ -291,13 +313,10 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from dataclasses import replace
-
     from keyrange.core.commits.log import Terms
-    from keyrange.delta.replaying import plan_replay
 
     known = replace(lake.table.known(), terms=Terms(null_keys="first"))
-    plan = plan_replay(known, [letter(41, None)], 0)
+    plan = plan_replay(known, [letter(41, None)], 0, SOURCE)
     [hole] = plan.states[A].holes
     assert hole.place == 0
 

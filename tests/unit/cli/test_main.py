@@ -15,6 +15,8 @@ import pytest
 
 from keyrange.cli.render import OutputFormat, make_output
 
+pytestmark = pytest.mark.ordinary
+
 
 def run(*arguments: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"KEYRANGE_CACHE": str(cache or "unused"), "COLUMNS": "120"}

@@ -16,12 +16,12 @@ from documents import read_document
 from keyrange.cli import members, members_commands
 from keyrange.cli.main import app
 from keyrange.cli.members_document import events, natural, owner
+from keyrange.core.key_hash import hash_of
 from keyrange.core.key_ranges import SPACE, KeyRange
 from keyrange.core.members.assignment import Owned
 from keyrange.core.offsets import TopicPartition
 from keyrange.delta.members_by_hand import open_members, write_command
 from keyrange.errors import KeyrangeError
-from keyrange.wire.select import hash_of
 from member_samples import (
     NOW_MS,
     PARTITIONS,
@@ -291,6 +291,7 @@ def test_where_there_is_no_table_nothing_is_made(tmp_path: Path, noun: str) -> N
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.ordinary
 def test_the_table_is_read_without_spark_and_without_kafka(path: Path) -> None:
     program = f"""
 import sys
@@ -312,6 +313,7 @@ def partition_of(key: str) -> int:
     return number
 
 
+@pytest.mark.ordinary
 def test_the_owner_of_a_key_is_named_with_slot_host_and_executor(path: Path) -> None:
     keys = [f"key-{number}" for number in range(40)]
     seen = set()

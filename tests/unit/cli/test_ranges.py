@@ -122,7 +122,7 @@ def test_a_sample_puts_null_keys_where_the_query_has_them(null_keys: str, first:
     """All in the first range they may make it hot, and the plan has to say so."""
     named = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "nullKeys": null_keys}
     reading: Any = SimpleNamespace(cluster=None, options=parse_options(named))
-    assert sample(reading)._selection.nulls_first is first
+    assert sample(reading)._nulls_first is first
 
 
 def planned(places: dict[TopicPartition, list[int]], **given: str) -> dict[str, Any]:

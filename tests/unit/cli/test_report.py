@@ -23,6 +23,8 @@ from keyrange.report.lag import standings
 from report_samples import BATCHES, HOSTILE, RECORDS, Lake
 from scripted_admin import GB, HOST, Told, scripted_brokers
 
+pytestmark = pytest.mark.ordinary
+
 LIBRARY = "window.Plotly = {};"
 
 

@@ -13,6 +13,8 @@ from keyrange.cli import report as command
 from keyrange.cli.main import app
 from report_samples import HOSTILE, Lake
 
+pytestmark = pytest.mark.ordinary
+
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:

@@ -12,8 +12,8 @@ import pytest
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
 from keyrange.checkpoint_files import load_progress, open_directory
-from keyrange.cli.watch_document import Answers, Seen, describe
-from keyrange.cli.watch_sources import Answer, Ends, Told
+from keyrange.cli.watch_document import Seen, describe
+from keyrange.cli.watch_sources import Answer, Answers, Ends, Told
 from keyrange.cli.watch_view import line
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.query_progress import read_query_progress

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keyrange.consumer import holding as module
+from keyrange.consumer import ledger as ledger_module
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.holding import Holding
 from keyrange.consumer.member import Membership
@@ -18,7 +19,7 @@ from keyrange.consumer.sharing import Sharing
 from keyrange.core.key_ranges import SPACE
 from keyrange.core.members.group_states import State
 from keyrange.core.members.shares import Share, write_share
-from keyrange.core.offsets import TopicPartition
+from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
@@ -34,12 +35,14 @@ class Reading:
 
     away = False
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, *_: object) -> None:
+        self.cut_back: dict[TopicPartition, OffsetRange] = {}
 
-    def check(self, _: object) -> dict[TopicPartition, int]:
+    def follow(self, *_: object) -> None: ...
+
+    def check(self, _: object) -> None:
         if Reading.away:
             raise AWAY
-        return {}
 
 
 class Listener(KeyRangeListener):
@@ -142,7 +145,7 @@ def test_a_claim_that_cannot_be_looked_at_again_is_dropped_too(
         raise error("COMMITS_UNREADABLE", "the store is away")
 
     with monkeypatch.context() as once:
-        once.setattr(a.holding.ledger, "_is_alone", unreadable)
+        once.setattr(ledger_module, "is_alone", unreadable)
         with pytest.raises(KeyrangeError, match="COMMITS_UNREADABLE"):
             a.told(2, FIRST)
     assert a.holding.acknowledge(SECOND, offsets) == 0
@@ -169,3 +172,60 @@ def test_an_assignment_that_fails_tells_what_was_lost(options: dict[str, str]) -
         ("lost", [FIRST]),
         ("assigned", [FIRST]),
     ]
+
+
+def unwritable(*_: object) -> None:
+    raise error("COMMITS_UNWRITABLE", "the store is away")
+
+
+def test_while_nothing_can_be_committed_a_share_is_kept(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Member(options, "a")
+    a.told(1, FIRST, SECOND)
+    a.holding.acknowledge(SECOND, hand_out(a.holding, SECOND))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(ledger_module.Ledger, "commit", unwritable)
+        with pytest.raises(KeyrangeError, match="COMMITS_UNWRITABLE"):
+            a.told(2, FIRST)
+    assert a.holding.spans == {FIRST: [SPACE], SECOND: [SPACE]}
+    a.step()
+    assert a.listener.told == [("assigned", [FIRST, SECOND]), ("revoked", [SECOND])]
+
+
+def test_while_no_broker_answers_a_share_is_kept(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> ClusterView:
+        raise AWAY
+
+    a = Member(options, "a")
+    a.told(1, FIRST, SECOND)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Holding, "describe", away)
+        with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
+            a.told(2, FIRST)
+    assert a.holding.spans == {FIRST: [SPACE], SECOND: [SPACE]}
+    assert a.listener.told == [("assigned", [FIRST, SECOND])]
+
+
+def test_an_assignment_whose_last_commit_fails_leaves_nothing_behind(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the listener acknowledges when it is told is committed behind its call."""
+
+    class Late(Listener):
+        def on_key_ranges_revoked(self, ranges: Any) -> None:
+            super().on_key_ranges_revoked(ranges)
+            consumer.acknowledge(SECOND, offsets)
+            meanwhile.setattr(ledger_module.Ledger, "commit", unwritable)
+
+    listener = Late()
+    with Consumer(options) as consumer:
+        consumer.assign({FIRST: [], SECOND: []}, listener)
+        offsets = hand_out(consumer._holding, SECOND)
+        failing = pytest.raises(KeyrangeError, match="COMMITS_UNWRITABLE")
+        with monkeypatch.context() as meanwhile, failing:
+            consumer.assign({FIRST: []})
+        assert consumer.assignment() == {}
+    assert listener.told[1:] == [("revoked", [SECOND]), ("lost", [FIRST])]

@@ -52,10 +52,9 @@ class Stage:
     def contacted(self) -> None:
         self.contacts += 1
 
-    def commit(self) -> None: ...
-
-    def take(self, _: Any, wanted: Any, epoch: int, ready: bool) -> None:
+    def move(self, _: Any, wanted: Any, __: Any, epoch: int, ready: bool) -> Any:
         self.spans, self.epoch, self.ready = dict(wanted), epoch, ready
+        return wanted
 
     def polled(self) -> None: ...
 

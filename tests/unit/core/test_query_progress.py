@@ -66,6 +66,26 @@ def test_offsets_may_be_text_and_other_sources_are_left_out() -> None:
     assert read_query_progress(progress(7)) is None
 
 
+@pytest.mark.parametrize(
+    "end",
+    ['{"logOffset":0}', "7", "not JSON", "null", None, {"t": {"0": 1}}, [1], '{"t":{"0":1}}'],
+)
+def test_a_source_of_somebody_else_is_left_alone(end: Any) -> None:
+    other = PLAIN | {"endOffset": end, "latestOffset": end}
+    assert read_query_progress(progress(7, other)) is None
+    assert [each.index for each in read(progress(7, other, PLAIN)).sources] == [1]
+
+
+@pytest.mark.parametrize("unknown", [None, "null", "{}"])
+def test_what_is_not_known_gives_no_lag(unknown: str | None) -> None:
+    """No batch yet, or no look at the cluster yet: either side alone says whose source it is."""
+    marked = PLAIN["endOffset"]
+    for ends in ((marked, unknown), (unknown, marked)):
+        given = PLAIN | dict(zip(("endOffset", "latestOffset"), ends, strict=True))
+        found = read(progress(7, given))
+        assert (found.lag, found.sources[0].lag) == (None, None)
+
+
 @pytest.mark.parametrize("odd", [None, 1, "x", [], {"plan": 1}, {"plan": {"bytes": "many"}}])
 def test_parts_of_a_later_version_are_no_harm(odd: Any) -> None:
     strange = PLAIN | {"latestOffset": {"@keyrange": {"metrics": odd}, "t": {"0": 3, "1": 6}}}

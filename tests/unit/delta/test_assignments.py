@@ -275,6 +275,7 @@ def test_rows_that_were_copied_into_a_new_table_are_written_on(path: Path, tmp_p
     assert [each.number for each in again.commands()] == [1, 2]
 
 
+@pytest.mark.ordinary
 def test_many_rows_and_maintenance_change_nothing(path: Path) -> None:
     table, reader = table_at(path), table_at(path)
     rows = [stored(seq, 2 + seq // 5) for seq in range(4, 240)]

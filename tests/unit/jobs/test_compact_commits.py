@@ -18,6 +18,8 @@ from keyrange.delta.dead_letters import DeadLetter, open_dead_letters
 from keyrange.options.commits import CommitOptions
 from notebooks import load_job
 
+pytestmark = pytest.mark.ordinary
+
 COMMITS = 60
 
 

@@ -11,8 +11,8 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.volumes.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.client_quotas import alter_quotas, quota_callback, read_quotas
-from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.view import Broker, ClusterView
 
 ALICE, APP = QuotaEntity("alice", None), QuotaEntity(None, "app")

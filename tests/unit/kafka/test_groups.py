@@ -12,8 +12,8 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import protocol
-from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
 from keyrange.kafka.protocol import Code
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic

@@ -17,8 +17,8 @@ from keyrange.core.members.group_member import GroupMember, MemberSettings, Stat
 from keyrange.core.members.messages import Peer
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka import group_protocol, protocol
-from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.membership import (
     GroupMemberView,
     GroupView,

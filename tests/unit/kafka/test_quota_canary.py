@@ -13,8 +13,8 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.volumes.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import quota_canary
-from keyrange.kafka.cluster import Deadline
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 from keyrange.kafka.view import Broker
 

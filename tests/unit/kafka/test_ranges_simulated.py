@@ -1,6 +1,6 @@
 """Many runs of readers that share a partition, in every order, with kills between any two steps.
 
-Seeded: a failure names its seed. KEYRANGE_SOAK=1 runs many more.
+Seeded: a failure names its seed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from forms import by_form
 from keyrange.host import directory, results
 from keyrange.host.chain import Chain
 from keyrange.host.directory import ExecutorDirectory
@@ -22,7 +23,7 @@ from keyrange.kafka.fetch import SplitReader
 from keyrange.wire.decode import DecodeSettings
 from shared_readers import AMPLE, Kept, Shared, flat
 
-RUNS = 400 if os.environ.get("KEYRANGE_SOAK") else 25
+RUNS = by_form(5, 25, 400)
 _KILLED = 9
 
 

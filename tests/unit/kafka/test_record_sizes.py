@@ -1,13 +1,12 @@
-"""Where the keys of a sample lie: what the plan of key ranges goes by."""
+"""What a sample says: how many bytes an offset takes, and where the keys lie."""
 
 from __future__ import annotations
 
 import mmh3
 
 from keyrange.core.offsets import TopicPartition
-from keyrange.kafka.record_sizes import key_places
+from keyrange.kafka.record_sizes import bytes_per_offset, key_places
 from keyrange.wire.decode import scan_chunk
-from keyrange.wire.select import Selection
 from strategies import Batch, Record, array, encode_batch, marker
 
 
@@ -21,5 +20,25 @@ def test_a_sample_has_a_place_per_record_where_the_read_will_see_it() -> None:
     chunk = scan_chunk(array(log), "t", 3, 9)
     spread = [place(b"a"), place((8).to_bytes(8, "big")), 0, place(b"a")]
     first = [place(b"a"), 0, 0, place(b"a")]
-    assert key_places(TopicPartition("t", 3), chunk, Selection()) == spread
-    assert key_places(TopicPartition("t", 3), chunk, Selection(nulls_first=True)) == first
+    assert key_places(TopicPartition("t", 3), chunk, nulls_first=False) == spread
+    assert key_places(TopicPartition("t", 3), chunk, nulls_first=True) == first
+
+
+def test_bytes_per_offset_are_those_of_whole_batches() -> None:
+    first = encode_batch(Batch(7, (Record(0, 0, b"a"), Record(4, 0, None)), "zstd"))
+    second = encode_batch(marker(12, 1, True))
+    both = first + second
+    # Offsets 7 to 11, and 12; what lies between records in a compacted log counts.
+    assert bytes_per_offset(memoryview(first)) == len(first) / 5
+    assert bytes_per_offset(memoryview(both)) == len(both) / 6
+    for cut in range(len(both)):
+        whole = bytes_per_offset(memoryview(both)[:cut])
+        assert whole == (len(first) / 5 if cut >= len(first) else None)
+
+
+def test_bytes_that_are_no_batches_of_format_2_say_nothing() -> None:
+    batch = bytearray(encode_batch(Batch(7, (Record(0, 0, b"a"),), "none")))
+    for at, value in ((16, 1), (8, 0xFF)):
+        other = bytearray(batch)
+        other[at] = value
+        assert bytes_per_offset(memoryview(other)) is None

@@ -10,7 +10,7 @@ import pytest
 from keyrange.client_options import ClientSettings
 from keyrange.core.retention import Retention
 from keyrange.errors import error
-from keyrange.kafka.cluster import Deadline
+from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.retention import retentions
 
 

@@ -98,6 +98,7 @@ def placed(made: Stores, options: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("key", KEY)
 @pytest.mark.parametrize("form", TRUST)
+@pytest.mark.ordinary
 def test_files(made: Stores, tmp_path: Path, form: str, key: str) -> None:
     context = stores.tls_context(settings(**placed(made, TRUST[form] | KEY[key])))
     assert handshake(made, tmp_path, context) == "client"

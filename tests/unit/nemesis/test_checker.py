@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nemesis.checker import check
+from nemesis.checker import check, taken
 from nemesis.facts import Again, End, Facts, Gone, Letter, Place, Position, Row
 
 RUN = "this"
@@ -86,6 +86,8 @@ def test_a_key_that_was_worked_on_in_another_order() -> None:
     [finding] = check(replace(GOOD, rows=rows))
     assert finding.what == "disordered"
     assert "n=12" in finding.examples[0]
+    # It may have been among the dead letters, so that others of its key went on.
+    assert found(replace(GOOD, rows=rows, replayed=frozenset([PLACES[12]]))) == []
 
 
 def test_keys_have_no_order_among_each_other() -> None:
@@ -103,6 +105,12 @@ def test_a_key_that_came_to_the_table_in_another_order() -> None:
 def test_what_a_fault_took_may_be_missing_and_never_be_there_twice() -> None:
     less = replace(GOOD, rows=[each for each in GOOD.rows if each.place.n != 12])
     assert found(replace(less, gone=[Gone("delete-ahead", 0, 0, 13, 30)])) == []
+    # What a broker that was killed has forgotten to delete is not read either; what a new leader or
+    # topic has is.
+    assert [p.n for p in taken(replace(less, gone=[Gone("delete-ahead", 0, 0, 20, 30)]))] == [12]
+    there = replace(less, log=frozenset(SENT))
+    assert found(replace(there, gone=[Gone("delete-ahead", 0, 0, 13, 30)])) == []
+    assert found(replace(there, gone=[Gone("unclean-election", 0, 0, 13, 30)])) == ["lost"]
     for other in (
         Gone("delete-ahead", 1, 0, 13, 30),
         Gone("delete-ahead", 0, 0, 12, 30),

@@ -45,17 +45,24 @@ def test_every_kind_can_be_done_and_some_mode_suffers_it() -> None:
 
 def test_a_driver_may_end_for_what_a_fault_explains_and_no_longer() -> None:
     kill = Met(Fault(10.0, "kill-driver", 0.0, 0.5), 10.0, 10.0)
-    assert explained([kill], 11.0) == {"KILLED"}
-    assert explained([kill], 200.0) == frozenset()
-    assert explained([Met(Fault(10.0, "kill-executor", 0.0, 0.5), 10.0, 10.0)], 11.0) == frozenset()
+    assert explained([kill], 11.0, -99.0) == {"KILLED"}
+    assert explained([kill], 200.0, -99.0) == frozenset()
+    assert (
+        explained([Met(Fault(10.0, "kill-executor", 0.0, 0.5), 10.0, 10.0)], 11.0, -99.0)
+        == frozenset()
+    )
 
 
 def test_clients_may_give_up_when_no_broker_could_be_reached_for_long() -> None:
     hang = Fault(10.0, "hang", 15.0, 0.5)
     short, long = Met(hang, 10.0, 25.0), Met(hang, 30.0, float("inf"))
-    assert explained([short], 30.0) == frozenset()
-    assert "BROKER_UNREACHABLE" not in explained([short, long], 40.0)
-    assert "BROKER_UNREACHABLE" in explained([short, long], 60.0)
+    assert explained([short], 30.0, -99.0) == frozenset()
+    assert "BROKER_UNREACHABLE" not in explained([short, long], 40.0, -99.0)
+    assert "BROKER_UNREACHABLE" in explained([short, long], 60.0, -99.0)
+    # Who has just begun knows no broker yet, and waits less.
+    assert "BROKER_UNREACHABLE" in explained([long], 40.0, 30.0)
+    assert "BROKER_UNREACHABLE" not in explained([long], 40.0, 38.0)
+    assert "BROKER_UNREACHABLE" in explained([short, long], 40.0, 30.0)
 
 
 def test_all_modes_take_turns() -> None:

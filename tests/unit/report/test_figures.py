@@ -123,6 +123,7 @@ def test_rectangles_that_stand_on_one_another_are_one_area() -> None:
     assert path.count == 1
 
 
+@pytest.mark.ordinary
 def test_ten_thousand_ranges_are_a_few_traces_with_bounds() -> None:
     made = many_ranges(10_000)
     section = offsets.offsets_section(made)

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -310,14 +310,21 @@ def test_a_task_does_not_wait_for_an_answer_that_trickles(
         assert time.monotonic() - began < 2
 
 
-def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Crowd) -> None:
-    service._server.places = Places(4, 2)
+@contextmanager
+def greeted(service: BindingService, slot: str) -> Iterator[Channel]:
+    """A task of a slot that the service knows, and that stays."""
     with socket.create_connection((service.address.host, service.address.port)) as sock:
         channel = Channel(sock, service.address.secret, is_service=False)
         channel.within(5)
         channel.begin()
-        channel.send({"hello": {"slot": "a"}})
+        channel.send({"hello": {"slot": slot}})
         channel.receive(1000)
+        yield channel
+
+
+def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Crowd) -> None:
+    service._server.places = Places(4, 2)
+    with greeted(service, "a") as channel:
         crowd.come(12, silent)
         time.sleep(0.1)
         channel.send({"hello": {"slot": "b"}})
@@ -326,14 +333,8 @@ def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Cr
 
 def test_only_a_service_full_of_tasks_turns_one_away(service: BindingService, crowd: Crowd) -> None:
     service._server.places = Places(1, 1)
-    with socket.create_connection((service.address.host, service.address.port)) as sock:
-        channel = Channel(sock, service.address.secret, is_service=False)
-        channel.within(5)
-        channel.begin()
-        channel.send({"hello": {"slot": "a"}})
-        channel.receive(1000)
-        with pytest.raises((BadLine, OSError)):
-            greet(service.address, "b")
+    with greeted(service, "a"), pytest.raises((BadLine, OSError)):
+        greet(service.address, "b")
     deadline = time.monotonic() + 5
     while "b" not in service.slots() and time.monotonic() < deadline:
         with suppress(BadLine, OSError):

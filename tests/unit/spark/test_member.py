@@ -24,7 +24,7 @@ from keyrange.spark import slots
 from keyrange.spark.binding.messages import Greeting
 from keyrange.spark.binding.service import BindingService
 from keyrange.spark.member import greeted, read_bound
-from keyrange.spark.read import BoundTask, ReadTask
+from keyrange.spark.read_tasks import BoundTask, ReadTask
 from keyrange.spark.slots import Slot, slot
 
 HELD = MemberStatus(name="g-0", is_static=True, state="STABLE", joined=1)

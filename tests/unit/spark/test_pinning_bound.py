@@ -21,7 +21,7 @@ from keyrange.kafka.view import ClusterView, Leader, Topic
 from keyrange.options import parse_options
 from keyrange.spark.binding.caller import Caller, greet
 from keyrange.spark.pinning import Pinning, route_to
-from keyrange.spark.read import BoundTask, ReadTask, read_bound_task
+from keyrange.spark.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.spark.tasks import TaskPlans
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
 

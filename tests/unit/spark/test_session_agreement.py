@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from committing import commit_batch, commit_states, rejected, state
+from delta_commits import in_epoch
 from keyrange.core.checkpoint import read_checkpoint
 from keyrange.core.commits.log import Kind, Terms
 from keyrange.core.offsets import TopicPartition
@@ -189,6 +190,23 @@ class TestFreshStart:
         after.restarted()
         assert ranges_of(after.batch()) == [(15, 16), (15, 16)]
         assert "resumes" not in after.mark()
+
+    @pytest.mark.parametrize("isolation", ["immediate", "transactional"])
+    def test_a_log_that_was_cut_back_since_and_is_as_long_again_is_a_loss(
+        self, monkeypatch: pytest.MonkeyPatch, isolation: str
+    ) -> None:
+        terms = {"commit.isolation": isolation}
+        before, after = self.old(terms, **terms, **{"commitTable.onFreshStart": "resume"})
+        store = before.committed.store
+        store[:] = [in_epoch(commit, 3) for commit in store]
+        Epochs(monkeypatch, until=2)
+        after.cluster.epoch, after.cluster.latest = 4, 15
+        after.offset = after.restarted().initial().to_json()
+        refused(after, "KAFKA_DATA_LOSS.LOG_TRUNCATED")
+
+        after.given["failOnDataLoss"] = "false"
+        after.offset = after.restarted().initial().to_json()
+        assert ranges_of(after.batch()) == [(2, 15), (2, 15)]
 
     def test_a_query_that_never_came_to_a_commit_is_passed_over(self) -> None:
         before, after = self.old(

@@ -252,6 +252,30 @@ def test_what_a_new_partition_had_lost_before_is_told() -> None:
     assert lost(run) == (4, [(1, 0, 4)])
 
 
+def test_what_a_topic_that_was_created_anew_had_lost_before_is_told() -> None:
+    cluster = ScriptedCluster(5)
+    run = session(cluster, **EARLIEST_START, **GOING_ON)
+    start = planned(run)
+    run.plan(run.initial(), read_checkpoint(start))
+    cluster.topics, cluster.first = {"t": "b" * 32}, 4
+    for _ in range(2):
+        forget_metadata(run)
+        run.latest(start, limited=True)
+    assert lost(run) == (4, [(0, 0, 4)])
+
+
+def test_what_is_left_of_a_topic_and_what_its_successor_lost_are_told_once_each() -> None:
+    cluster = ScriptedCluster(5)
+    run = session(cluster, **EARLIEST_START, **GOING_ON, maxOffsetsPerTrigger="2")
+    start = planned(run)
+    run.plan(run.initial(), read_checkpoint(start))
+    cluster.topics, cluster.first, cluster.latest = {"t": "b" * 32}, 4, 7
+    for _ in range(3):
+        forget_metadata(run)
+        run.latest(start, limited=True)
+    assert lost(run) == (3 + 4, [(0, 2, 5), (0, 0, 4)])
+
+
 def test_where_a_loss_fails_the_query_nothing_is_asked_for_it() -> None:
     cluster = ScriptedCluster(5)
     run = session(cluster, **EARLIEST_START)

@@ -15,7 +15,7 @@ from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.splits import Split
 from keyrange.errors import InvalidError
 from keyrange.options import parse_options
-from keyrange.spark.read import ReadTask
+from keyrange.spark.read_tasks import ReadTask
 from keyrange.spark.tasks import plan_read
 from scripted import PATTERN, SERVERS, ScriptedCluster, planned, session
 

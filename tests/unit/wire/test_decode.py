@@ -8,8 +8,8 @@ import pytest
 
 from keyrange.core.columns import COLUMNS, chosen_columns
 from keyrange.errors import CorruptError, KeyrangeError
-from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (
     COMPRESS,
     CONTROL,

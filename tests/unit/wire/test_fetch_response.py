@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse as KafkaFetchResponse
 
 from keyrange.errors import CorruptError
-from keyrange.wire.batches import AbortedTransaction
-from keyrange.wire.fetch_response import FetchedPartition, FetchResponse, parse_fetch_response
+from keyrange.wire.fetch_response import (
+    AbortedTransaction,
+    FetchedPartition,
+    FetchResponse,
+    parse_fetch_response,
+)
 
 Topic = KafkaFetchResponse.FetchableTopicResponse
 Partition = Topic.PartitionData

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from forms import by_form
+
+pytestmark = pytest.mark.ordinary
+
 PROGRAM = Path(__file__).with_name("guarded.py")
 TESTS = PROGRAM.parents[2]
-SOAK = os.environ.get("KEYRANGE_HYPOTHESIS_PROFILE") == "soak"
-CASES = 200_000 if SOAK else 4_000
+CASES = by_form(400, 4_000, 200_000)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from keyrange.errors import CorruptError
-from keyrange.wire.batches import AbortedTransaction
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (
     TRANSACTIONAL,
     Batch,

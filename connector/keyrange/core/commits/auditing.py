@@ -50,7 +50,7 @@ def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iter
                 yield from (Finding(commit.seq, partition, said) for said in wrong)
             elif known is not None:
                 cut = commit.cut_back.get(partition, known.position)
-                found = _moves(commit, known.cut_back(min(cut, known.position)), state)
+                found = _moves(commit, known.cut_back(cut), state)
                 yield from (Finding(commit.seq, partition, said) for said in found)
             log_end = commit.counts[partition].log_end if partition in commit.counts else -1
             if 0 <= log_end < state.position:

@@ -132,6 +132,26 @@ def believed(
     return cells
 
 
+def is_alone(claims: Claims, source: str, wanted: Spans, epoch: int) -> bool:
+    """Whether nobody has claimed the same as a source in the epoch of its claim, or later."""
+    others = [claim for each, claim in claims.items() if each != source]
+    return claims[source].epoch == epoch and not any(
+        claim.epoch >= epoch and claim.holds_any(wanted) for claim in others
+    )
+
+
+def later_claim(claims: Claims, source: str, wanted: Spans, epoch: int) -> str | None:
+    """Who is in the way of a source that wants ranges in an epoch, the latest of them: others that
+    hold some in one that is not lower, and itself in a higher one."""
+    later = [
+        (claim.epoch, each)
+        for each, claim in claims.items()
+        if (claim.epoch > epoch if each == source else claim.epoch >= epoch)
+        and (each == source or claim.holds_any(wanted))
+    ]
+    return max(later)[1] if later else None
+
+
 def begun_at(claims: Claims, partition: TopicPartition) -> int | None:
     """Where the group began with a partition; the lowest, where two began at once."""
     return min((c.begun[partition] for c in claims.values() if partition in c.begun), default=None)
@@ -152,7 +172,7 @@ def overlay(base: PartitionState, pieces: Sequence[Piece]) -> PartitionState:
     ]
     every = sorted([*rest, *pieces], key=lambda piece: piece.span)
     position = max(piece.scanned for piece in every)
-    return PartitionState(base.topic_id, position, tuple(every)).merged()
+    return PartitionState(base.topic_id, position, tuple(every), base.leader_epoch).merged()
 
 
 def of_topic(states: Mapping[str, PartitionState], topic_id: str) -> dict[str, PartitionState]:

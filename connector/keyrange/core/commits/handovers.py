@@ -47,12 +47,15 @@ class Handovers:
             yield "a claim cannot be read"
             return
         held = claim.held(partition)
+        if before is not None and before.topic_id not in ("", after.topic_id):
+            # What is done of a topic that was created anew is done of no record of the other one.
+            before = None
         spans = [piece.span for state in (before, after) if state for piece in state.pieces]
         for span in cut_span(SPACE, _borders([*spans, *held])):
             if before is not None and _said(before, span) == _said(after, span):
                 continue
             if index_of(held, span.from_hash) is None:
-                if before is not None:
+                if before is not None and not _follows(after, before, span):
                     yield f"a claim changed what is done of {span}, which it does not hold"
                 continue
             # Cut so that each part is one piece of one source.
@@ -60,7 +63,8 @@ class Handovers:
                 source, left = self._left(commit, claim, partition, part.from_hash)
                 if left is None or left.topic_id not in ("", after.topic_id):
                     continue
-                if _said(after, part) != _said(left, part):
+                # A source also cuts back what it has left, when it claims other ranges later.
+                if not (_follows(after, left, part) or _follows(left, after, part)):
                     yield f"a claim took {part} over, not as source {source} has left it"
 
     def _left(
@@ -120,6 +124,18 @@ def _said(state: PartitionState, part: KeyRange) -> tuple[int, tuple[Hole, ...]]
     """What a state says of a part of one of its pieces."""
     piece = state.piece_of(part.from_hash)
     return piece.scanned, tuple(hole for hole in piece.holes if part.contains(hole.place))
+
+
+def _follows(later: PartitionState, earlier: PartitionState, part: KeyRange) -> bool:
+    """Whether a state says the same of a part as another, or what is left of it in the log of a
+    later leader."""
+    said = _said(later, part)
+    if said == _said(earlier, part):
+        return True
+    if not 0 <= earlier.leader_epoch < later.leader_epoch:
+        return False
+    end, _ = said
+    return said == _said(earlier.cut_back(end), part)
 
 
 def _borders(spans: Iterable[KeyRange]) -> list[int]:

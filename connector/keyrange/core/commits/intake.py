@@ -13,8 +13,6 @@ from keyrange.core.commits.state import Hole, PartitionState, Piece, cut_span
 from keyrange.core.key_ranges import KeyRange
 from keyrange.core.offsets import OffsetRange, TopicPartition
 
-# No hole is due.
-NEVER_DUE = -1
 # A clock that is corrected by less makes nothing due.
 _STEP_MS = 60_000
 

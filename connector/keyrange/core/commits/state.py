@@ -97,12 +97,15 @@ class PartitionState:
 
     `position` is where the query stands in Spark's checkpoint; a piece may have been scanned less
     far, where its keys were not taken in or were handed back. `topic_id` "" stands for a broker
-    that has none. Raises ValueError where the pieces contradict themselves or one another.
+    that has none. `leader_epoch` is that of a leader whose log goes as far as `position`, -1 where
+    it is not known: a later leader says whether its log still does (KIP-320). Raises ValueError
+    where the pieces contradict themselves or one another.
     """
 
     topic_id: str
     position: int
     pieces: tuple[Piece, ...]
+    leader_epoch: int = -1
 
     def __post_init__(self) -> None:
         froms = [piece.span.from_hash for piece in self.pieces]
@@ -161,7 +164,10 @@ class PartitionState:
         return replace(self, pieces=tuple(pieces))
 
     def cut_back(self, end: int) -> PartitionState:
-        """The state when the log was cut back to `end`: what comes there is new."""
+        """The state when the log was cut back to `end`: what comes there is new. A log that goes
+        as far as `position` was cut back of nothing."""
+        if end >= self.position:
+            return self
         return PartitionState(
             self.topic_id,
             end,
@@ -173,12 +179,13 @@ class PartitionState:
                 )
                 for piece in self.pieces
             ),
+            self.leader_epoch,
         ).merged()
 
 
-def fresh(topic_id: str, position: int) -> PartitionState:
+def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
     """A partition of which nothing from `position` on is done."""
-    return PartitionState(topic_id, position, (Piece(SPACE, position),))
+    return PartitionState(topic_id, position, (Piece(SPACE, position),), leader_epoch)
 
 
 def cut_at(pieces: Iterable[Piece], borders: Iterable[int]) -> list[Piece]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from keyrange.core.checkpoint import CommitMark
 from keyrange.core.commits.agreement import lacking
-from keyrange.core.commits.drivers import living, next_group_seq
+from keyrange.core.commits.drivers import last_source, living, next_group_seq
 from keyrange.core.commits.log import Commit, Kind, Known
 from keyrange.core.commits.table import CommitTable
 from keyrange.errors import KeyrangeError, error
@@ -40,7 +40,7 @@ def begin(
     if known.seq < mark.seq:
         raise lacking(known, mark)
     fence = replace(fence, group_seq=next_group_seq(fences), driver=fence.source_id)
-    last = table.last_source(fence.group)
+    last = last_source(fences)
     others = (living(fences) | ({last} if last else set())) - {fence.source_id}
     owner = table.last_source(fence.group, with_states=True)
     if others:

@@ -108,6 +108,7 @@ def judge(
             Piece(piece.span, until, by_offset(each))
             for piece, until, each in zip(pieces, scanned, holes, strict=True)
         ),
+        state.leader_epoch,
     )
     return Judged(after.merged(intake.spans), tuple(dead))
 

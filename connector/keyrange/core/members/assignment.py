@@ -28,7 +28,6 @@ from keyrange.core.key_ranges import (
     KeyRange,
     complement,
     merge,
-    split_evenly,
 )
 from keyrange.core.members.balance import SLACK, Balance
 from keyrange.core.offsets import PARTITION_MAX, TopicPartition
@@ -177,24 +176,6 @@ def tempered(measured: Mapping[TopicPartition, float]) -> dict[TopicPartition, f
     found = [weight for weight in measured.values() if weight]
     mean = sum(found) / max(len(found), 1)
     return {each: max(weight or mean, mean / 10, 1.0) for each, weight in measured.items()}
-
-
-def assign_in_turn(
-    partitions: Sequence[TopicPartition], members: Sequence[str], epoch: int
-) -> Assignment:
-    """The rule of the proposal for cooperative processing: members are dealt out to partitions in
-    turn, and those of one partition share it evenly; of fewer members each has partitions in turn.
-
-    Both count in the order given, without repetition. Raises ValueError for no members.
-    """
-    if not members:
-        raise ValueError("there is no member")
-    held: dict[str, Ranges] = {name: {} for name in members}
-    for at, partition in enumerate(partitions):
-        sharing = members[at :: len(partitions)] or [members[at % len(members)]]
-        for name, span in zip(sharing, split_evenly(SPACE, len(sharing)), strict=True):
-            held[name][partition] = [span]
-    return _assignment(epoch, held)
 
 
 def moved(before: Assignment, after: Assignment, weights: Mapping[TopicPartition, float]) -> float:

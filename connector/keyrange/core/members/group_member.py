@@ -73,9 +73,9 @@ class GroupMember:
     """A member's life; raises NO_STATIC_MEMBER_INFO_SET for a static one without a name.
 
     To be read: `state`; `member_id`, `generation`, `coordinator`, `is_leader`; `members`, the peers
-    that the leader was told of; `assignment`, valid while STABLE; `rebalance_announced`; `failure`,
-    why it was fenced, failed or gave up, with the error's name; `held_until_ms`, until when the
-    coordinator keeps the name for this member unless another one takes it.
+    that the leader was told of; `assignment`, valid while STABLE; `failure`, why it was
+    fenced, failed or gave up, with the error's name; `held_until_ms`, until when the coordinator
+    keeps the name for this member unless another one takes it.
     """
 
     def __init__(self, settings: MemberSettings, assignor: Assignor = nothing) -> None:
@@ -91,7 +91,6 @@ class GroupMember:
         self.is_leader = False
         self.members: tuple[Peer, ...] = ()
         self.assignment = b""
-        self.rebalance_announced = False
         self.failure: str | None = None
         self.held_until_ms: int | None = None
         self._assignor = assignor
@@ -126,7 +125,7 @@ class GroupMember:
     def answer_within_ms(self, request: Request) -> int:
         """How long to wait for a request's answer before it has `failed`."""
         if isinstance(request, Join | Sync):
-            return self._rebalance_timeout_ms + _GRACE_MS
+            return self.settings.session_timeout_ms + _GRACE_MS
         return max(self.settings.session_timeout_ms // 3, self.settings.heartbeat_interval_ms)
 
     def next_request(self, now_ms: int) -> Request | None:
@@ -200,10 +199,6 @@ class GroupMember:
         self.held_until_ms = None
 
     @property
-    def _rebalance_timeout_ms(self) -> int:
-        return self.settings.rebalance_timeout_ms or self.settings.session_timeout_ms
-
-    @property
     def _in_contact(self) -> bool:
         return self.state in (State.FINDING, State.JOINING, State.SYNCING, State.STABLE)
 
@@ -226,7 +221,7 @@ class GroupMember:
                     self.member_id,
                     its.instance_id,
                     its.session_timeout_ms,
-                    self._rebalance_timeout_ms,
+                    self.settings.session_timeout_ms,
                     its.protocol_name,
                     its.metadata,
                 )
@@ -256,7 +251,6 @@ class GroupMember:
                 self.member_id, self.generation = answer.member_id, answer.generation
                 self.is_leader = answer.leader == answer.member_id
                 self.members = answer.members if self.is_leader else ()
-                self.rebalance_announced = False
                 self._confirmed()
                 self._to(Event.JOINED)
             case Synced():
@@ -311,12 +305,7 @@ class GroupMember:
 
     def _announced(self, now_ms: int) -> None:
         self._confirmed()
-        self.rebalance_announced = True
-        if self.settings.rejoins_by_itself:
-            self._rejoin(now_ms, pause=False)
-        else:
-            self._beat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-            self._to(Event.BEATEN)
+        self._rejoin(now_ms, pause=False)
 
     def _rejoin(self, now_ms: int, *, pause: bool) -> None:
         if pause:

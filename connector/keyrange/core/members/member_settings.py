@@ -9,9 +9,7 @@ from dataclasses import dataclass
 class MemberSettings:
     """How a member takes part; `instance_id` None is a dynamic member.
 
-    `rebalance_timeout_ms` is how long the group waits for it in a rebalance; None is the session. A
-    member that does not rejoin by itself goes on with its heartbeats when a rebalance is announced,
-    until `rejoin` is called: it may have work to finish first.
+    The group waits for it in a rebalance as long as for its session.
     """
 
     group: str
@@ -21,8 +19,6 @@ class MemberSettings:
     max_poll_interval_ms: int
     metadata: bytes
     protocol_name: str = "keyrange"
-    rebalance_timeout_ms: int | None = None
-    rejoins_by_itself: bool = True
 
     @property
     def is_static(self) -> bool:

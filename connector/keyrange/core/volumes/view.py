@@ -81,10 +81,6 @@ class Reading:
     answers: tuple[LogDirs, ...]
 
     @property
-    def is_whole(self) -> bool:
-        return not self.failure
-
-    @property
     def failure(self) -> str:
         """Why it is not whole, in one sentence, or ""."""
         if not self.brokers:

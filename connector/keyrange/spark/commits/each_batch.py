@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -229,7 +229,14 @@ class EachBatch:
         from keyrange.delta.commit_table import whole_is_due
 
         planned, seq = running.plan.planned, known.seq + 1
-        states = {p: self._set_by_hand(running, known, p, judged[p].state) for p in judged}
+        epochs = planned.end.leader_epochs
+        states = {
+            p: replace(
+                self._set_by_hand(running, known, p, judged[p].state),
+                leader_epoch=epochs.get(p, -1),
+            )
+            for p in judged
+        }
         whole = whole_is_due(seq)
         return Commit(
             seq=seq,

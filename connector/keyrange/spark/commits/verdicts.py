@@ -3,6 +3,8 @@
     <verdictDirectory>/<source id>/<batch>/<attempt>/part-*.parquet
     <verdictDirectory>/<source id>/<batch>/manifest.json
 
+In a store of objects the manifest is `manifest`, as `keyrange.delta.once` writes it.
+
 Spark writes the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
 runs again: files that it names and that are gone or changed are an error.
@@ -27,6 +29,7 @@ from keyrange.spark.commits import parts
 
 _VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
+_MANIFEST_ONCE: Final = "manifest"
 # They are put into paths. A verdict without rows has no attempt.
 _ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
 _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
@@ -118,7 +121,7 @@ class VerdictStore:
     def manifest_of(self, batch_id: int) -> Manifest | None:
         """The verdict of a batch, whatever it was planned from."""
         try:
-            data = self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
+            data = self._written(batch_id)
             if data is None:
                 return None
             manifest = _read(batch_id, data)
@@ -160,14 +163,33 @@ class VerdictStore:
 
         Raises VERDICT_UNWRITABLE.
         """
-        path = f"{manifest.batch_id}/{_MANIFEST}"
         try:
-            self._directory.write_once(path, manifest.to_json())
+            self._write_once(manifest.batch_id, manifest.to_json())
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
         found = self.manifest(manifest.batch_id, start, end)
         assert found is not None
         return found
+
+    def _written(self, batch_id: int) -> bytes | None:
+        text = None
+        if self._directory.overwrites:
+            from keyrange.delta.once import read_once
+
+            text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
+        if text is not None:
+            return text.encode()
+        return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
+
+    def _write_once(self, batch_id: int, data: bytes) -> None:
+        if not self._directory.overwrites:
+            self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
+            return
+        from keyrange.delta.once import put_once
+
+        # One that an earlier version has left as a file counts too.
+        if self._directory.read_if_there(f"{batch_id}/{_MANIFEST}") is None:
+            put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""

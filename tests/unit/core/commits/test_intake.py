@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from keyrange.core.checkpoint import NEVER_DUE
 from keyrange.core.commits.intake import (
-    NEVER_DUE,
     CellIntake,
     IntakeLimits,
     PartitionIntake,

@@ -16,6 +16,7 @@ from keyrange.core.commits.verdict import (
     judge,
 )
 from keyrange.core.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.core.offsets import OffsetRange
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash
@@ -200,3 +201,50 @@ def test_no_time_is_beyond_what_can_be_stored() -> None:
     assert forever.due_ms(10**6, 2**41) == 2**63 - 1
     assert RedeliveryPolicy(5, 0, 100).due_ms(4, NOW_MS) == NOW_MS
     assert RedeliveryPolicy(5, 1, 2**62).due_ms(62, 0) == 2**61
+
+
+def proposed(committed: int, *done: tuple[int, int]) -> PartitionState:
+    """A partition as the proposal for cooperative processing writes it: the last offset below which
+    all is done, and done ranges above it, both ends included; each record with a key of its own."""
+    position = max(last for _, last in done) + 1
+    inside = {offset for first, last in done for offset in range(first, last + 1)}
+    open_ = [offset for offset in range(committed + 1, position) if offset not in inside]
+    holes = tuple(Hole(offset, offset) for offset in open_)
+    return PartitionState("id", position, (Piece(SPACE, position, holes),))
+
+
+def worked_on(state: PartitionState, *done: int) -> PartitionState:
+    """After a batch that hands out what is not done, of which some is done then."""
+    intake = plan_intake(state, (SPACE,), state.position, 0, IntakeLimits())
+    left = [failed(hole.offset, hole.place) for hole in intake.redelivered]
+    verdict = PartitionVerdict(tuple(each for each in left if each.offset not in done), ())
+    return judge(state, intake, verdict, POLICY, NOW_MS).state
+
+
+def done_of(state: PartitionState) -> list[tuple[int, int]]:
+    """The done ranges above the committed offset, both ends included."""
+    return [(each.from_offset, each.until_offset - 1) for each in state.pieces[0].done()]
+
+
+def test_the_proposal_coalesces() -> None:
+    state = worked_on(proposed(42, (45, 47), (50, 50)), 48, 49)
+    assert (state.committed, done_of(state)) == (43, [(45, 50)])
+
+
+def test_the_proposal_purges() -> None:
+    """Offset 42 is committed, so 43 is the next; with 43 and 44 done, so is all up to 47."""
+    before = proposed(42, (45, 47), (50, 50))
+    assert (before.committed, done_of(before)) == (43, [(45, 47), (50, 50)])
+    state = worked_on(before, 43, 44)
+    assert (state.committed, done_of(state)) == (48, [(50, 50)])
+    state = worked_on(proposed(42, (45, 47)), 43, 44)
+    assert (state.committed, done_of(state)) == (48, [])
+
+
+def test_the_proposal_amends_gaps() -> None:
+    """Offset 40 is committed; what is fetched holds it, and ranges that are done."""
+    state = proposed(40, (43, 45), (48, 49))
+    intake = plan_intake(state, (SPACE,), 51, 0, IntakeLimits())
+    new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in intake.cells]
+    assert [hole.offset for hole in intake.redelivered] == [41, 42, 46, 47]
+    assert new == [OffsetRange(50, 51)]

@@ -13,7 +13,6 @@ from keyrange.core.members.assignment import (
     Assignment,
     Owned,
     assign,
-    assign_in_turn,
     changes,
     moved,
 )
@@ -47,25 +46,16 @@ def partitions_of(assignment: Assignment) -> dict[str, list[int]]:
     }
 
 
-def test_five_consumers_on_three_partitions() -> None:
-    """The proposal's own example."""
-    tp1, tp2, tp3 = (TopicPartition("t", number) for number in (1, 2, 3))
-    assignment = assign_in_turn([tp1, tp2, tp3], ["M1", "M2", "M3", "M4", "M5"], 1)
-
-    assert {slot: assignment.of(slot) for slot in assignment.slots} == {
-        "M1": {tp1: [LOW]},
-        "M2": {tp2: [LOW]},
-        "M3": {tp3: [SPACE]},
-        "M4": {tp1: [HIGH]},
-        "M5": {tp2: [HIGH]},
+def test_five_consumers_share_three_partitions() -> None:
+    """The proposal's own example: it gives one of them a partition and the others halves."""
+    names = ["M1", "M2", "M3", "M4", "M5"]
+    assignment = assign(even(3), members(*names), None, 1)
+    shares = {
+        name: sum(span.size for spans in assignment.of(name).values() for span in spans)
+        for name in names
     }
-
-
-def test_fewer_members_have_partitions_in_turn() -> None:
-    assignment = assign_in_turn([T0, T1, T2], ["b", "a"], 1)
-    assert partitions_of(assignment) == {"a": [1], "b": [0, 2]}
-    with pytest.raises(ValueError, match="no member"):
-        assign_in_turn([T0], [], 1)
+    assert sum(shares.values()) == 3 * SPACE.size
+    assert shares == pytest.approx(dict.fromkeys(names, 3 / 5 * SPACE.size))
 
 
 def test_partitions_stay_whole_where_that_is_even() -> None:

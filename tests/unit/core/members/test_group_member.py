@@ -147,18 +147,14 @@ def test_a_rebalance_is_joined_at_once_with_the_same_id(error: str) -> None:
     assert talk.member.generation == 6
 
 
-def test_a_member_that_has_work_to_finish_waits_before_it_rejoins() -> None:
-    talk = Talk(rejoins_by_itself=False, rebalance_timeout_ms=60_000)
+def test_a_group_waits_for_a_member_as_long_as_for_its_session() -> None:
+    talk = Talk()
     talk.joins()
-    talk.hear(Beaten("REBALANCE_IN_PROGRESS"))
-    assert (talk.member.state, talk.member.rebalance_announced) == (State.STABLE, True)
-    assert isinstance(talk.hear(Beaten("REBALANCE_IN_PROGRESS")), Heartbeat)
     talk.member.rejoin(talk.now_ms)
     request = talk.hear(Joined("NONE", "q-0#1", 6, "x"))
     assert isinstance(request, Join)
-    assert request.rebalance_timeout_ms == 60_000
-    assert not talk.member.rebalance_announced
-    assert talk.member.answer_within_ms(request) == 65_000
+    assert request.rebalance_timeout_ms == talk.member.settings.session_timeout_ms
+    assert talk.member.answer_within_ms(request) == request.rebalance_timeout_ms + 5_000
 
 
 def test_an_unknown_id_is_forgotten() -> None:

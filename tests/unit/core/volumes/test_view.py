@@ -51,7 +51,7 @@ def test_a_volume_without_any_room_has_nothing_available() -> None:
 )
 def test_what_is_not_told_is_a_failure(whole: Reading, failure: str) -> None:
     assert whole.failure == failure
-    assert whole.is_whole == (not failure)
+    assert (whole.failure == "") == (not failure)
 
 
 def test_what_was_told_counts_beside_what_was_not() -> None:

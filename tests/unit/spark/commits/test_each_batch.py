@@ -57,6 +57,21 @@ def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.Mon
     assert [each.kind for each in table.store] == kinds
 
 
+def test_a_commit_says_in_the_log_of_which_leader_a_partition_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query with another checkpoint asks later leaders by it whether their logs go as far."""
+    table, mark = MemoryCommitTable("s"), CommitMark("s", 0)
+    end = Checkpoint({PLACE: 5}, leader_epochs={PLACE: 7}, commits=mark)
+    at = Planned("q", 0, Checkpoint({PLACE: 5}, fresh=True), end, mark, -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    writer = EachBatch(
+        lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
+    )
+    writer(NOTHING, 0)
+    assert table.known().states == {PLACE: replace(fresh("", 5), leader_epoch=7)}
+
+
 @pytest.mark.parametrize("into", [True, False])
 def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, into: bool

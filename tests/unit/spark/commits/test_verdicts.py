@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from keyrange import directory
 from keyrange.core.checkpoint import Checkpoint, CommitMark
 from keyrange.core.offsets import TopicPartition
+from keyrange.directory import Directory
 from keyrange.errors import KeyrangeError
 from keyrange.spark.commits.verdicts import Manifest, VerdictStore, planned
+from racing_writers import in_threads
 
 PLACE = TopicPartition("t", 0)
 START = Checkpoint({PLACE: 5})
@@ -55,6 +58,55 @@ def test_the_first_manifest_counts(store: VerdictStore) -> None:
     first, second = write_attempt(store), write_attempt(store, b"others")
     assert store.publish(first, START, END) == first
     assert store.publish(second, START, END) == first
+
+
+@pytest.fixture
+def object_store(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
+    """Stands for a store of objects, whose files are overwritten without a word."""
+    monkeypatch.setattr(Directory, "overwrites", True)
+
+    def overwrites(directory: Directory, path: str, data: bytes) -> bool:
+        directory.write(path, [data])
+        return True
+
+    monkeypatch.setattr(Directory, "write_once", overwrites)
+    return store
+
+
+def test_of_drivers_that_publish_at_once_in_a_store_of_objects_one_is_followed(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    """Each has seen that there is none, and has its own output."""
+    made = [write_attempt(object_store, b"%d" % n) for n in range(8)]
+    drivers = [VerdictStore(str(tmp_path), "s") for _ in made]
+    together, counted = Barrier(len(made)), [made[0]] * len(made)
+
+    def publish(n: int) -> None:
+        together.wait()
+        counted[n] = drivers[n].publish(made[n], START, END)
+
+    assert in_threads(len(made), publish) == []
+    assert counted == [counted[0]] * len(made)
+    assert object_store.publish(made[0], START, END) == counted[0]
+    object_store.remove(3)
+    assert object_store.manifest(3, START, END) is None
+
+
+def test_a_manifest_that_an_earlier_version_left_in_a_store_of_objects_counts(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    first, second = write_attempt(object_store), write_attempt(object_store, b"others")
+    (tmp_path / "s" / "3" / "manifest.json").write_bytes(first.to_json())
+    assert object_store.publish(second, START, END) == first
+
+
+def test_a_store_of_objects_that_takes_no_files_is_named(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    made = write_attempt(object_store)
+    (tmp_path / "s" / "3" / "manifest").write_text("in the way")
+    with damaged("VERDICT_UNWRITABLE"):
+        object_store.publish(made, START, END)
 
 
 def test_an_attempt_without_a_manifest_does_not_count(store: VerdictStore) -> None:

@@ -15,6 +15,8 @@ from keyrange.spark.commits.state import PartitionWork, WorkTerms
 from keyrange.spark.commits.task import Job
 from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 
+pytestmark = pytest.mark.ordinary
+
 STEP = 2**60
 
 

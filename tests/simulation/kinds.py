@@ -1,0 +1,85 @@
+"""What kinds of queries are simulated, and the options of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+COMMITS, MEMBERS = "/simulated/commits", "/simulated/members"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is simulated. `loses`: records go before they are read, topics are created anew.
+    `by_hand`: somebody resets commits and replays dead letters. `consumers`: a group of consumers,
+    and no query."""
+
+    individual: bool = True
+    pinned: bool = False
+    pattern: bool = False
+    budget: bool = False
+    anew: bool = False
+    clocks: bool = False
+    loses: bool = False
+    by_hand: bool = False
+    consumers: bool = False
+
+
+def choose(random: Random) -> Kind:
+    individual = random.random() < 0.8
+    loses = random.random() < 0.3
+    return Kind(
+        individual=individual,
+        pinned=random.random() < 0.4,
+        pattern=random.random() < 0.4,
+        budget=individual and random.random() < 0.4,
+        anew=individual and not loses and random.random() < 0.3,
+        clocks=individual and random.random() < 0.3,
+        loses=loses,
+        by_hand=individual and random.random() < 0.3,
+    )
+
+
+def options_of(kind: Kind, home: Path, random: Random) -> dict[str, str]:
+    """The options of a query. What it keeps on disk is below `home`."""
+    may_pass = kind.pattern or kind.loses
+    found = {
+        "kafka.bootstrap.servers": "b1:9092",
+        "startingOffsets": "earliest",
+        "splitBy": "keyRange",
+        "keyRangesPerPartition": str(random.randint(1, 6)),
+        "maxOffsetsPerTrigger": random.choice(["15", "40", "1000"]),
+        "kafka.retry.backoff.ms": "10",
+        "kafka.retry.backoff.max.ms": "100",
+        "maxBatchRows": "1000",
+        "failOnDataLoss": random.choice(["true", "false"]) if may_pass else "true",
+    }
+    found["subscribePattern" if kind.pattern else "subscribe"] = "t.*" if kind.pattern else "t"
+    if kind.individual:
+        found |= {
+            "commitMode": "individual",
+            "commitTable": COMMITS,
+            "commitTable.onFreshStart": "resume",
+            "verdictDirectory": str(home / "verdicts"),
+            "redelivery.backoff": random.choice(["1ms", "5s"]),
+            "redelivery.backoff.max": "20s",
+            "maxDeliveries": random.choice(["2", "5"]),
+            "max.num.ranges.to.commit": random.choice(["4", "10000"]),
+        }
+    if kind.budget:
+        found["batch.time.budget"] = random.choice(["500ms", "3s"])
+    if kind.pinned:
+        found |= {
+            "pin": "prefer",
+            "memberTable": MEMBERS,
+            "pin.driver.host": "driver",
+            "pin.wait.ms": "500",
+            "splitsPerCore": random.choice(["1", "2", "3"]),
+            "expansion.timeout.ms": "3000",
+            "registration.timeout.ms": "20000",
+            "session.timeout.ms": "10000",
+            "slot.directory": str(home / "slots"),
+            "memberNames": "dynamic",
+        }
+    return found
