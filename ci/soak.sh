@@ -11,7 +11,7 @@ if [[ "${1:-}" == nemesis ]]; then
   shift
   PYTHONPATH="$root/tests" exec .venv/bin/python -P -m nemesis "$@"
 fi
-export KEYRANGE_SOAK=1 KEYRANGE_HYPOTHESIS_PROFILE=soak
+export KEYRANGE_TEST_FORM=long
 for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
   .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration tests/bench \

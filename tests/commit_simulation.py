@@ -15,9 +15,8 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.core.checkpoint import Checkpoint, CommitMark
+from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.core.commits.intake import (
-    NEVER_DUE,
     CellIntake,
     IntakeLimits,
     PartitionIntake,

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from forms import EXAMPLES, FORM, LONGER, left_out
+
 # No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
 # time of two cores.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -27,9 +29,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 pytest_plugins = ["brokers", "damaged_tables", "executors", "handmade_batches"]
 
-# The ordinary run tries the same examples every time, so that it fails by what was changed;
-# KEYRANGE_HYPOTHESIS_PROFILE=soak tries many more, others each time.
-_USUAL = settings(
+settings.register_profile(
+    "keyrange",
+    # The ordinary run tries the same examples every time, so that it fails by what was changed.
+    derandomize=FORM != "long",
+    max_examples=EXAMPLES[FORM],
     deadline=None,
     suppress_health_check=(
         HealthCheck.too_slow,
@@ -37,24 +41,22 @@ _USUAL = settings(
         HealthCheck.filter_too_much,
     ),
 )
-settings.register_profile("ci", _USUAL, max_examples=100, derandomize=True)
-settings.register_profile("soak", _USUAL, max_examples=2_000)
-settings.load_profile(os.environ.get("KEYRANGE_HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile("keyrange")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast tests first; what needs Spark or a broker says so by its fixtures."""
+    """Fast tests first; each form leaves out what is of longer ones, where nothing is asked for."""
     order = {"unit": 0, "architecture": 1, "property": 2, "parity": 3}
     root = Path(str(config.rootpath)) / "tests"
+    items.sort(key=lambda item: order.get(item.path.relative_to(root).parts[0], 4))
+    longer = [item for item in items if not LONGER[FORM].isdisjoint(item.keywords)]
+    if longer and not config.getoption("-m"):
+        items[:] = [item for item in items if LONGER[FORM].isdisjoint(item.keywords)]
+        config.hook.pytest_deselected(items=longer)
 
-    def rank(item: pytest.Item) -> int:
-        return order.get(item.path.relative_to(root).parts[0], 4)
 
-    items.sort(key=rank)
-    if not config.getoption("-m") and not os.environ.get("KEYRANGE_SOAK"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="a long form: run ci/soak.sh"))
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(left_out())
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from commit_contract import SOURCE, batch, fence
-from keyrange.delta.commit_table import DeltaCommitTable, open_commit_table
+from keyrange.core.commits.log import Commit
+from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
+from keyrange.delta.delta_rs import DeltaRsStore
+from keyrange.delta.rows import rows_of
+from keyrange.delta.store import Transaction
 from keyrange.options.commits import CommitOptions
 from keyrange.secret import Secret
 
@@ -19,3 +27,20 @@ def table_at(path: Path, source_id: str = SOURCE, **storage: str) -> DeltaCommit
         ),
         source_id,
     )
+
+
+def leave_by_version_1(path: Path, commits: Iterable[Commit]) -> None:
+    """Write commits as the first version of the table had them: no leader epochs."""
+    columns = [each for each in LAYOUT.schema if each.name not in LAYOUT.added]
+    layout = replace(LAYOUT, version=1, schema=pa.schema(columns), added=())
+    store = DeltaRsStore(str(path), layout, {})
+    for commit in commits:
+        before = commit.seq - 1 or None
+        mark = Transaction(f"keyrange/{commit.source_id}/commits", commit.seq, before)
+        store.write(rows_of(commit).select(layout.schema.names), [mark], {})
+
+
+def in_epoch(commit: Commit, leader_epoch: int) -> Commit:
+    """The commit, its states read in the log of the leader of an epoch."""
+    states = {p: replace(s, leader_epoch=leader_epoch) for p, s in commit.states.items()}
+    return replace(commit, states=states)

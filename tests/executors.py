@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,6 +27,14 @@ from keyrange.members.status import MemberStatus, read_status
 
 # Short, and still long enough for a machine that is busy.
 SESSION_MS = 6_000
+
+
+def end_member(setup: MemberSetup, directory: Path) -> None:
+    """SIGTERM to the member of a setup's group, if there is one; returns when it is gone."""
+    status = read_status(member_directory(setup, directory))
+    if status is not None and is_alive(status.pid, status.started):
+        os.kill(status.pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(status.pid, status.started))
 
 
 @dataclass

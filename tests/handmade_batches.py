@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from commit_tables import MemoryCommitTable
-from keyrange.core.checkpoint import Checkpoint, CommitMark
-from keyrange.core.commits.intake import NEVER_DUE, next_due_ms
+from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.core.commits.intake import next_due_ms
 from keyrange.core.commits.log import Commit
 from keyrange.core.commits.state import PartitionState
 from keyrange.core.offsets import TopicPartition

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from keyrange.core.key_hash import hash_of
 from keyrange.core.placement import place
 from keyrange.core.range_plan import even_ranges
 from keyrange.core.splits import Split
@@ -22,7 +23,6 @@ from keyrange.kafka.fetch import SplitReader
 from keyrange.kafka.ranges import RangeReader
 from keyrange.kafka.read_settings import ReadSettings
 from keyrange.wire.decode import DecodeSettings
-from keyrange.wire.select import hash_of
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch
 

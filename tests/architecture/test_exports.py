@@ -19,7 +19,6 @@ def test_the_public_names_are_these() -> None:
         "KeyRange",
         "KeyRangeDataSource",
         "KeyRangeListener",
-        "LagListener",
         "ProgressListener",
         "RecordTimeout",
         "Slot",
@@ -68,3 +67,24 @@ def test_the_consumer_needs_no_spark() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == ["False"]
+
+
+def test_a_query_of_partitions_is_planned_without_compiled_kernels() -> None:
+    """They take a second to load, and every start of a query is a process of its own."""
+    program = """
+import sys
+from keyrange import KeyRangeDataSource
+from keyrange.errors import KeyrangeError
+where = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+source = KeyRangeDataSource({**where, "kafka.default.api.timeout.ms": "200"})
+try:
+    source.streamReader(source.schema()).initialOffset()
+except KeyrangeError as failure:
+    print(failure.condition.name, *sorted(sys.modules))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    condition, *loaded = result.stdout.split()
+    assert condition == "BROKER_UNREACHABLE"
+    assert {"numba", "deltalake", "pandas"}.isdisjoint(loaded)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("connector", "jobs", "conf", "ci", "tests")
@@ -45,8 +44,14 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def by_file(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=name)
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
 
 
 def test_there_is_something_to_check() -> None:
@@ -54,40 +59,39 @@ def test_there_is_something_to_check() -> None:
     assert {name(path) for path in PYTHON} >= {"tests/strategies.py", *LARGE_FILES}
 
 
-@by_file(PYTHON)
-def test_files_stay_small(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines < LARGE_FILES.get(name(path), FILE_LINES_MAX)
+def test_files_stay_small() -> None:
+    lines = {name(path): len(text_of(path).splitlines()) for path in PYTHON}
+    long = {file: n for file, n in lines.items() if n >= LARGE_FILES.get(file, FILE_LINES_MAX)}
+    assert long == {}
 
 
-@by_file(PYTHON)
-def test_a_module_says_what_it_is(path: Path) -> None:
-    source = path.read_text()
-    assert not source.strip() or ast.get_docstring(ast.parse(source))
+def test_a_module_says_what_it_is() -> None:
+    with_text = [path for path in PYTHON if text_of(path).strip()]
+    assert [name(path) for path in with_text if not ast.get_docstring(parsed(path))] == []
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
-@by_file([path for path in PYTHON if path.name != "kernels.py"])
-def test_functions_fit_on_a_page(path: Path) -> None:
+def test_functions_fit_on_a_page() -> None:
     """Kernels are left out: a compiled pass is one function, its state stays in registers."""
-    long = {
-        node.name: (node.end_lineno or 0) - node.lineno + 1
+    lines = {
+        f"{name(path)}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in PYTHON
+        if path.name != "kernels.py"
         for node in functions(path)
-        if (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
     }
-    assert long == {}
+    assert {where: n for where, n in lines.items() if n > FUNCTION_LINES_MAX} == {}
 
 
-@by_file(PYTHON)
-def test_lines_fit_beside_each_other(path: Path) -> None:
+def test_lines_fit_beside_each_other() -> None:
     long = [
-        number
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        f"{name(path)}:{number}"
+        for path in PYTHON
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         if len(line) > LINE_CHARACTERS_MAX
     ]
     assert long == []
@@ -99,16 +103,15 @@ REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "repo1" + ".maven", "mav
 REGISTRIES += ["registry." + "npmjs", "crates" + ".io", "conda." + "anaconda", "--index" + "-url"]
 
 
-@by_file(TEXTS)
-def test_no_path_of_a_machine_and_no_package_host(path: Path) -> None:
-    text = path.read_text()
-    assert [word for word in (*MACHINE_PATHS, *REGISTRIES) if word in text] == []
+def test_no_path_of_a_machine_and_no_package_host() -> None:
+    words = (*MACHINE_PATHS, *REGISTRIES)
+    found = {name(path): [word for word in words if word in text_of(path)] for path in TEXTS}
+    assert {file: those for file, those in found.items() if those} == {}
 
 
-@by_file(PYTHON)
-def test_no_banners(path: Path) -> None:
+def test_no_banners() -> None:
     banner = re.compile(r"^\s*#\s*([-=*#~])\1{4,}", re.M)
-    assert banner.findall(path.read_text()) == []
+    assert [name(path) for path in PYTHON if banner.search(text_of(path))] == []
 
 
 def module_of(path: Path) -> str:
@@ -119,7 +122,7 @@ def module_of(path: Path) -> str:
 def imported(path: Path) -> set[str]:
     """Modules that a file imports, or names as text to run them."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -135,7 +138,7 @@ def test_no_module_is_forgotten() -> None:
     modules = {
         module_of(path): path
         for path in SOURCES
-        if path.name != "__init__.py" or path.read_text().strip()
+        if path.name != "__init__.py" or text_of(path).strip()
     }
     used = ENTRY_POINTS | {"keyrange"}
     for path in [*SOURCES, *(ROOT / "jobs").rglob("*.py")]:
@@ -148,8 +151,10 @@ def test_no_module_is_forgotten() -> None:
 CLOCKS_AND_CHANCE = {"time", "datetime", "random", "secrets", "uuid"}
 
 
-@by_file([path for path in SOURCES if path.parent.name in ("core", "wire")])
-def test_core_and_wire_read_no_clock_and_roll_no_dice(path: Path) -> None:
-    roots = {module.split(".")[0] for module in imported(path)}
-    assert roots & CLOCKS_AND_CHANCE == set()
-    assert "np.random" not in path.read_text()
+def test_core_and_wire_read_no_clock_and_roll_no_dice() -> None:
+    pure = [path for path in SOURCES if {"core", "wire"} & set(path.parts)]
+    assert len(pure) > 80
+    roots = {name(path): {module.split(".")[0] for module in imported(path)} for path in pure}
+    found = {file: sorted(those & CLOCKS_AND_CHANCE) for file, those in roots.items()}
+    assert {file: those for file, those in found.items() if those} == {}
+    assert [name(path) for path in pure if "np.random" in text_of(path)] == []

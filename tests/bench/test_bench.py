@@ -15,7 +15,7 @@ CI = Path(__file__).parents[2] / "ci"
 WAYS = ("", ".per_range", ".grouped")
 READ = {
     f"read.{cell}.{figure}"
-    for cell in ("200B.none", "200B.zstd", "1KB.lz4")
+    for cell in ("1KB.lz4",)
     for figure in (
         "vs_jvm",
         "vs_jvm_tuned",
@@ -160,6 +160,7 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "keyrange", timeout_s=580)
@@ -216,6 +217,7 @@ def test_the_tiny_benchmark_of_volumes_yields_its_figures(tmp_path: Path) -> Non
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_tiny_benchmark_of_the_consumer_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "consumer")
     assert figures.keys() == CONSUMER

@@ -15,6 +15,7 @@ from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.cli.main import app
+from keyrange.core.key_hash import hash_of
 from keyrange.core.key_ranges import (
     SPACE,
     KeyRange,
@@ -25,7 +26,6 @@ from keyrange.core.key_ranges import (
 )
 from keyrange.core.partitioner import partition_of
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.wire.select import hash_of
 
 PARTITIONS = 3
 # A key in three is one and the same; some have none.

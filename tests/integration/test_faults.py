@@ -162,8 +162,10 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
     assert_exactly_once(spark, str(run.table), 20_100)
 
 
-# A killed worker, of a query with key ranges, is in test_key_ranges_faults.py.
-@pytest.mark.parametrize("victim", ["executor", pytest.param("worker", marks=pytest.mark.slow)])
+# A killed worker, of a query with key ranges, is in test_key_ranges_faults.py; a killed executor in
+# test_nemesis.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["executor", "worker"])
 def test_executor_killed_in_mid_batch(
     spark: SparkSession, mortal: Topics, tmp_path: Path, victim: str
 ) -> None:

@@ -17,10 +17,10 @@ from kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 
 from brokers import Record, Topics, client_config, wait_until
-from keyrange import LagListener
-from keyrange.core.lag import QueryLag
+from keyrange import ProgressListener
 from keyrange.core.mirror import MirrorSettings
 from keyrange.core.offsets import TopicPartition
+from keyrange.core.query_progress import QueryProgress
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
@@ -208,8 +208,8 @@ def test_lag_of_a_limited_stream_goes_down_to_nothing(
     """20 and 6 records, five or so a batch: what is left after each is what the listener tells."""
     topic = topics.create_topic("lag", 2)
     topics.produce(topic, [Record(b"x", None, 0)] * 20 + [Record(b"x", None, 1)] * 6)
-    reports: list[QueryLag] = []
-    listener = LagListener(report=reports.append)
+    reports: list[QueryProgress] = []
+    listener = ProgressListener(report=reports.append)
     spark.streams.addListener(listener)
     sink = Collected()
     try:

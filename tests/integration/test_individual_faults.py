@@ -118,7 +118,7 @@ def goes_on(query: Job) -> None:
     ("happens", "condition", "again"),
     [
         pytest.param(deleted, "COMMITS_GONE", "COMMITS_BEHIND"),
-        pytest.param(column_dropped, "FOREIGN_TABLE", "FOREIGN_TABLE"),
+        pytest.param(column_dropped, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),
         pytest.param(column_renamed, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),
         pytest.param(another_kind, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),
     ],
@@ -142,7 +142,7 @@ def test_a_commit_table_is_changed_under_a_query(
     ("happens", "on_disk", "condition"),
     [
         pytest.param(fill, "verdicts", "VERDICT_UNWRITABLE"),
-        pytest.param(make_read_only, "verdicts", "VERDICT_UNWRITABLE"),
+        pytest.param(make_read_only, "verdicts", "VERDICT_UNWRITABLE", marks=pytest.mark.slow),
         pytest.param(fill, "commits", "COMMITS_UNWRITABLE"),
         pytest.param(make_read_only, "commits", "COMMITS_UNWRITABLE", marks=pytest.mark.slow),
     ],

@@ -111,7 +111,9 @@ def test_a_topic_is_made_anew_while_there_are_holes(
     assert query.numbers() == [*done, *range(100, 130)]
 
 
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(
+    "level", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.slow)]
+)
 def test_transactions_end_inside_of_ranges(
     spark: SparkSession, topics: Topics, tmp_path: Path, journal: Journal, level: str
 ) -> None:

@@ -120,7 +120,9 @@ def test_who_resumes_from_a_query_that_runs_stops_it(
     assert sorted(new.numbers()) == list(range(22))
 
 
-@pytest.mark.parametrize("isolation", ["immediate", "transactional"])
+@pytest.mark.parametrize(
+    "isolation", ["immediate", pytest.param("transactional", marks=pytest.mark.slow)]
+)
 def test_dead_letters_are_replayed_while_the_query_runs(
     job: MakeJob, topics: Topics, topic: str, isolation: str
 ) -> None:

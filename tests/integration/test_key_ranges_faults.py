@@ -60,7 +60,7 @@ def test_killed_while_chunks_are_shared(
 @pytest.mark.parametrize(
     ("way", "by"),
     [
-        (signal.SIGSEGV, "individual"),
+        pytest.param(signal.SIGSEGV, "individual", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, "individual", marks=pytest.mark.slow),
         pytest.param(signal.SIGSEGV, "batch", marks=pytest.mark.slow),
     ],

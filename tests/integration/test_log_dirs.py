@@ -23,7 +23,7 @@ def test_a_broker_tells_the_size_of_its_volume(broker: EmbeddedBroker) -> None:
     usage = shutil.disk_usage(broker.log_dir)
     [answer] = reading.answers
     [volume] = answer.volumes
-    assert (reading.brokers, reading.is_whole) == (frozenset((1,)), True)
+    assert (reading.brokers, reading.failure) == (frozenset((1,)), "")
     assert (volume.broker, os.path.realpath(volume.log_dir)) == (
         1,
         os.path.realpath(broker.log_dir),
@@ -54,6 +54,6 @@ def test_a_principal_without_rights_sees_nothing_and_not_room() -> None:
         reader, other = LogDirReader(denied), LogDirReader(plain)
         [refused] = reader.read(20_000).answers
         assert (refused.volumes, refused.failure) == ((), "CLUSTER_AUTHORIZATION_FAILED")
-        assert other.read(20_000).is_whole
+        assert other.read(20_000).failure == ""
         reader.close()
         other.close()

@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from brokers import wait_until
-from executors import SESSION_MS, Start, client_of, described, named, setup_at
+from executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import UnavailableError
 from keyrange.host.directory import is_alive
 from keyrange.kafka.membership import GroupView, remove_member
-from keyrange.members.launch import member_directory, stop_member
+from keyrange.members.launch import member_directory
 from keyrange.members.names import NameSettings
 from keyrange.members.setup import MemberSetup
 from keyrange.members.status import TaskProgress, now_ms
@@ -132,7 +132,7 @@ def test_only_a_dynamic_member_leaves_when_it_is_ended(
     one, setup = executor(), setup_at(broker, name, session_timeout_ms=60_000)
     one.start(setup)
     status = one.until(setup, "STABLE")
-    stop_member(setup, one.directory)
+    end_member(setup, one.directory)
     assert not is_alive(status.pid, status.started)
     assert one.status(setup).state == "CLOSED"
     assert len(described(broker, setup).members) == (1 if name else 0)

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from brokers import wait_until
-from executors import described, setup_at
+from executors import described, end_member, setup_at
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.host.directory import is_alive
-from keyrange.members.launch import member_directory, stop_member
+from keyrange.members.launch import member_directory
 from keyrange.members.status import read_status
 
 
@@ -55,4 +55,4 @@ def test_tasks_have_one_member_which_outlives_them(
         assert member.instance_id == "orders-0"
         assert list((place / "progress").iterdir()) == []
     finally:
-        stop_member(setup, Path(directory))
+        end_member(setup, Path(directory))

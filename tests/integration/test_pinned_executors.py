@@ -102,6 +102,7 @@ def test_with_dynamic_names_each_restart_moves_ranges(
     assert not set(after.slots) & set(before.slots)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_more_and_fewer_executors_move_ranges_once_each(
     topics: Topics, tmp_path: Path, topic: str
@@ -226,6 +227,7 @@ def test_one_name_for_two_executors_fails_the_query(
     assert "FENCED_INSTANCE_ID" in failure
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_static_names_and_dynamic_allocation_are_refused(
     topics: Topics, tmp_path: Path, topic: str

@@ -21,7 +21,7 @@ BROKEN = ("7", "150", "151")
 
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.parametrize("by", ["spark", "keyrange"])
+@pytest.mark.parametrize("by", [pytest.param("spark", marks=pytest.mark.slow), "keyrange"])
 def test_a_function_on_every_record(
     topics: Topics, spark: SparkSession, tmp_path: Path, by: str
 ) -> None:

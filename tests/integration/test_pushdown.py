@@ -12,7 +12,7 @@ from pyspark.sql import datasource as filters
 from brokers import Record, Topics
 from keyrange.options import parse_options
 from keyrange.spark.pushdown import KeyRangePushdownReader
-from keyrange.spark.read import ReadTask
+from keyrange.spark.read_tasks import ReadTask
 from sources import batch, options
 
 CONF = "spark.sql.python.filterPushdown.enabled"

@@ -114,6 +114,7 @@ def test_records_are_worked_on_one_by_one(
     check(tmp_path, values)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_notebooks(server: str, topics: Topics, tmp_path: Path) -> None:
     """From a topic to a table of which everything is done, and a look at it."""

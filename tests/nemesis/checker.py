@@ -55,8 +55,16 @@ def lost(facts: Facts) -> Iterator[str]:
     """Records that are neither in the table nor among the dead letters."""
     present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
     for place in sorted(facts.sent.keys() - present):
-        if not any(_took(gone, place) for gone in facts.gone):
+        if not any(_took(gone, place) and _stays_gone(gone, place, facts) for gone in facts.gone):
             yield f"{place} of key {facts.sent[place]}"
+
+
+def taken(facts: Facts) -> Iterator[Place]:
+    """Records that a fault took away before anything was done with them."""
+    present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
+    for place in facts.sent.keys() - present:
+        if any(_took(gone, place) for gone in facts.gone):
+            yield place
 
 
 def doubled(facts: Facts) -> Iterator[str]:
@@ -87,7 +95,8 @@ def disordered(facts: Facts) -> Iterator[str]:
     sent. A record that somebody had handed out again has no place in that order."""
     by_key: dict[str, list[Row]] = defaultdict(list)
     for row in facts.rows:
-        if not any(_handed(again, row.place) for again in facts.again):
+        replayed = row.place in facts.replayed
+        if not replayed and not any(_handed(again, row.place) for again in facts.again):
             by_key[row.key].append(row)
     for key, rows in by_key.items():
         rows.sort(key=lambda row: row.place.n)
@@ -145,6 +154,12 @@ def _took(gone: Gone, place: Place) -> bool:
         and gone.from_offset <= place.offset < gone.until_offset
         and place.n < gone.until_n
     )
+
+
+def _stays_gone(gone: Gone, place: Place, facts: Facts) -> bool:
+    """Whether a record that a fault took away is none that a reader would find. A broker that is
+    killed forgets where it was told that a log begins: what was deleted may be back."""
+    return gone.fault == "delete-ahead" or place not in facts.log
 
 
 def _handed(again: Again, place: Place) -> bool:

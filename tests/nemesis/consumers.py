@@ -35,6 +35,7 @@ class Consumers:
         self.ends: list[End] = []
         self.asked_to_stop = False
         self._lives = 0
+        self._began_s: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._journals: dict[str, Path] = {}
 
@@ -45,6 +46,7 @@ class Consumers:
     def _start(self, name: str) -> None:
         world = self._world
         self._lives += 1
+        self._began_s[name] = world.now
         options = consumer_options(world, name)
         path = world.logs / f"{name}.json"
         path.write_text(json.dumps(options))
@@ -72,7 +74,7 @@ class Consumers:
             found = re.search(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b", text)
             why = "KILLED" if code == -9 else found[1] if found else f"EXIT_{code}"
             if code != -9:
-                allowed = explained(self._met, world.now)
+                allowed = explained(self._met, world.now, self._began_s[name])
                 self.ends.append(End(world.now, why, f"{name}: {text[:500]}", allowed))
                 world.say(f"{name} ended with {why}: {text[:300]}")
             self._due[name] = world.now + _PAUSE_S

@@ -42,6 +42,7 @@ class Supervisor:
         self._world, self._master = world, master
         self._met = met
         self.running: list[Ingest] = []
+        self._began_s: dict[Path, float] = {}
         self.ends: list[End] = []
         self._due = 0.0
         self.asked_to_stop = False
@@ -78,6 +79,7 @@ class Supervisor:
             environment=environment,
         )
         self.running.append(run)
+        self._began_s[run.log] = world.now
 
     def tick(self) -> None:
         """Note who has ended, and start the job again where nobody is left."""
@@ -87,7 +89,7 @@ class Supervisor:
             if self.asked_to_stop:
                 continue
             why, text = cause_of(run.process.returncode, run.text())
-            allowed = explained(self._met, world.now)
+            allowed = explained(self._met, world.now, self._began_s[run.log])
             end = End(world.now, why, f"{text} ({run.log.name})", allowed)
             self.ends.append(end)
             world.say(f"the driver ended with {why}: {text[:300]}")

@@ -86,16 +86,20 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of a run. `unsure` are numbers that were sent and never acknowledged: they may be there,
-    at most once. A record is given up after `deliveries_max` times that it was worked on."""
+    """All of a run. `log` is what Kafka holds at the end. `unsure` are numbers that were sent and
+    never acknowledged: they may be there, at most once. A record is given up after `deliveries_max`
+    times that it was worked on."""
 
     run: str
     sent: Mapping[Place, str]
     rows: Sequence[Row]
     letters: Sequence[Letter] = ()
+    log: frozenset[Place] = frozenset()
     unsure: frozenset[int] = frozenset()
     gone: Sequence[Gone] = ()
     again: Sequence[Again] = ()
+    # Dead letters that somebody had worked on once more.
+    replayed: frozenset[Place] = frozenset()
     positions: Sequence[Position] = ()
     ends: Sequence[End] = ()
     # What the checks of the product and of the machine said: each is a finding.

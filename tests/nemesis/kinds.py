@@ -38,7 +38,7 @@ _SHORT: Final = (1.0, 6.0)
 _LONG: Final = (13.0, 20.0)
 # A table or a checkpoint that cannot be written ends a query: nothing else can be done.
 _UNWRITABLE: Final = "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE NO_SPACE"
-_FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY"
+_FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY ASSIGNMENT_CHANGED"
 
 KINDS: Final[dict[str, Kind]] = {
     "kill-driver": _kind("spark", ends="KILLED"),
@@ -60,8 +60,7 @@ KINDS: Final[dict[str, Kind]] = {
     "restart-broker": _kind(cuts_off=True),
     "move-leader": _kind("three"),
     "unclean-election": _kind("three", hold_s=(3.0, 6.0), loses=True, cuts_off=True),
-    # The commits of a group of consumers are of one topic's id: by design they end for good.
-    "recreate-topic": _kind("spark", hold_s=(0.0, 2.0), loses=True),
+    "recreate-topic": _kind(hold_s=(0.0, 2.0), loses=True),
     "add-partition": _kind(),
     "delete-done": _kind("spark"),
     "delete-ahead": _kind(loses=True),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -32,6 +34,7 @@ class Usage:
     def __init__(self) -> None:
         self._first: dict[tuple[int, float], tuple[int, int]] = {}
         self._last: dict[tuple[int, float], tuple[int, int, str]] = {}
+        self._threads: dict[tuple[int, float], Counter[str]] = {}
         # Where the executors write their logs.
         self.directories: set[Path] = set()
 
@@ -45,9 +48,11 @@ class Usage:
                 # A JVM has as many threads as it likes.
                 is_own = "java" not in process.name()
                 if is_warm and is_own and time.time() - name[1] > _WARM_S:
-                    found = (process.num_fds(), process.num_threads())
+                    threads = _threads_of(process.pid)
+                    found = (process.num_fds(), threads.total())
                     self._first.setdefault(name, found)
                     self._last[name] = (*found, what)
+                    self._threads[name] = threads
             except psutil.Error:
                 continue
 
@@ -57,7 +62,19 @@ class Usage:
             if fds > before[0] + _GROWTH_MAX:
                 yield "descriptors", f"{what} {name[0]}: {before[0]} at first, {fds} in the end"
             if threads > before[1] + _GROWTH_MAX:
-                yield "threads", f"{what} {name[0]}: {before[1]} at first, {threads} in the end"
+                said = f"{before[1]} at first, {threads} in the end"
+                yield "threads", f"{what} {name[0]}: {said}: {dict(self._threads[name])}"
+
+
+def _threads_of(pid: int) -> Counter[str]:
+    """How many threads of each name a process has, without those that delta-rs keeps: as many as it
+    ever had a use for at once, up to some 90."""
+    names = Counter[str]()
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(OSError):
+            names[path.read_text().strip()] += 1
+    del names["tokio-rt-worker"]
+    return names
 
 
 def processes_left(world: World) -> Iterator[tuple[str, str]]:

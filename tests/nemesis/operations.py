@@ -69,12 +69,14 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
 
 def replay_letters(world: World, supervisor: Supervisor, fault: Fault) -> None:
     """All dead letters are worked on again."""
-    if not letters(world):
+    buried = letters(world)
+    if not buried:
         raise Missed("there are no dead letters")
     words = ("--all", "--why", "nemesis", "--confirm")
     code, said = command(world, "deadletters", "replay", str(world.lake / "commits"), *words)
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
+    world.replayed.update(letter.place for letter in buried)
 
 
 def rebalance(world: World, supervisor: Supervisor, fault: Fault) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from nemesis import operations
 from nemesis.acts import ACTS
-from nemesis.checker import check, lost
+from nemesis.checker import check, lost, taken
 from nemesis.consumers import Consumers, consumed, not_committed
 from nemesis.driver import Supervisor
-from nemesis.facts import Facts
+from nemesis.facts import Facts, Place
 from nemesis.faults import Heal, Missed
 from nemesis.leftovers import Usage, memory_left, processes_left, secrets_told
 from nemesis.modes import MODES
@@ -57,6 +57,8 @@ class Run:
         self.mode = MODES[schedule.mode]
         self.result = Result(schedule.mode, schedule.seed, schedule.seconds)
         self._done_count = 0
+        self._gone_count = self._taken_count = 0
+        self.log: dict[Place, str] = {}
         self._moved_at = self._looked_at = 0.0
         self._met: list[Met] = []
         self._usage = Usage()
@@ -105,7 +107,7 @@ class Run:
         return Supervisor(self.world, master, self._met)
 
     def say(self, text: str) -> None:
-        pending = len(self.world.feeder.sent) - self._done_count
+        pending = len(self.world.feeder.sent) - self.world.feeder.done
         self._say(f"{self.world.now:7.1f} s  {self._done_count:>6} done {pending:>6} left  {text}")
 
     def _complain(self, what: str, text: str) -> None:
@@ -198,7 +200,11 @@ class Run:
         if done != self._done_count or not world.feeder.sent:
             self._moved_at = world.now
         self._done_count = done
-        world.feeder.done = done
+        if len(world.gone) != self._gone_count:
+            self._gone_count = len(world.gone)
+            self._taken_count = sum(1 for _ in taken(self._facts()))
+        # The feeder does not wait for what nobody will ever read.
+        world.feeder.done = done + self._taken_count
         if self._hurting and world.now - self._moved_at > _STALL_S:
             self._moved_at = world.now
             self._complain("stalled", f"nothing was done for {_STALL_S:.0f} s while faults came")
@@ -256,9 +262,11 @@ class Run:
             sent={**world.feeder.sent, **self.log},
             rows=consumed(world) if is_consumer else rows(world),
             letters=letters(world),
+            log=frozenset(self.log),
             unsure=world.feeder.unsure,
             gone=world.gone,
             again=world.again,
+            replayed=frozenset(world.replayed),
             ends=self.supervisor.ends,
             complaints=world.complaints,
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),

@@ -17,6 +17,9 @@ _GAP = (0.25, 1.75)
 _EXPLAINS_S = 90.0
 # Close to what clients wait in all for a broker, 60 s: after a fault it takes a while to come back.
 _CUT_OFF_S = 40.0
+# One that has not reached any broker yet gives up after 8 s: most often it was told a wrong one.
+_FIRST_CONTACT_S = 6.0
+_YOUNG_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,19 @@ class Met(NamedTuple):
     until_s: float
 
 
-def explained(met: Sequence[Met], now_s: float) -> frozenset[str]:
-    """The ends of drivers that the faults of the last while may have brought about."""
+def explained(met: Sequence[Met], now_s: float, began_s: float) -> frozenset[str]:
+    """The ends of a driver, begun at `began_s`, that the faults of the last while may have brought
+    about."""
     recent = [each for each in met if now_s < each.until_s + _EXPLAINS_S]
     ends = frozenset().union(*(KINDS[each.fault.kind].ends for each in recent))
     cut_off_s = sum(
-        min(each.until_s, now_s) - max(each.from_s, now_s - _EXPLAINS_S)
+        max(min(each.until_s, now_s) - max(each.from_s, began_s, now_s - _EXPLAINS_S), 0.0)
         for each in recent
         if KINDS[each.fault.kind].cuts_off
     )
     # Clients give up when no broker has answered for so long.
-    return ends | {"BROKER_UNREACHABLE", "REQUEST_TIMED_OUT"} if cut_off_s > _CUT_OFF_S else ends
+    patience_s = _FIRST_CONTACT_S if now_s - began_s < _YOUNG_S else _CUT_OFF_S
+    return ends | {"BROKER_UNREACHABLE", "REQUEST_TIMED_OUT"} if cut_off_s > patience_s else ends
 
 
 @dataclass(frozen=True, slots=True)

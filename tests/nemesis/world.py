@@ -13,7 +13,7 @@ from pathlib import Path
 from brokers import Topics
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
-from nemesis.facts import Again, Gone
+from nemesis.facts import Again, Gone, Place
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
 from tcp_proxy import TcpProxy
@@ -49,6 +49,7 @@ class World:
             _mount(self.lake, _LAKE_BYTES)
         self.gone: list[Gone] = []
         self.again: list[Again] = []
+        self.replayed: set[Place] = set()
         self.complaints: list[tuple[str, str]] = []
         self.say: Callable[[str], None] = print
         self._began = time.monotonic()

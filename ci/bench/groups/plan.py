@@ -17,7 +17,7 @@ from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark.batch import KeyRangeBatchReader
-from keyrange.spark.read import ReadTask
+from keyrange.spark.read_tasks import ReadTask
 from keyrange.spark.stream import KeyRangeStreamReader
 
 _NAME = "plan.10k"

@@ -1,0 +1,30 @@
+"""How much of a test runs. KEYRANGE_TEST_FORM says it: `fast` is the everyday loop, `ordinary` what
+a change has to pass, `long` what ci/soak.sh runs over and over, with other examples each time."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+FORM: Final = os.environ.get("KEYRANGE_TEST_FORM", "ordinary")
+# The marks of what each form leaves to longer ones.
+LONGER: Final = {"fast": {"ordinary", "slow"}, "ordinary": {"slow"}, "long": set[str]()}
+# Random examples of a property.
+EXAMPLES: Final = {"fast": 20, "ordinary": 100, "long": 2_000}
+
+
+def by_form(fast: T, ordinary: T, long: T) -> T:
+    """What a test takes in each form."""
+    return {"fast": fast, "ordinary": ordinary, "long": long}[FORM]
+
+
+def left_out() -> str:
+    """What a run does not show, in one line."""
+    fewer = f"of {EXAMPLES['long']} examples of each property all but {EXAMPLES[FORM]}"
+    return {
+        "fast": f"left out: what is marked ordinary or slow; of simulations most seeds; {fewer}",
+        "ordinary": f"left out: long forms (marked slow; bash ci/soak.sh runs them); {fewer}",
+        "long": "left out: nothing",
+    }[FORM]
