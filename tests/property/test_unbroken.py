@@ -13,10 +13,10 @@ import pytest
 
 from forms import by_form
 from keyrange.core.members.assignment import Assignment, assign
+from keyrange.core.members.greeting import Holding
 from keyrange.core.members.unbroken import Since, unbroken
 from keyrange.core.offsets import TopicPartition
 from keyrange.spark import slots
-from keyrange.spark.binding.messages import Holding
 from keyrange.spark.pinning import ranges_by_slot
 from keyrange.spark.slots import Place, Slot, note_slot, slot
 

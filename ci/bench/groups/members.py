@@ -30,11 +30,11 @@ from keyrange.core.members.assignment import Assignment, assign, moved
 from keyrange.core.members.binding import PinRule
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.pinned_plan import Shape, plan_pinned
+from keyrange.core.split_json import write_split
 from keyrange.delta.assignments import open_assignments
 from keyrange.host.directory import name_of
 from keyrange.options.member_rows import MEMBERS_SUFFIX
 from keyrange.spark.binding.caller import Caller
-from keyrange.spark.binding.messages import write_split
 from keyrange.spark.binding.service import BindingService
 
 PARTITIONS = 4

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.core.commits.intake import CellIntake, PartitionIntake
-from keyrange.core.delivery import deliver
-from keyrange.core.key_ranges import SPACE, KeyRange
+from keyrange.core.delivery import Delivery
+from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.core.range_plan import Cell, among_readers, shared_first, weigh
 from keyrange.core.splits import Split
@@ -194,3 +194,30 @@ def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRang
         else:
             pieces.append(each)
     return pieces
+
+
+def deliver(cells: Iterable[CellIntake], offsets: Iterable[int] = ()) -> Delivery:
+    """A delivery of cells, in order, and of single records. Of keys in no cell there is nothing but
+    the single records; neighbours with the same offsets are joined."""
+    joined: list[tuple[int, int, int]] = []
+
+    def add(upper: int, from_offset: int, until_offset: int) -> None:
+        if joined and joined[-1][1:] == (from_offset, until_offset):
+            joined.pop()
+        joined.append((upper, from_offset, until_offset))
+
+    at = 0
+    for cell in cells:
+        if cell.from_offset >= cell.until_offset:
+            continue
+        if cell.span.from_hash > at:
+            add(cell.span.from_hash - 1, *_NOTHING)
+        add(cell.span.until_hash - 1, cell.from_offset, cell.until_offset)
+        at = cell.span.until_hash
+    if joined and at <= HASH_MAX:
+        add(HASH_MAX, *_NOTHING)
+    uppers, froms, untils = zip(*joined, strict=True) if joined else ((), (), ())
+    return Delivery(uppers, froms, untils, tuple(sorted(offsets)))
+
+
+_NOTHING: Final = (0, 0)

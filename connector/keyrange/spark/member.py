@@ -11,6 +11,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.core.members.binding import NO_SLOT
+from keyrange.core.members.greeting import Greeting
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
 from keyrange.members.names import name_settings
@@ -18,7 +19,7 @@ from keyrange.members.setup import MemberSetup, executor_process
 from keyrange.members.status import MemberStatus, TaskProgress, now_ms, read_status
 from keyrange.options import SourceOptions
 from keyrange.spark.binding.caller import Caller, greet
-from keyrange.spark.binding.messages import BadLine, Greeting
+from keyrange.spark.binding.messages import BadLine
 from keyrange.spark.executor import Executor, task_property, this_executor
 from keyrange.spark.listening import Held, Listening
 from keyrange.spark.read_record import ReadRecord

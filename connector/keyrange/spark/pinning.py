@@ -23,6 +23,7 @@ from keyrange.client_options import ClientSettings
 from keyrange.core.key_ranges import write_ranges
 from keyrange.core.members.assignment import Assignment, assign, tempered
 from keyrange.core.members.binding import count_tasks
+from keyrange.core.members.greeting import Address, Greeting
 from keyrange.core.members.membership import Membership, Present, Reassign
 from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.core.members.unbroken import Since
@@ -35,7 +36,6 @@ from keyrange.kafka.membership import GroupView, describe_members, remove_member
 from keyrange.options import SourceOptions
 from keyrange.options.members import MemberOptions
 from keyrange.spark.assignment_log import AssignmentLog, Sighting, stored_members
-from keyrange.spark.binding.messages import Address, Greeting
 from keyrange.spark.binding.service import BindingService
 from keyrange.spark.read_tasks import BoundTask, ReadTask, write_bound_task
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
+from keyrange.core.split_json import read_split, write_split
 from keyrange.core.splits import Split
-from keyrange.spark.binding.messages import read_split, write_split
 
 if TYPE_CHECKING:
-    from keyrange.spark.binding.messages import Greeting
+    from keyrange.core.members.greeting import Greeting
 
 
 class ReadTask(InputPartition):

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from keyrange.core.key_ranges import KeyRange, read_ranges
+from keyrange.core.members.greeting import Holding
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
 from keyrange.host.directory import locked, name_of, private_name, put_in_place, take_private
 from keyrange.members.launch import executor_directory
 from keyrange.members.names import user_state
-from keyrange.spark.binding.messages import Holding
 from keyrange.spark.executor import task_attempt, task_property
 from keyrange.spark.read_record import ReadRecord
 

@@ -13,13 +13,13 @@ from pyspark.sql.datasource import InputPartition
 from keyrange import planning
 from keyrange.core.delivery_plan import Intakes
 from keyrange.core.key_ranges import KeyRange
+from keyrange.core.members.greeting import Greeting
 from keyrange.core.offsets import TopicPartition
 from keyrange.core.pinned_plan import Portion, plan_pinned, plan_pinned_deliveries
 from keyrange.core.plan_figures import PlanFigures, plan_figures
 from keyrange.core.splits import Split
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
-from keyrange.spark.binding.messages import Greeting
 from keyrange.spark.read_tasks import ReadTask
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from keyrange.core.members.binding import Counts, PinRule
+from keyrange.core.members.greeting import Address
 from keyrange.errors import KeyrangeError
 from keyrange.spark.binding import caller as caller_module
 from keyrange.spark.binding import service as service_module
 from keyrange.spark.binding.caller import Caller, greet
-from keyrange.spark.binding.messages import Address, BadLine, Channel
+from keyrange.spark.binding.messages import BadLine, Channel
 from keyrange.spark.binding.places import Places
 from keyrange.spark.binding.service import BindingService
 

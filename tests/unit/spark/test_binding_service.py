@@ -13,17 +13,12 @@ from keyrange.core.delivery import Delivery
 from keyrange.core.key_ranges import HASH_MAX
 from keyrange.core.members.binding import Counts, PinRule
 from keyrange.core.placement import Placement
+from keyrange.core.split_json import read_split, write_split
 from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError
 from keyrange.spark.binding import service as service_module
 from keyrange.spark.binding.caller import Caller, greet
-from keyrange.spark.binding.messages import (
-    ASK_BYTES_MAX,
-    BadLine,
-    Channel,
-    read_split,
-    write_split,
-)
+from keyrange.spark.binding.messages import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.spark.binding.service import BindingService
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from keyrange.core.members.binding import Counts, PinRule
+from keyrange.core.members.greeting import Greeting
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.launch import member_directory
 from keyrange.members.names import NameSettings
@@ -21,7 +22,6 @@ from keyrange.members.status import MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options
 from keyrange.spark import member as module
 from keyrange.spark import slots
-from keyrange.spark.binding.messages import Greeting
 from keyrange.spark.binding.service import BindingService
 from keyrange.spark.member import greeted, read_bound
 from keyrange.spark.read_tasks import BoundTask, ReadTask

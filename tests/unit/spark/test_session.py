@@ -9,10 +9,10 @@ import pytest
 
 from keyrange.core.checkpoint import read_checkpoint
 from keyrange.core.offsets import TopicPartition
+from keyrange.core.split_json import read_split, write_split
 from keyrange.errors import InvalidError
 from keyrange.kafka.view import ClusterView
 from keyrange.spark import session as session_module
-from keyrange.spark.binding.messages import read_split, write_split
 from scripted import (
     EARLIEST_START,
     PATTERN,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from keyrange.core.key_ranges import HASH_MAX, KeyRange
+from keyrange.core.members.greeting import Holding
 from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.spark import slots
-from keyrange.spark.binding.messages import Holding
 from keyrange.spark.read_record import ReadRecord
 from keyrange.spark.slots import Place, Slot, note_slot, reading, slot, slots_directory
 from keyrange.spark.slots import noted as noted_slot

@@ -8,14 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from keyrange.core.members.greeting import Address, Holding
 from keyrange.errors import error
-from keyrange.spark.binding.messages import (
-    ANSWER_BYTES_MAX,
-    Address,
-    BadLine,
-    Channel,
-    Holding,
-)
+from keyrange.spark.binding.messages import ANSWER_BYTES_MAX, BadLine, Channel
 
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 30.0

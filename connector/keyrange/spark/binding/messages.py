@@ -18,12 +18,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
-
-from keyrange.core.delivery import Delivery
-from keyrange.core.placement import Placement
-from keyrange.core.splits import Split
 
 ASK_BYTES_MAX: Final = 16 * 1024
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -34,34 +29,6 @@ _NONCE: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * _NONCE_BYTES))
 
 class BadLine(Exception):
     """A line that is too long, not JSON, cut off, or not proven."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the service of a run listens, and the secret of that run."""
-
-    host: str
-    port: int
-    secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """What tasks are told of the run that they belong to: `run` is its name."""
-
-    address: Address
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a run says of a slot: its ranges in an epoch, and the run and the epoch since which it
-    has had them without a break."""
-
-    run: str
-    epoch: int
-    since: tuple[str, int]
-    ranges: Mapping[str, Mapping[str, list[list[int]]]]
 
 
 class Channel:
@@ -147,44 +114,3 @@ class Channel:
             if not received:
                 raise BadLine("the connection was closed")
             self._buffer += received
-
-
-def write_split(split: Split) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "topic": split.topic,
-        "partition": split.partition,
-        "offsets": [split.from_offset, split.until_offset],
-        "bytes": split.bytes_estimate,
-    }
-    if split.placement is not None:
-        own = split.placement
-        document["placement"] = [own.uppers, own.owners, own.reader]
-    if split.shared:
-        document["shared"] = split.shared
-    if split.delivery is not None:
-        each = split.delivery
-        document["delivery"] = [each.uppers, each.froms, each.untils, each.offsets]
-    if split.leader_epoch >= 0:
-        document["leaderEpoch"] = split.leader_epoch
-    return document
-
-
-def read_split(document: Mapping[str, Any]) -> Split:
-    placement = delivery = None
-    if "placement" in document:
-        uppers, owners, reader = document["placement"]
-        placement = Placement(tuple(uppers), tuple(owners), reader)
-    if "delivery" in document:
-        delivery = Delivery(*map(tuple, document["delivery"]))
-    from_offset, until_offset = document["offsets"]
-    return Split(
-        document["topic"],
-        document["partition"],
-        from_offset,
-        until_offset,
-        document["bytes"],
-        placement,
-        document.get("shared", ""),
-        delivery,
-        document.get("leaderEpoch", -1),
-    )

@@ -23,7 +23,8 @@ from keyrange.core.members.binding import (
     Refuse,
     Wait,
 )
-from keyrange.spark.binding.messages import ASK_BYTES_MAX, Address, BadLine, Channel
+from keyrange.core.members.greeting import Address
+from keyrange.spark.binding.messages import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.spark.binding.places import Places
 
 _log = logging.getLogger(__name__)
