@@ -41,16 +41,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.commits_opening import storage_of
-from keyrange.delta import assignments, commit_table, dead_letters
-from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.delta.store import Conflict
+from keyrange.cli.commits.opening import storage_of
+from keyrange.commits.table import commit_table, dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.members.table import assignments
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.members import MEMBERS
+from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.store import Conflict
 
 if TYPE_CHECKING:
-    from keyrange.spark.commit_table import SparkStore
+    from keyrange.commits.table.delta_spark import SparkStore
 
 log = logging.getLogger("compact")
 
@@ -82,7 +83,7 @@ def stores(
         if any(each in table for each in "/:"):
             yield DeltaRsStore(uri, layout, storage)
         elif suffix != MEMBERS:  # those are written by delta-rs alone
-            from keyrange.spark.commit_table import SparkStore
+            from keyrange.commits.table.delta_spark import SparkStore
 
             yield SparkStore(session(), uri, layout)
 

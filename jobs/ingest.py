@@ -34,10 +34,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from keyrange import KeyRangeDataSource, ProgressListener
 from keyrange.cli.arguments import named_values
-from keyrange.core import query_progress
-from keyrange.core.query_progress import QueryProgress
 from keyrange.errors import KeyrangeError
 from keyrange.observing import logs, prometheus
+from keyrange.observing.model import query_progress
+from keyrange.observing.model.query_progress import QueryProgress
 
 log = logging.getLogger("ingest")
 

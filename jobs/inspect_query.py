@@ -40,8 +40,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from keyrange.checkpoint_files import load_progress, open_directory
-from keyrange.cli.checkpoint import describe
+from keyrange.cli.checkpoint.commands import describe
+from keyrange.storage.checkpoint_files import load_progress, open_directory
 
 
 def setting(name: str, default: str) -> str:

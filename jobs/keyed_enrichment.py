@@ -46,7 +46,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest import run_query
 from keyrange.errors import KeyrangeError
-from keyrange.secret import parse_secret
+from keyrange.options.secrets import parse_secret
 from process import process_arguments, start_with
 
 SCHEMA = "topic string, partition int, offset bigint, key binary, answer string"

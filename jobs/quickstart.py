@@ -259,7 +259,7 @@ progress = run(by_frame)
 
 # COMMAND ----------
 
-from keyrange.core.query_progress import batch_line, read_query_progress
+from keyrange.observing.model.query_progress import batch_line, read_query_progress
 
 print(batch_line(read_query_progress(progress)))
 commits = spark.read.format("delta").load(commit_table)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.commits.log import Commit, Counts, Kind, Known, Terms, known_at
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.commits.table import CommitTable
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.core.offsets import OFFSET_MAX, TopicPartition
+from keyrange.commits.model.log import Commit, Counts, Kind, Known, Terms, known_at
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.model.table import CommitTable
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 
 OpenTable = Callable[[str], CommitTable]
 NOW_MS = 1_760_000_000_000

@@ -12,19 +12,19 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.core.commits.intake import IntakeLimits, plan_intake
-from keyrange.core.commits.log import Commit, Counts, Kind, Terms
-from keyrange.core.commits.state import Cause, Hole, PartitionState, fresh
-from keyrange.core.commits.verdict import (
+from keyrange.commits.model.intake import IntakeLimits, plan_intake
+from keyrange.commits.model.log import Commit, Counts, Kind, Terms
+from keyrange.commits.model.state import Cause, Hole, PartitionState, fresh
+from keyrange.commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     judge,
 )
-from keyrange.core.key_ranges import HASH_MAX, SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta import by_hand
-from keyrange.delta.by_hand import Commits, choose_source
+from keyrange.commits.table import operating
+from keyrange.commits.table.operating import Commits, choose_source
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
 
 BEGAN_MS = 1_780_000_000_000
 BATCH_MS = 10_000
@@ -49,7 +49,7 @@ def put_in_place(
         last = query.table.last_source(of_group) or named[0]
         return Commits(path, named[0] if len(named) == 1 else last, query.table, len(named) - 1)
 
-    monkeypatch.setattr(by_hand, "open_commits", found)
+    monkeypatch.setattr(operating, "open_commits", found)
 
 
 @dataclass

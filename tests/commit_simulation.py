@@ -15,26 +15,26 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
-from keyrange.core.commits.intake import (
+from keyrange.commits.intakes import plan_intakes, state_of
+from keyrange.commits.model.intake import (
     CellIntake,
     IntakeLimits,
     PartitionIntake,
     lags_too_far,
     next_due_ms,
 )
-from keyrange.core.commits.log import Commit, Kind, Known
-from keyrange.core.commits.state import Cause, PartitionState
-from keyrange.core.commits.verdict import (
+from keyrange.commits.model.log import Commit, Kind, Known
+from keyrange.commits.model.state import Cause, PartitionState
+from keyrange.commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     judge,
 )
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
-from keyrange.intakes import plan_intakes, state_of
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
+from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 
 SOURCE = "s"
 # Where a crash may come, in the order of a batch.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keyrange.core.commits.drivers import Fence, last_source
-from keyrange.core.commits.log import Commit, Kind, Known, is_written, known_at, outrun
-from keyrange.core.commits.table import CommitTable
+from keyrange.commits.model.drivers import Fence, last_source
+from keyrange.commits.model.log import Commit, Kind, Known, is_written, known_at, outrun
+from keyrange.commits.model.table import CommitTable
 from keyrange.errors import error
 
 

@@ -19,9 +19,10 @@ from typing import Any
 import deltalake
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.core.commits.log import Commit
-from keyrange.delta import commit_table, delta_rs, store
-from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.commits.model.log import Commit
+from keyrange.commits.table import commit_table
+from keyrange.commits.table.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.storage import delta_rs, store
 
 STEPS = (
     "before data file",

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commit_tables import MemoryCommitTable
-from keyrange.core.checkpoint import Checkpoint, read_checkpoint
-from keyrange.core.commits.intake import PartitionIntake
-from keyrange.core.commits.log import Commit, Kind, Terms
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.commits.table import CommitTable
-from keyrange.core.commits.verdict import NotDone, PartitionVerdict, judge
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.offsets import TopicPartition
-from keyrange.intakes import plan_intakes, planned_from, state_of
+from keyrange.commits.intakes import plan_intakes, planned_from, state_of
+from keyrange.commits.model.intake import PartitionIntake
+from keyrange.commits.model.log import Commit, Kind, Terms
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.model.table import CommitTable
+from keyrange.commits.model.verdict import NotDone, PartitionVerdict, judge
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 
 Verdicts = Mapping[TopicPartition, PartitionVerdict]
 INDIVIDUAL = {"commitMode": "individual", "commitTable": "/nowhere/commits"}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from keyrange import Consumer, TopicPartition
-from keyrange.core.offsets import LATEST
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.offsets import LATEST
 
 GROUP = "consumers"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keyrange.cli.main import main
-from keyrange.core.volumes.enforcement import Settings
-from keyrange.core.volumes.quota_entities import Alteration
-from keyrange.core.volumes.stages import Stage
+from keyrange.guard import enforcer
+from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.quota_entities import Alteration
+from keyrange.guard.model.stages import Stage
 from keyrange.kafka.connection import Connection
 from keyrange.options.volumes import VolumeOptions
-from keyrange.volumes import enforcer
 
 CRASH, WRITES = os.environ["CRASH"], Path(os.environ["WRITES"])
 FACTOR = Path(os.environ["FACTOR"])

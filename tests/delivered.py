@@ -12,10 +12,10 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.core.splits import Split
+from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.commits.model.state import Hole, PartitionState, Piece
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.ranges.model.splits import Split
 
 PLACES = [0, 1, 2, 2**60, 2**61 - 1, 2**61, 2**62 - 1, 2**62, 2**62 + 5, HASH_MAX - 1, HASH_MAX]
 Log = Sequence[int]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.core.commits.log import Commit
-from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
-from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.delta.rows import rows_of
-from keyrange.delta.store import Transaction
+from keyrange.commits.model.log import Commit
+from keyrange.commits.table.commit_rows import rows_of
+from keyrange.commits.table.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
 from keyrange.options.commits import CommitOptions
-from keyrange.secret import Secret
+from keyrange.options.secrets import Secret
+from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.store import Transaction
 
 COMMITS = [fence(1), batch(2), batch(3)]
 

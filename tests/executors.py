@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from brokers import wait_until
-from keyrange.client_options import ClientSettings
 from keyrange.embedded.broker import EmbeddedCluster
-from keyrange.host.directory import is_alive, start_time
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.membership import GroupView, describe_members
+from keyrange.members.executor_names import NameSettings
+from keyrange.members.group import GroupView, describe_members
 from keyrange.members.launch import ensure_member, member_directory
-from keyrange.members.names import NameSettings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.ranges.sharing.shared_directory import is_alive, start_time
 
 # Short, and still long enough for a machine that is busy.
 SESSION_MS = 6_000

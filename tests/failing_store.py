@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from keyrange.delta.store import Bounds, Conflict, Transaction, within
 from keyrange.errors import KeyrangeError, error
+from keyrange.storage.store import Bounds, Conflict, Transaction, within
 
 
 class Fault(StrEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from keyrange.core.volumes.enforcement import Acked, Look, Settings, State, step
-from keyrange.core.volumes.quota_entities import RATE, Alteration, QuotaEntity
-from keyrange.core.volumes.releasing import Alter
-from keyrange.core.volumes.stages import Stage
+from keyrange.guard.model.enforcement import Acked, Look, Settings, State, step
+from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
+from keyrange.guard.model.releasing import Alter
+from keyrange.guard.model.stages import Stage
 from quota_store import Store
 from volume_samples import factor
 

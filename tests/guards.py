@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from brokers import Topics, wait_until
-from keyrange.core.volumes.lease import Lease, read_lease
-from keyrange.core.volumes.quota_entities import RATE, Alteration, QuotaEntity, Quotas
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.errors import KeyrangeError
+from keyrange.guard.model.lease import Lease, read_lease
+from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity, Quotas
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from sources import client

@@ -17,16 +17,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from commit_tables import MemoryCommitTable
-from keyrange.core.checkpoint import NEVER_DUE, Checkpoint, CommitMark
-from keyrange.core.commits.intake import next_due_ms
-from keyrange.core.commits.log import Commit
-from keyrange.core.commits.state import PartitionState
-from keyrange.core.offsets import TopicPartition
+from keyrange.commits.each_batch import EachBatch
+from keyrange.commits.intakes import plan_intakes
+from keyrange.commits.model.intake import next_due_ms
+from keyrange.commits.model.log import Commit
+from keyrange.commits.model.state import PartitionState
 from keyrange.errors import KeyrangeError
-from keyrange.intakes import plan_intakes
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
-from keyrange.spark.commits.each_batch import EachBatch
+from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -194,7 +194,7 @@ class Stage:
 
     def batch(self, batch_id: int, cells: int = 1) -> DataFrame:
         """The records that a planned batch hands out, in the order in which a task has them."""
-        from keyrange.spark.commits.planned import read_planned
+        from keyrange.commits.planned import read_planned
 
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)

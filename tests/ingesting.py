@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from brokers import Record, Topics
 from keyrange.embedded import jars
-from keyrange.host.directory import usual_settings
+from keyrange.ranges.sharing.shared_directory import usual_settings
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TESTS = str(Path(__file__).parent)

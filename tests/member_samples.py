@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.members.assignment import Assignment, Owned
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.assignment_rows import Command, Stored, StoredMember
-from keyrange.delta.assignments import AssignmentTable, open_assignments
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Assignment, Owned
+from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 NOW_MS = 1_780_000_000_000
 GROUP = "orders"

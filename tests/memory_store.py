@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.delta.rows import SCHEMA
-from keyrange.delta.store import Bounds, Conflict, Transaction
+from keyrange.commits.table.commit_rows import SCHEMA
+from keyrange.storage.store import Bounds, Conflict, Transaction
 
 
 @dataclass

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Iterable
 
 from keyrange.cli.main import main
-from keyrange.core.volumes.quota_entities import Alteration
-from keyrange.volumes import enforcer
+from keyrange.guard import enforcer
+from keyrange.guard.model.quota_entities import Alteration
 
 
 class PausingStore(enforcer.QuotaStore):

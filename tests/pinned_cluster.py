@@ -18,11 +18,11 @@ import psutil
 
 from brokers import Record, Topics, send
 from ingesting import cmdline, with_suppressed
-from keyrange.core.members.assignment import Assignment, moved
-from keyrange.delta.assignments import AssignmentTable, open_assignments
-from keyrange.host.directory import name_of, usual_settings
+from keyrange.members.model.assignment import Assignment, moved
 from keyrange.members.status import MemberStatus, read_status
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
 from keyrange.options.member_rows import MEMBERS_SUFFIX
+from keyrange.ranges.sharing.shared_directory import name_of, usual_settings
 from sources import options
 
 JOB = Path(__file__).with_name("pinned_job.py")

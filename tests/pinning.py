@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from brokers import Record, Topics, wait_until
-from keyrange.core.members.assignment import Assignment
-from keyrange.delta.assignments import open_assignments
-from keyrange.host.directory import is_alive, name_of, usual_settings
+from keyrange.members.model.assignment import Assignment
 from keyrange.members.status import MemberStatus, read_status
+from keyrange.members.table.assignments import open_assignments
 from keyrange.options.member_rows import MEMBERS_SUFFIX
+from keyrange.ranges.sharing.shared_directory import is_alive, name_of, usual_settings
 from sources import options, stream
 
 Each = Callable[[DataFrame, int], None]

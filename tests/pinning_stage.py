@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.core.members.metadata import MemberMetadata
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.assignments import AssignmentTable, open_assignments
-from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members import pinning as module
+from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.model.join_metadata import MemberMetadata
+from keyrange.members.pinning import Pinning
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
 from keyrange.options import parse_options
-from keyrange.spark import pinning as module
-from keyrange.spark.pinning import Pinning
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 SIZES = dict.fromkeys(PARTITIONS, 1000.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from keyrange.core.volumes.quota_entities import RATE, Alteration, QuotaEntity, Quotas
+from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity, Quotas
 
 INFINITE = float("inf")
 

@@ -11,15 +11,15 @@ from random import Random
 from typing import Any
 
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
-from keyrange.cli.commits_document import LogEnd, describe, gaps
+from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import open_commit_table
-from keyrange.delta.dead_letters import DeadLetter, open_dead_letters
+from keyrange.commits.model.log import Known
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.report.parts import Source, Sources
 from member_samples import append_all, assignment, member, owned, stored, table_at
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
 from keyrange.options import parse_options
-from keyrange.spark import losses as losses_module
-from keyrange.spark.individual import OpenTable
-from keyrange.spark.session import PlanningSession
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.source import losses as losses_module
+from keyrange.source.individual import OpenTable
+from keyrange.source.session import PlanningSession
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 GIVEN = SERVERS | {"subscribe": "t"}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from kafka.protocol.consumer import FetchResponse
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.errors import error
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
+from keyrange.options.kafka_properties import ClientSettings
 
 ID = "0" * 31 + "1"
 Answered = FetchResponse.FetchableTopicResponse

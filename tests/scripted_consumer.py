@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyrange.commits.model.auditing import audit
+from keyrange.commits.model.handovers import Handovers
+from keyrange.commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.consumer.holding import Holding
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.commits.auditing import audit
-from keyrange.core.commits.handovers import Handovers
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable
-from keyrange.delta.delta_rs import DeltaRsStore
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.listener import KeyRangeListener
+from keyrange.storage.delta_rs import DeltaRsStore
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch
 

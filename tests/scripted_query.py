@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from committing import INDIVIDUAL, Committed, commit_batch
-from keyrange.core.checkpoint import read_checkpoint
-from keyrange.core.splits import Split
 from keyrange.errors import KeyrangeError
 from keyrange.options import SourceOptions, parse_options
-from keyrange.spark import individual as individual_module
-from keyrange.spark.session import PlanningSession
+from keyrange.ranges.model.splits import Split
+from keyrange.source import individual as individual_module
+from keyrange.source.model.checkpoint import read_checkpoint
+from keyrange.source.session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, ScriptedCluster, session
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.core.key_hash import hash_of
-from keyrange.core.placement import place
-from keyrange.core.range_plan import even_ranges
-from keyrange.core.splits import Split
-from keyrange.host.directory import ExecutorDirectory, HostSettings
-from keyrange.kafka.fetch import SplitReader
-from keyrange.kafka.ranges import RangeReader
-from keyrange.kafka.read_settings import ReadSettings
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.placement import place
+from keyrange.ranges.model.range_plan import even_ranges
+from keyrange.ranges.model.splits import Split
+from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
+from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.wire.decode import DecodeSettings
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from brokers import Topics
-from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import EARLIEST, LATEST
-from keyrange.core.splits import Split
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import SplitReader
-from keyrange.kafka.read_settings import ReadSettings
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import EARLIEST, LATEST
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
 
 Rows = list[tuple[Any, ...]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keyrange.core.volumes.policy import Factor
-from keyrange.core.volumes.standings import Standing
-from keyrange.core.volumes.view import LogDirs, Reading, Volume
+from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
 
 MINUTE = 60_000
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import TopicPartition
-from keyrange.spark.commits.alarm import RecordTimeout
-from keyrange.spark.commits.rows import HIDDEN, Code
-from keyrange.spark.commits.task import Job
-from keyrange.spark.commits.work import run_task
+from keyrange.commits.alarm import RecordTimeout
+from keyrange.commits.task import Job
+from keyrange.commits.verdict_rows import HIDDEN, Code
+from keyrange.commits.work import run_task
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
 
 PLACE = TopicPartition("t", 0)
 OUTPUT = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string())])

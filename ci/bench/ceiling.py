@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.topics import KEY_BYTES
-from keyrange.core.columns import USUAL
-from keyrange.spark.schema import source_schema
+from keyrange.source.model.columns import USUAL
+from keyrange.source.schema import source_schema
 from keyrange.wire.columns import arrow_schema
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import Figure, from_runs, percentile
-from keyrange.volumes.sources import Figures, ThrottleFactorSource
-from keyrange.volumes.watch import Watch
+from keyrange.guard.sources import Figures, ThrottleFactorSource
+from keyrange.guard.watch import Watch
 
 # What a plan waits for, so many times, and how much it has to go through each time.
 _ANSWERS = 5

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from keyrange.consumer.api import Consumer
-    from keyrange.core.key_ranges import KeyRange
-    from keyrange.core.offsets import TopicPartition
-    from keyrange.delta.replaying import replay_dead_letters
-    from keyrange.members.listener import KeyRangeListener
-    from keyrange.spark.commit_frames import commits
-    from keyrange.spark.commits.alarm import RecordTimeout
-    from keyrange.spark.commits.api import (
+    from keyrange.commits.alarm import RecordTimeout
+    from keyrange.commits.api import (
         acknowledge,
         materialize,
         process,
@@ -22,10 +16,16 @@ if TYPE_CHECKING:
         reject,
         transaction,
     )
-    from keyrange.spark.commits.each_batch import each_batch
-    from keyrange.spark.progress import ProgressListener
-    from keyrange.spark.slots import Slot, slot
-    from keyrange.spark.source import KeyRangeDataSource
+    from keyrange.commits.each_batch import each_batch
+    from keyrange.commits.table.commit_frames import commits
+    from keyrange.commits.table.replaying import replay_dead_letters
+    from keyrange.consumer.api import Consumer
+    from keyrange.kafka.model.offsets import TopicPartition
+    from keyrange.members.listener import KeyRangeListener
+    from keyrange.members.slots import Slot, slot
+    from keyrange.observing.listener import ProgressListener
+    from keyrange.ranges.model.key_ranges import KeyRange
+    from keyrange.source.data_source import KeyRangeDataSource
 
 __all__ = [
     "Consumer",
@@ -52,23 +52,23 @@ __all__ = [
 # Looked up when asked for, so that the parts that need no Spark work without it.
 _PLACES = {
     "Consumer": "keyrange.consumer.api",
-    "KeyRange": "keyrange.core.key_ranges",
-    "KeyRangeDataSource": "keyrange.spark.source",
+    "KeyRange": "keyrange.ranges.model.key_ranges",
+    "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.listener",
-    "ProgressListener": "keyrange.spark.progress",
-    "RecordTimeout": "keyrange.spark.commits.alarm",
-    "Slot": "keyrange.spark.slots",
-    "TopicPartition": "keyrange.core.offsets",
-    "acknowledge": "keyrange.spark.commits.api",
-    "commits": "keyrange.spark.commit_frames",
-    "each_batch": "keyrange.spark.commits.each_batch",
-    "materialize": "keyrange.spark.commits.api",
-    "process": "keyrange.spark.commits.api",
-    "process_into": "keyrange.spark.commits.api",
-    "reject": "keyrange.spark.commits.api",
-    "replay_dead_letters": "keyrange.delta.replaying",
-    "slot": "keyrange.spark.slots",
-    "transaction": "keyrange.spark.commits.api",
+    "ProgressListener": "keyrange.observing.listener",
+    "RecordTimeout": "keyrange.commits.alarm",
+    "Slot": "keyrange.members.slots",
+    "TopicPartition": "keyrange.kafka.model.offsets",
+    "acknowledge": "keyrange.commits.api",
+    "commits": "keyrange.commits.table.commit_frames",
+    "each_batch": "keyrange.commits.each_batch",
+    "materialize": "keyrange.commits.api",
+    "process": "keyrange.commits.api",
+    "process_into": "keyrange.commits.api",
+    "reject": "keyrange.commits.api",
+    "replay_dead_letters": "keyrange.commits.table.replaying",
+    "slot": "keyrange.members.slots",
+    "transaction": "keyrange.commits.api",
 }
 
 

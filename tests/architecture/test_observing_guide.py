@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from keyrange.core.metric_table import TABLE, markdown, prometheus_name
-from keyrange.core.query_progress import read_query_progress
+from keyrange.observing.model.metric_table import TABLE, markdown, prometheus_name
+from keyrange.observing.model.query_progress import read_query_progress
 from progresses import progress, source
 
 GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "observing.md"
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- metrics: begin -->\n", "\n<!-- metrics: end -->"
 
 
 def test_the_table_of_metrics_is_that_of_the_code() -> None:
-    """To write it anew: what `keyrange.core.metric_table.markdown` returns, between the marks."""
+    """To write it anew: what `markdown` returns, between the marks."""
     text = GUIDE.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == markdown()
 

@@ -10,9 +10,9 @@ WRITERS = {
     # The one.
     "cli/render.py",
     # A program of its own, for who changes the transition tables.
-    "core/diagrams.py",
+    "observing/diagrams.py",
     # A page of HTML to a pipe, whose texts are escaped for it.
-    "cli/report.py",
+    "cli/report/commands.py",
     # Handlers whose formatters make lines plain.
     "observing/logs.py",
 }

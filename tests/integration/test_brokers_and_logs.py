@@ -19,8 +19,8 @@ from keyrange.cli.main import app
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import exchange
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.fetching import exchange
 from sources import batch, client, read_all
 
 OLDEST = "2.3.1"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from brokers import Record, Topics
 from documents import read_document
-from keyrange.cli.checkpoint import app
+from keyrange.cli.checkpoint.commands import app
 from keyrange.embedded import jars
 from keyrange.errors import InvalidError, KeyrangeError
 from sources import Collected, committed, options, run_available_now, stream

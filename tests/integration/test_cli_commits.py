@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli.main import app
-from keyrange.core.commits.log import Commit, Counts, Kind, Terms
-from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import open_commit_table
-from keyrange.delta.dead_letters import DeadLetter, open_dead_letters
+from keyrange.commits.model.log import Commit, Counts, Kind, Terms
+from keyrange.commits.model.state import Hole, PartitionState, Piece
+from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 pytestmark = pytest.mark.broker
 LOW, HIGH = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)

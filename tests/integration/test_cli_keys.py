@@ -15,8 +15,10 @@ from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.cli.main import app
-from keyrange.core.key_hash import hash_of
-from keyrange.core.key_ranges import (
+from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.kafka.model.partitioner import partition_of
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import (
     SPACE,
     KeyRange,
     cover_once,
@@ -24,8 +26,6 @@ from keyrange.core.key_ranges import (
     read_ranges,
     split_evenly,
 )
-from keyrange.core.partitioner import partition_of
-from keyrange.errors import InvalidError, KeyrangeError
 
 PARTITIONS = 3
 # A key in three is one and the same; some have none.

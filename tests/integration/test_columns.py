@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from brokers import Record, Topics
-from keyrange.core.columns import COLUMNS
+from keyrange.source.model.columns import COLUMNS
 from sources import batch, options, stream
 
 

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import keyrange
-from keyrange.core.commits.log import Commit, Kind
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.commits.model.log import Commit, Kind
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.table.commit_table import open_commit_table
 from keyrange.errors import InvalidError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE
 
 
 def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:

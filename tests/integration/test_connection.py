@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokers import PASSWORD, USER, Topics
-from keyrange.client_options import ClientSettings, parse_client_options
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.parsing import Violations
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.options.kafka_properties import ClientSettings, parse_client_options
+from keyrange.options.parsing import Violations
 from sources import batch
 
 NAMED_WITHIN_S = 10.0

@@ -20,9 +20,9 @@ from kafka import TopicPartition as KafkaPartition
 from brokers import Record, Topics, client_config, wait_until
 from consuming import GROUP, consumer_options, read_journal
 from keyrange import Consumer, KeyRangeListener, TopicPartition
-from keyrange.core.key_hash import hash_of
-from keyrange.core.key_ranges import HASH_MAX, SPACE, split_evenly, write_ranges
 from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly, write_ranges
 
 RECORDS, KEYS = 600, 40
 

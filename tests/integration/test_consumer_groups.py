@@ -17,8 +17,8 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import read_journal
 from keyrange import Consumer, KeyRangeListener, TopicPartition
-from keyrange.core.key_ranges import SPACE, merge
 from keyrange.errors import KeyrangeError
+from keyrange.ranges.model.key_ranges import SPACE, merge
 from sharing_consumer import SHORT_SESSION_MS, sharing_options
 
 # The hash spaces of the three partitions.

@@ -16,10 +16,10 @@ from consuming import GROUP
 from keyrange import Consumer
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.key_ranges import SPACE
-from keyrange.delta.assignments import open_assignments
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
+from keyrange.members.table.assignments import open_assignments
+from keyrange.ranges.model.key_ranges import SPACE
 from sharing_consumer import sharing_options
 
 

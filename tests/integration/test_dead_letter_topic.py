@@ -9,10 +9,10 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from brokers import Topics, client_config
-from keyrange.core.commits.state import Cause
-from keyrange.core.partitioner import partition_of
+from keyrange.commits.model.state import Cause
+from keyrange.commits.table.dead_letter_topic import send_dead_letters
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.dead_letters import send_dead_letters
+from keyrange.kafka.model.partitioner import partition_of
 from sources import client
 
 
@@ -82,7 +82,7 @@ def test_a_letter_that_is_too_large_is_left_out_with_a_line(
 ) -> None:
     topic = topics.create_topic("dead", configs={"max.message.bytes": "2000"})
     small = [Letter(at, b"a", b"x" * 100) for at in range(20, 40)]
-    with caplog.at_level(logging.ERROR, "keyrange.kafka.dead_letters"):
+    with caplog.at_level(logging.ERROR, "keyrange.commits.table.dead_letter_topic"):
         send_dead_letters(
             client(topics.cluster), topic, [*small[:3], Letter(1, b"a", b"x" * 5000), *small[3:]]
         )

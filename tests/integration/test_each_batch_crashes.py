@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from commit_tables import MemoryCommitTable
 from handmade_batches import Graveyard, Sent, Stage, done
-from keyrange.core.commits.verdict import RedeliveryPolicy
-from keyrange.delta.sink import SinkTable
+from keyrange.commits.each_batch import EachBatch
+from keyrange.commits.model.verdict import RedeliveryPolicy
+from keyrange.commits.verdicts import VerdictStore
 from keyrange.errors import KeyrangeError
-from keyrange.spark.commits.each_batch import EachBatch
-from keyrange.spark.commits.verdicts import VerdictStore
+from keyrange.storage.sink import SinkTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

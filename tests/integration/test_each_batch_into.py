@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
-from keyrange.core.commits.verdict import RedeliveryPolicy
-from keyrange.spark.commits import parts
-from keyrange.spark.commits.verdicts import VerdictStore
+from keyrange.commits import parts
+from keyrange.commits.model.verdict import RedeliveryPolicy
+from keyrange.commits.verdicts import VerdictStore
 
 SCHEMA = "at long, text string"
 
@@ -133,7 +133,7 @@ def test_a_batch_goes_on_to_where_its_output_is(stage: Stage, first_into: bool) 
 def test_output_that_was_vacuumed_before_its_batch_was_done(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from keyrange.delta.sink import SinkTable
+    from keyrange.storage.sink import SinkTable
 
     table = stage.directory / "sink"
     stage.log = [Sent("a", "x")]

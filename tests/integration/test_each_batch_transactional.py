@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
-from keyrange.core.commits.log import Kind
-from keyrange.core.commits.resetting import reopen
-from keyrange.core.commits.verdict import RedeliveryPolicy
+from keyrange.commits.model.log import Kind
+from keyrange.commits.model.resetting import reopen
+from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.errors import KeyrangeError
 
 # Executors cannot import this file: its functions travel whole.

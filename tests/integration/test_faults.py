@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from brokers import Record, Topics, wait_until
 from ingesting import assert_exactly_once, ingest, kill_when_busy
-from keyrange.client_options import ClientSettings
-from keyrange.core.splits import Split
-from keyrange.core.volumes.quota_entities import EVERY_CLIENT, Alteration
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.model.quota_entities import EVERY_CLIENT, Alteration
 from keyrange.kafka.client_quotas import alter_quotas
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import SplitReader
-from keyrange.kafka.read_settings import ReadSettings
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
 from sources import committed, run_available_now, stream
 

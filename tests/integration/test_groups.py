@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 
 from brokers import Record, Topics, client_config, wait_until
 from keyrange import ProgressListener
-from keyrange.core.mirror import MirrorSettings
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.query_progress import QueryProgress
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
 from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.model.group_mirror import MirrorSettings
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.observing.model.query_progress import QueryProgress
 from sources import Collected, client, run_available_now, stream
 
 # A coordinator takes a while to load when its topic has just been made.

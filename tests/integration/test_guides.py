@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from brokers import Record, Topics
 from keyrange.cli.main import app
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
 from member_samples import append_all, assignment, owned, stored, table_at
 from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
 

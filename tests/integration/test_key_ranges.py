@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
-from keyrange.core.key_ranges import HASH_MAX
-from keyrange.host.directory import usual_settings
+from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.ranges.sharing.shared_directory import usual_settings
 from sources import Collected, batch, committed, run_available_now, stream
 
 # A task for each range, and several chunks in each partition.

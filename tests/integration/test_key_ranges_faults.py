@@ -24,7 +24,7 @@ from ingesting import (
     wait_for_sharing,
 )
 from keyrange.cli.main import app as cli
-from keyrange.host.directory import ExecutorDirectory, usual_settings
+from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
 
 # Its rows are those that `assert_exactly_once` counts.
 FUNCTION = ("--function", "processing:as_it_is", "--schema", "value string")

@@ -7,10 +7,10 @@ import shutil
 from dataclasses import replace
 
 from brokers import PASSWORD, USER
-from keyrange.client_options import Secret
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.kafka.log_dirs import LogDirReader
+from keyrange.options.kafka_properties import Secret
 from sources import client
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

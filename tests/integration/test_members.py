@@ -13,15 +13,15 @@ import pytest
 
 from brokers import wait_until
 from executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
-from keyrange.core.members.metadata import MemberMetadata, read_metadata
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import UnavailableError
-from keyrange.host.directory import is_alive
-from keyrange.kafka.membership import GroupView, remove_member
+from keyrange.members.executor_names import NameSettings
+from keyrange.members.group import GroupView, remove_member
 from keyrange.members.launch import member_directory
-from keyrange.members.names import NameSettings
+from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.setup import MemberSetup
 from keyrange.members.status import TaskProgress, now_ms
+from keyrange.ranges.sharing.shared_directory import is_alive
 
 
 def test_a_member_is_shown_by_its_group(broker: EmbeddedBroker, executor: Start) -> None:

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from brokers import wait_until
 from executors import described, end_member, setup_at
 from keyrange.embedded.broker import EmbeddedBroker
-from keyrange.host.directory import is_alive
 from keyrange.members.launch import member_directory
 from keyrange.members.status import read_status
+from keyrange.ranges.sharing.shared_directory import is_alive
 
 
 def test_tasks_have_one_member_which_outlives_them(

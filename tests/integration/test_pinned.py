@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers import Topics, wait_until
-from keyrange.delta.assignments import open_assignments
+from keyrange.members.table.assignments import open_assignments
 from pinning import Numbers, PinnedQuery, members_metrics, metrics_of, produce_until
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from brokers import Topics
-from keyrange.core.members.assignment import Assignment
+from keyrange.members.model.assignment import Assignment
 from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import keylistening
 from brokers import Topics
-from keyrange.core.key_ranges import SPACE
-from keyrange.spark.slots import slots_directory
+from keyrange.members.slots import slots_directory
+from keyrange.ranges.model.key_ranges import SPACE
 from pinning import PinnedQuery, members_metrics, produce_until
 
 

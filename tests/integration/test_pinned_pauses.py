@@ -19,7 +19,7 @@ import pytest
 from brokers import Topics
 from executors import Start
 from ingesting import with_suppressed
-from keyrange.members.names import NameSettings
+from keyrange.members.executor_names import NameSettings
 from keyrange.members.setup import MemberSetup
 from pinned_cluster import Feeder, PinnedRun, pinned_cluster
 from standalone import SPECULATION, standalone_cluster

@@ -35,7 +35,7 @@ def test_a_query_is_followed_over_a_failure(
             raise ValueError("s3cret")
         collected(batch, batch_id)
 
-    caplog.set_level(logging.INFO, "keyrange.spark.progress")
+    caplog.set_level(logging.INFO, "keyrange.observing.listener")
     spark.streams.addListener(listener)
     try:
         with pytest.raises(StreamingQueryException):

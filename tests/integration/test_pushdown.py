@@ -11,8 +11,8 @@ from pyspark.sql import datasource as filters
 
 from brokers import Record, Topics
 from keyrange.options import parse_options
-from keyrange.spark.pushdown import KeyRangePushdownReader
-from keyrange.spark.read_tasks import ReadTask
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source.pushdown import KeyRangePushdownReader
 from sources import batch, options
 
 CONF = "spark.sql.python.filterPushdown.enabled"

@@ -21,14 +21,14 @@ from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
 from committing import commit_batch
-from keyrange.core.commits.intake import PartitionIntake
-from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import Cause
-from keyrange.core.commits.verdict import NotDone, PartitionVerdict
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.commits.model.intake import PartitionIntake
+from keyrange.commits.model.log import Known
+from keyrange.commits.model.state import Cause
+from keyrange.commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from sources import batch, committed, options, planned_offsets, run_available_now, stream
 
 Verdict = Callable[[int, list[Row]], Mapping[TopicPartition, PartitionVerdict]]

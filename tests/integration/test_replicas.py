@@ -10,14 +10,14 @@ import pytest
 from kafka import TopicPartition as Place
 
 from brokers import Topics, wait_until
-from keyrange.core.offsets import LATEST, TopicPartition
-from keyrange.core.splits import Split
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import SplitReader
-from keyrange.kafka.read_settings import ReadSettings
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
 from sources import client, read_all
 

@@ -9,7 +9,7 @@ import pytest
 
 from brokers import Record, Topics
 from commit_samples import BEGAN_MS, QUERY
-from keyrange.cli.report_sources import Collector, Where
+from keyrange.cli.report.sources import Collector, Where
 from keyrange.report.batches import batches_of
 from keyrange.report.lag import standings
 

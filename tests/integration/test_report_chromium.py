@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from chromium import Page, browser
 from keyrange.cli.main import app
-from keyrange.cli.report import load_library
-from keyrange.cli.report_server import ADDRESS, Press, _Server
-from keyrange.cli.report_sources import Collector
+from keyrange.cli.report.commands import load_library
+from keyrange.cli.report.server import ADDRESS, Press, _Server
+from keyrange.cli.report.sources import Collector
 from keyrange.errors import error
 from keyrange.report.html import page as make_page
 from keyrange.report.html import report

@@ -17,18 +17,18 @@ from pyspark.sql import SparkSession
 
 from brokers import PASSWORD, USER, Record, Topics, wait_until
 from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
-from keyrange.client_options import ClientSettings, parse_client_options
-from keyrange.core.offsets import LATEST, TopicPartition
-from keyrange.core.splits import Split
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import DeniedError
-from keyrange.kafka import tokens
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.fetch import SplitReader
-from keyrange.kafka.read_settings import ReadSettings
-from keyrange.parsing import Violations
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.kafka.security import tokens
+from keyrange.options.kafka_properties import ClientSettings, parse_client_options
+from keyrange.options.parsing import Violations
+from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
 from sources import Collected, batch, stream
 from token_endpoint import Endpoint, token_endpoint

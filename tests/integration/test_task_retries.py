@@ -10,7 +10,7 @@ import pytest
 from brokers import Record, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.options import parse_options
-from keyrange.spark.stream import KeyRangeStreamReader
+from keyrange.source.stream import KeyRangeStreamReader
 from sources import options
 
 Rows = list[tuple[int, int]]

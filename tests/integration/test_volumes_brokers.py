@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from brokers import Topics, wait_until
 from guards import EVERYBODY, PRIOR, ClusterQuotas, Producing, guarding, quotas_at, said
 from java import PRODUCER, compiled
-from keyrange.core.volumes.policy import Limit, Policy, Recovery
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.process import java_command
+from keyrange.guard.clock import monotonic_ms
+from keyrange.guard.model.policy import Limit, Policy, Recovery
+from keyrange.guard.sources import ClusterVolumes
 from keyrange.kafka.log_dirs import LogDirReader
-from keyrange.volumes.clock import monotonic_ms
-from keyrange.volumes.sources import ClusterVolumes
 from small_volumes import KEPT_MB, MB, SMALL, SmallVolume, three_brokers
 from sources import Collected, client, stream
 

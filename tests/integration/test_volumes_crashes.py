@@ -12,12 +12,12 @@ import pytest
 
 from brokers import wait_until
 from guards import ALICE, APP, ClusterQuotas, by_file, guarding, quotas_at, said
-from keyrange.core.volumes.lease import is_held
-from keyrange.core.volumes.quota_entities import RATE, QuotaEntity, Quotas
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.enforcer import QuotaStore
+from keyrange.guard.model.lease import is_held
+from keyrange.guard.model.quota_entities import RATE, QuotaEntity, Quotas
+from keyrange.guard.reaper import reap_dead
 from keyrange.kafka.cluster import Cluster
-from keyrange.volumes.enforcer import QuotaStore
-from keyrange.volumes.reaper import reap_dead
 from sources import client
 
 CRASHING = (str(Path(__file__).parents[1] / "crashing_guard.py"),)

@@ -35,8 +35,8 @@ from guards import (
     run,
     said,
 )
-from keyrange.core.volumes.quota_entities import RATE
 from keyrange.embedded.broker import BrokerNode, EmbeddedCluster
+from keyrange.guard.model.quota_entities import RATE
 from small_volumes import three_brokers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -11,8 +11,8 @@ import pytest
 
 from brokers import wait_until
 from guards import ALICE, APP, PRIOR, ClusterQuotas, by_file, guarding, quotas_at, run, said
-from keyrange.core.volumes.quota_entities import RATE
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.model.quota_entities import RATE
 
 FOR_REAL = {"guard.dry.run": "false"}
 

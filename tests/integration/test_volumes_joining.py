@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokers import wait_until
 from guards import ALICE, PRIOR, ClusterQuotas, guarding, said
-from keyrange.core.volumes.quota_entities import RATE
 from keyrange.embedded.process import HOST, free_ports
+from keyrange.guard.model.quota_entities import RATE
 from keyrange.kafka.cluster import Cluster
 from small_volumes import KEPT_MB, SmallVolume, joining_broker
 from sources import client

@@ -11,13 +11,13 @@ import pytest
 from brokers import wait_until
 from guards import ALICE, ClusterQuotas, by_file, guarding, run, said
 from java import IGNORING_PLUGIN, compiled
-from keyrange.client_options import ClientSettings, Secret
-from keyrange.core.volumes.quota_entities import CANARY, RATE, QuotaEntity
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
+from keyrange.guard.model.quota_entities import CANARY, RATE, QuotaEntity
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
+from keyrange.options.kafka_properties import ClientSettings, Secret
 from sources import client
 
 PLUGIN = "client.quota.callback.class"

@@ -23,7 +23,7 @@ _SWEEP_S = 180.0
 _GROWTH_MAX = 40
 _WARM_S = 40.0
 _SWEEP = """
-from keyrange.host.directory import ExecutorDirectory, usual_settings
+from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
 ExecutorDirectory(usual_settings(0, 0))
 """
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from keyrange.core.commits.log import Commit, Kind
-from keyrange.core.commits.table import CommitTable
-from keyrange.delta.assignments import open_assignments
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.commits.model.log import Commit, Kind
+from keyrange.commits.model.table import CommitTable
+from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
 from nemesis.facts import Letter, Place, Position, Row
 from nemesis.work import content

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.key_ranges import SPACE, KeyRange
-from keyrange.core.members.assignment import Assignment, assign, changes, moved
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Assignment, assign, changes, moved
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 NAMES = [f"slot-{number}" for number in range(12)]
 TOPICS = [TopicPartition(topic, number) for topic in "tu" for number in range(6)]

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.core.members.assignment import Assignment, Owned
-from keyrange.core.offsets import PARTITION_MAX, TopicPartition
-from keyrange.delta.assignment_rows import (
+from keyrange.commits.table.commit_rows import MS_MAX
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition
+from keyrange.members.model.assignment import Assignment, Owned
+from keyrange.members.table.assignment_rows import (
     SCHEMA,
     Command,
     Stored,
@@ -23,8 +24,7 @@ from keyrange.delta.assignment_rows import (
     rows_of,
     same,
 )
-from keyrange.delta.rows import MS_MAX
-from keyrange.errors import KeyrangeError
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from member_samples import command, stored
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

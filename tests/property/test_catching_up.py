@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from keyrange.core.catching_up import LagAt, catching_up
+from keyrange.observing.model.catching_up import LagAt, catching_up
 
 LAGS = st.lists(st.tuples(st.integers(1, 60_000), st.integers(0, 10**12)), min_size=1, max_size=30)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keyrange.core.commits.claims import (
+from keyrange.commits.model.claims import (
     Claim,
     Claimed,
     believed,
@@ -18,9 +18,9 @@ from keyrange.core.commits.claims import (
     read_claim,
     write_claim,
 )
-from keyrange.core.commits.state import Hole, Piece, fresh
-from keyrange.core.key_ranges import SPACE, KeyRange, merge, split_evenly
-from keyrange.core.offsets import TopicPartition
+from keyrange.commits.model.state import Hole, Piece, fresh
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 
 PARTITION = TopicPartition("t", 0)
 CELLS = split_evenly(SPACE, 8)

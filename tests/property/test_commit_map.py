@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.checkpoint import NEVER_DUE
-from keyrange.core.commits.intake import (
+from keyrange.commits.model.intake import (
     IntakeLimits,
     PartitionIntake,
     next_due_ms,
     plan_intake,
 )
-from keyrange.core.commits.state import Cause, Hole, PartitionState, cut_at, fresh
-from keyrange.core.commits.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.core.offsets import OFFSET_MAX, TopicPartition
+from keyrange.commits.model.state import Cause, Hole, PartitionState, cut_at, fresh
+from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.source.model.checkpoint import NEVER_DUE
 
 PLACES = [0, 1, 2, 1000, 2**53, 2**62 - 1, 2**62, HASH_MAX - 1, HASH_MAX]
 BORDERS = sorted({at + step for at in PLACES for step in (0, 1)} - {0, HASH_MAX + 1})

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.commits.intake import IntakeLimits, plan_intake
-from keyrange.core.commits.resetting import carried, reopen, rewind, skip
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.commits.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
-from keyrange.core.key_ranges import HASH_MAX, KeyRange, complement
+from keyrange.commits.model.intake import IntakeLimits, plan_intake
+from keyrange.commits.model.resetting import carried, reopen, rewind, skip
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 
 OFFSETS = range(12)
 # One of every piece that the bounds below can make.

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from keyrange.commits.model.claims import overlay
+from keyrange.commits.model.state import PartitionState, Piece, fresh
 from keyrange.consumer.work import PartitionWork
-from keyrange.core.commits.claims import overlay
-from keyrange.core.commits.state import PartitionState, Piece, fresh
-from keyrange.core.key_ranges import SPACE, split_evenly
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 END = 60
 GAP_MS = 10

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from group_coordinator import STABLE, CoordinatorModel
-from keyrange.core.members.group_member import GroupMember, MemberSettings
-from keyrange.core.members.group_states import ENDS, State
-from keyrange.core.members.messages import (
+from keyrange.members.model.group_member import GroupMember, MemberSettings
+from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.messages import (
     Answer,
     Beaten,
     Coordinator,

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from keyrange.core.volumes.enforcement import (
+from keyrange.guard.model.enforcement import (
     Acked,
     Look,
     Refused,
@@ -19,17 +19,17 @@ from keyrange.core.volumes.enforcement import (
     Stop,
     step,
 )
-from keyrange.core.volumes.lease import Watch, is_held, read_lease
-from keyrange.core.volumes.quota_entities import (
+from keyrange.guard.model.lease import Watch, is_held, read_lease
+from keyrange.guard.model.quota_entities import (
     RATE,
     Alteration,
     QuotaEntity,
     exposed,
     read_holds,
 )
-from keyrange.core.volumes.ramp import floor_rate, mute_ms
-from keyrange.core.volumes.releasing import Alter, reap, release
-from keyrange.core.volumes.stages import IDLE
+from keyrange.guard.model.ramp import floor_rate, mute_ms
+from keyrange.guard.model.releasing import Alter, reap, release
+from keyrange.guard.model.stages import IDLE
 from quota_store import RequestRefusedError, Store, allowed, without_reserved
 from volume_samples import factor
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.key_hash import hash_of
-from keyrange.core.key_ranges import HASH_MAX
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.wire import batches, kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.select import Selection

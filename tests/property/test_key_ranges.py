@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.core.key_ranges import (
+from keyrange.ranges.model.key_ranges import (
     HASH_MAX,
     SPACE,
     KeyRange,
@@ -31,7 +31,7 @@ from keyrange.core.key_ranges import (
     split_evenly,
     write_ranges,
 )
-from keyrange.core.placement import NOBODY, Placement, place
+from keyrange.ranges.model.placement import NOBODY, Placement, place
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.

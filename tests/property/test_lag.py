@@ -8,9 +8,9 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.core.checkpoint import RESERVED
-from keyrange.core.lag import Lag, is_of_keyrange, offsets_behind_latest, read_lag
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.checkpoint import RESERVED
+from keyrange.source.model.lag import Lag, is_of_keyrange, offsets_behind_latest, read_lag
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))

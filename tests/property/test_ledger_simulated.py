@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from forms import by_form
+from keyrange.commits.model.auditing import Finding, audit
+from keyrange.commits.model.handovers import Handovers, claim_of
+from keyrange.commits.model.log import Commit, Kind, Terms
+from keyrange.commits.model.state import Piece, fresh
+from keyrange.commits.table.commit_table import DeltaCommitTable
 from keyrange.consumer.ledger import Ledger, Taken
-from keyrange.core.commits.auditing import Finding, audit
-from keyrange.core.commits.handovers import Handovers, claim_of
-from keyrange.core.commits.log import Commit, Kind, Terms
-from keyrange.core.commits.state import Piece, fresh
-from keyrange.core.key_ranges import SPACE, KeyRange, merge, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import DeltaCommitTable
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 from memory_store import MemoryStore, Shared
 
 CELLS = split_evenly(SPACE, 4)

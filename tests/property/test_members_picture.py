@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401 the profiles
-from keyrange.cli.members_picture import OTHERS, draw, marks_of
-from keyrange.core.key_ranges import KeyRange
+from keyrange.cli.members.picture import OTHERS, draw, marks_of
+from keyrange.ranges.model.key_ranges import KeyRange
 
 STEP = 2**63 // 64
 SLOTS = st.sampled_from(["a", "b", "c"])

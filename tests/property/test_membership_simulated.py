@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.members.assignment import Assignment, assign, changes, moved
-from keyrange.core.members.member_states import ASSIGNED, Standing
-from keyrange.core.members.membership import Membership, Present, Reassign, Timeouts
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Assignment, assign, changes, moved
+from keyrange.members.model.member_states import ASSIGNED, Standing
+from keyrange.members.model.membership import Membership, Present, Reassign, Timeouts
 
 SECOND = 1_000
 TIMEOUTS = Timeouts(registration_ms=300 * SECOND, expansion_ms=45 * SECOND)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyrange.core.mirror import MirrorSettings, MirrorState
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.model.offsets import TopicPartition
 
 PLACES = [TopicPartition("t", number) for number in range(4)]
 SETTINGS = MirrorSettings(retry_ms=100, retry_max_ms=800, refresh_ms=50_000)

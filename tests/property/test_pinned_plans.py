@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.core.commits.state import cut_span, fresh
-from keyrange.core.key_ranges import SPACE, KeyRange, cover_once
-from keyrange.core.members.assignment import Owned
-from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.pinned_plan import (
+from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.commits.model.state import cut_span, fresh
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.model.assignment import Owned
+from keyrange.members.model.pinned_plan import (
     Portion,
     Shape,
     plan_pinned,
     plan_pinned_deliveries,
     portion_cuts,
 )
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once
 
 SLOTS = ("a", "b", "c")
 

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.core.checkpoint import Checkpoint, CommitMark
-from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import Cause, PartitionState, fresh
-from keyrange.core.commits.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.core.members.assignment import Owned
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.pinned_plan import Portion, Shape, plan_pinned_deliveries, portion_cuts
-from keyrange.intakes import plan_intakes, spans_of
+from keyrange.commits.intakes import plan_intakes, spans_of
+from keyrange.commits.model.log import Known
+from keyrange.commits.model.state import Cause, PartitionState, fresh
+from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.commits.task import Job
+from keyrange.commits.task_state import PartitionWork, WorkTerms
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Owned
+from keyrange.members.model.pinned_plan import Portion, Shape, plan_pinned_deliveries, portion_cuts
 from keyrange.options import parse_options
-from keyrange.spark.commits.state import PartitionWork, WorkTerms
-from keyrange.spark.commits.task import Job
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from working import OUTPUT, Sent, VirtualHands, batches_of, run
 
 PARTITION = TopicPartition("t", 0)

@@ -12,15 +12,15 @@ import pytest
 
 from failing_store import FailingStore, Fault
 from forms import by_form
-from keyrange.core.members.metadata import MemberMetadata
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.assignments import AssignmentTable
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.subscribed import retrying
+from keyrange.members import pinning as module
+from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.model.join_metadata import MemberMetadata
+from keyrange.members.pinning import Pinning
+from keyrange.members.table.assignments import AssignmentTable
 from keyrange.options import parse_options
-from keyrange.spark import pinning as module
-from keyrange.spark.pinning import Pinning
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 NAMES = ["a", "b", "c", "d"]

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from keyrange.core.members.read_batches import ReadBatches
+from keyrange.members.model.read_batches import ReadBatches
 
 
 @dataclass

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyrange.host import directory
-from keyrange.host.directory import ExecutorDirectory, HostSettings
-from keyrange.host.results import ResultWriter, read_results
+from keyrange.ranges.sharing import shared_directory
+from keyrange.ranges.sharing.chunk_results import ResultWriter, read_results
+from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 MEMORY_BYTES = 100_000
@@ -89,8 +89,10 @@ class Batch:
         for rows, found in self.held:
             assert rows.to_pylist() == found
         names = os.listdir(self.directory.path / "batch")
-        assert len([name for name in names if name.startswith("free-")]) <= directory._FREE_MAX
-        assert directory._used(self.directory.path) <= MEMORY_BYTES
+        assert (
+            len([name for name in names if name.startswith("free-")]) <= shared_directory._FREE_MAX
+        )
+        assert shared_directory._used(self.directory.path) <= MEMORY_BYTES
 
 
 @settings(deadline=None, max_examples=60)

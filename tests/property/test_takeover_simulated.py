@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from forms import by_form
-from keyrange.core.checkpoint import CommitMark
-from keyrange.core.commits.log import Commit, Kind
-from keyrange.core.commits.state import fresh
-from keyrange.core.commits.takeover import begin
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.commit_table import DeltaCommitTable
+from keyrange.commits.model.log import Commit, Kind
+from keyrange.commits.model.state import fresh
+from keyrange.commits.model.takeover import begin
+from keyrange.commits.table.commit_table import DeltaCommitTable
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.checkpoint import CommitMark
 from memory_store import MemoryStore, Shared
 
 PLACE = TopicPartition("t", 0)

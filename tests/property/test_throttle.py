@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.core.volumes.policy import Limit, Policy, Recovery, Throttle
-from keyrange.core.volumes.view import Reading
+from keyrange.guard.model.policy import Limit, Policy, Recovery, Throttle
+from keyrange.guard.model.volume_readings import Reading
 from volume_samples import reading, volume
 
 SECOND = 1_000

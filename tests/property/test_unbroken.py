@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from forms import by_form
-from keyrange.core.members.assignment import Assignment, assign
-from keyrange.core.members.greeting import Holding
-from keyrange.core.members.unbroken import Since, unbroken
-from keyrange.core.offsets import TopicPartition
-from keyrange.spark import slots
-from keyrange.spark.pinning import ranges_by_slot
-from keyrange.spark.slots import Place, Slot, note_slot, slot
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members import slots
+from keyrange.members.model.assignment import Assignment, assign
+from keyrange.members.model.greeting import Holding
+from keyrange.members.model.unbroken import Since, unbroken
+from keyrange.members.pinning import ranges_by_slot
+from keyrange.members.slots import Place, Slot, note_slot, slot
 
 NAMES = ["a", "b", "c"]
 

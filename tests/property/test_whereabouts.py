@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.placement import place
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.ranges.model.placement import place
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.whereabouts import runs_of_readers
 from strategies import Log, array, logs

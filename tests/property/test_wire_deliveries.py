@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.core.delivery import Delivery
-from keyrange.core.key_ranges import HASH_MAX
-from keyrange.core.placement import Placement
+from keyrange.ranges.model.delivery import Delivery
+from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.ranges.model.placement import Placement
+from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire.decode import Decoder, DecodeSettings
 from keyrange.wire.select import Selection
 from scanned_logs import FEWER, place_of, scanned

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
-from keyrange.core.columns import COLUMNS
+from keyrange.source.model.columns import COLUMNS
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from strategies import CONTROL, Log, Row, array, logs, records, rows_of
 

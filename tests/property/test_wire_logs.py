@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.spark.schema import source_schema
+from keyrange.source.model.columns import COLUMNS, USUAL
+from keyrange.source.schema import source_schema
 from keyrange.wire.columns import arrow_schema
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction

@@ -13,9 +13,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.core.key_ranges import HASH_MAX
-from keyrange.core.placement import NOBODY, Placement
+from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.ranges.model.placement import NOBODY, Placement
+from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.select import Selection
 from scanned_logs import FEWER, place_of, scanned

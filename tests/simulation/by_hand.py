@@ -10,12 +10,12 @@ from contextlib import redirect_stdout
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from keyrange.cli.commits_reset import reset
+from keyrange.cli.commits.reset import reset
 from keyrange.cli.render import OutputFormat
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.by_hand import open_commits
-from keyrange.delta.replaying import replay_dead_letters
+from keyrange.commits.table.operating import open_commits
+from keyrange.commits.table.replaying import replay_dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 from simulation.faults import Crash
 from simulation.kinds import COMMITS
 from simulation.topics import Place, places_in

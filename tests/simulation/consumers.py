@@ -10,12 +10,12 @@ from typing import Any
 import keyrange
 from group_coordinator import CoordinatorModel
 from keyrange import KeyRangeListener
-from keyrange.core.commits.auditing import audit
-from keyrange.core.commits.handovers import Handovers
-from keyrange.core.key_ranges import SPACE, merge, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.rows import commits_of
+from keyrange.commits.model.auditing import audit
+from keyrange.commits.model.handovers import Handovers
+from keyrange.commits.table.commit_rows import commits_of
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, merge, split_evenly
 from simulation.faults import Chances, Crash
 from simulation.invariants import of_source
 from simulation.kinds import COMMITS, MEMBERS

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.core.checkpoint import read_checkpoint
-from keyrange.core.commits.auditing import audit
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.assignment_rows import Stored, read_rows
-from keyrange.delta.rows import commits_of
+from keyrange.commits.model.auditing import audit
+from keyrange.commits.table.commit_rows import commits_of
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.table.assignment_rows import Stored, read_rows
+from keyrange.source.model.checkpoint import read_checkpoint
 from simulation.by_hand import letters
 from simulation.kinds import COMMITS
 from simulation.topics import Place

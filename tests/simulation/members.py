@@ -7,9 +7,10 @@ from typing import Any
 
 from group_coordinator import CoordinatorModel
 from keyrange.consumer.member import Membership
-from keyrange.core.members.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.core.members.group_states import ENDS, State
-from keyrange.core.members.messages import (
+from keyrange.errors import KeyrangeError
+from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
+from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.messages import (
     Answer,
     Coordinator,
     FindCoordinator,
@@ -19,7 +20,6 @@ from keyrange.core.members.messages import (
     Request,
     Sync,
 )
-from keyrange.errors import KeyrangeError
 from simulation.clock import Clock
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keyrange
-from keyrange.core.checkpoint import read_checkpoint
-from keyrange.core.lost_offsets import Lost
-from keyrange.spark.source import KeyRangeDataSource
+from keyrange.source.data_source import KeyRangeDataSource
+from keyrange.source.model.checkpoint import read_checkpoint
+from keyrange.source.model.lost_offsets import Lost
 from simulation.frames import Frame, Session
 from simulation.jobs import Jobs
 

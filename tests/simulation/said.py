@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from keyrange.core.checkpoint import RESERVED, Checkpoint
-from keyrange.core.lost_offsets import Lost, read_lost
-from keyrange.core.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.source.model.checkpoint import RESERVED, Checkpoint
+from keyrange.source.model.lost_offsets import Lost, read_lost
 from simulation.topics import Place, Topics
 
 _ROOT = logging.getLogger("keyrange")

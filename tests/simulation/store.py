@@ -1,4 +1,4 @@
-"""Tables in memory by the rules of `keyrange.delta.store.Store`, each of whose calls may fail:
+"""Tables in memory by the rules of `keyrange.storage.store.Store`, each of whose calls may fail:
 before anything is done, or after it was (then nobody knows), or late."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.delta.store import Bounds, Conflict, Layout, Transaction
 from keyrange.errors import error
+from keyrange.storage.store import Bounds, Conflict, Layout, Transaction
 from simulation.faults import Faults
 
 

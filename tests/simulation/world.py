@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange.core.members.metadata import MemberMetadata
-from keyrange.host.directory import HostSettings
+from keyrange.commits.alarm import RecordTimeout
 from keyrange.kafka import cluster, deadline
-from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
-from keyrange.spark.commits.alarm import RecordTimeout
+from keyrange.ranges.sharing.shared_directory import HostSettings
 from simulation import frames
 from simulation.clock import Clock
 from simulation.faults import Faults
@@ -108,11 +108,11 @@ class World:
 
     def enter(self, executor: str) -> None:
         """What follows runs in an executor's process."""
-        from keyrange.spark import member
+        from keyrange.members import executor_member
 
         self.executor = executor
         # Each has a process of its own: what one has greeted, another has not.
-        member._greeting.clear()
+        executor_member._greeting.clear()
 
     def table(self, uri: str) -> Table:
         return self.tables.setdefault(uri, Table())
@@ -199,14 +199,14 @@ _OTHERS = {
     "keyrange.kafka.groups:epoch_ends": lambda _, __, epochs, *___: _Client(None).epoch_ends(
         epochs
     ),
-    "keyrange.kafka.membership:describe_members": _members,
-    "keyrange.kafka.membership:remove_member": lambda *_: True,
-    "keyrange.kafka.membership:check_session_timeout": lambda *_: None,
+    "keyrange.members.group:describe_members": _members,
+    "keyrange.members.group:remove_member": lambda *_: True,
+    "keyrange.members.group:check_session_timeout": lambda *_: None,
     "keyrange.consumer.member:MemberThread": SimulatedMember,
-    "keyrange.delta.delta_rs:DeltaRsStore": _open_store,
+    "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,
-    "keyrange.spark.commits.alarm:Alarm": _Hands,
-    "keyrange.host.directory:usual_settings": _host,
+    "keyrange.commits.alarm:Alarm": _Hands,
+    "keyrange.ranges.sharing.shared_directory:usual_settings": _host,
     "keyrange.members.launch:ensure_member": _status,
     "keyrange.members.status:read_status": _status,
     "concurrent.futures:ThreadPoolExecutor": InlineExecutor,

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.client_options import ClientSettings, Secret, parse_client_options, read_login
-from keyrange.parsing import Violations
+from keyrange.options.kafka_properties import (
+    ClientSettings,
+    Secret,
+    parse_client_options,
+    read_login,
+)
+from keyrange.options.parsing import Violations
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "

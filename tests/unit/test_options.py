@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.core.positions import (
+from keyrange.errors import InvalidError
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.kafka.model.position_options import (
     Everywhere,
     Offsets,
     PositionSpec,
 )
-from keyrange.core.subscription import Subscribe
-from keyrange.errors import InvalidError
+from keyrange.kafka.model.subscription import Subscribe
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.commits import CommitOptions
@@ -23,6 +22,7 @@ from keyrange.options.member_rows import MEMBER_ROWS
 from keyrange.options.members import MemberOptions
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions
+from keyrange.source.model.columns import COLUMNS, USUAL
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"

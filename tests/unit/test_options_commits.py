@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.core.commits.intake import IntakeLimits
-from keyrange.core.commits.verdict import RedeliveryPolicy
+from keyrange.commits.model.intake import IntakeLimits
+from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.errors import InvalidError
 from keyrange.options import Mode, parse_options
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.commits import CommitOptions
-from keyrange.secret import Secret
+from keyrange.options.secrets import Secret
+from keyrange.source.model.columns import COLUMNS, USUAL
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 INDIVIDUAL = {"commitMode": "individual", "commitTable": "/lake/commits"}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly, write_ranges
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import InvalidError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import KeyRangeOptions, SourceOptions, parse_options
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly, write_ranges
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 BY_KEY = {"splitBy": "keyRange"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.core.members.binding import PinRule
 from keyrange.errors import InvalidError
+from keyrange.members.model.binding import PinRule
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.member_rows import MEMBER_ROWS
 

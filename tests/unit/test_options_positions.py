@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.core.positions import GroupOffsets, Offsets, PositionSpec, Timestamp, Timestamps
-from keyrange.core.subscription import Assign, SubscribePattern
 from keyrange.errors import InvalidError
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.kafka.model.position_options import (
+    GroupOffsets,
+    Offsets,
+    PositionSpec,
+    Timestamp,
+    Timestamps,
+)
+from keyrange.kafka.model.subscription import Assign, SubscribePattern
 from keyrange.options import Mode, parse_options
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}

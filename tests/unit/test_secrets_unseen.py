@@ -19,17 +19,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from keyrange.client_options import PROPERTIES
-from keyrange.core.members.binding import PinRule
 from keyrange.errors import KeyrangeError
+from keyrange.members.binding.caller import Caller, greet
+from keyrange.members.binding.service import BindingService
+from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import executor_process, member_directory
-from keyrange.members.names import NameSettings
+from keyrange.members.model.binding import PinRule
 from keyrange.members.setup import MemberSetup, to_json
 from keyrange.options import SourceOptions, parse_options
-from keyrange.parsing import Property
-from keyrange.spark.binding.caller import Caller, greet
-from keyrange.spark.binding.service import BindingService
-from keyrange.spark.stream import KeyRangeStreamReader
+from keyrange.options.kafka_properties import PROPERTIES
+from keyrange.options.parsing import Property
+from keyrange.source.stream import KeyRangeStreamReader
 
 MARK = "qZ7-never-to-be-seen"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "

@@ -20,16 +20,21 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.core.commits.log import Commit, Counts, Kind
-from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.blob import read_piece, write_piece
-from keyrange.delta.commit_table import LAYOUT, DeltaCommitTable, open_commit_table, whole_is_due
-from keyrange.delta.delta_rs import DeltaRsStore
-from keyrange.delta.rows import SCHEMA, rows_of
-from keyrange.delta.store import Transaction
+from keyrange.commits.model.log import Commit, Counts, Kind
+from keyrange.commits.model.state import Hole, PartitionState, Piece
+from keyrange.commits.table.blob import read_piece, write_piece
+from keyrange.commits.table.commit_rows import SCHEMA, rows_of
+from keyrange.commits.table.commit_table import (
+    LAYOUT,
+    DeltaCommitTable,
+    open_commit_table,
+    whole_is_due,
+)
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.store import Transaction
 
 PARTITIONS = 8
 RANGES = 8
@@ -40,7 +45,7 @@ _APP = f"keyrange/{SOURCE}/commits"
 _STARTUP = """
 import sys, time
 started = time.perf_counter()
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 table = open_commit_table(CommitOptions(table=sys.argv[1]), sys.argv[2])
 imported = time.perf_counter()

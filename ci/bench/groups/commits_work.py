@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from keyrange.core.key_ranges import HASH_MAX, SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
-from keyrange.spark.commits.mentions import BLOCKS, blocks_of, subtract_blocks
-from keyrange.spark.commits.state import PartitionWork, WorkTerms
-from keyrange.spark.commits.task import Job
-from keyrange.spark.commits.work import work_of
+from keyrange.commits.mentions import BLOCKS, blocks_of, subtract_blocks
+from keyrange.commits.task import Job
+from keyrange.commits.task_state import PartitionWork, WorkTerms
+from keyrange.commits.work import work_of
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
 
 _ROWS = 10_000  # in a batch, as Spark hands them over by default
 _PARTITION = TopicPartition("bench", 0)

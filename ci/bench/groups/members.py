@@ -26,16 +26,16 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, at_most, from_runs
 from bench.registry import Bench, Group
-from keyrange.core.members.assignment import Assignment, assign, moved
-from keyrange.core.members.binding import PinRule
-from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.pinned_plan import Shape, plan_pinned
-from keyrange.core.split_json import write_split
-from keyrange.delta.assignments import open_assignments
-from keyrange.host.directory import name_of
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.binding.caller import Caller
+from keyrange.members.binding.service import BindingService
+from keyrange.members.model.assignment import Assignment, assign, moved
+from keyrange.members.model.binding import PinRule
+from keyrange.members.model.pinned_plan import Shape, plan_pinned
+from keyrange.members.table.assignments import open_assignments
 from keyrange.options.member_rows import MEMBERS_SUFFIX
-from keyrange.spark.binding.caller import Caller
-from keyrange.spark.binding.service import BindingService
+from keyrange.ranges.model.split_json import write_split
+from keyrange.ranges.sharing.shared_directory import name_of
 
 PARTITIONS = 4
 _PORTIONS = 64

@@ -15,12 +15,12 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from keyrange.client_options import ClientSettings
-from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.receive_buffer import Bytes, ReceiveBuffer
+from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
+from keyrange.kafka.messages import protocol
 from keyrange.kafka.view import ClusterView
 from keyrange.options import parse_options
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 

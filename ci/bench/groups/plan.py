@@ -16,9 +16,9 @@ from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.options import SourceOptions, parse_options
-from keyrange.spark.batch import KeyRangeBatchReader
-from keyrange.spark.read_tasks import ReadTask
-from keyrange.spark.stream import KeyRangeStreamReader
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source.batch import KeyRangeBatchReader
+from keyrange.source.stream import KeyRangeStreamReader
 
 _NAME = "plan.10k"
 # A controller refuses to make 10,000 partitions in one request, so they are added in steps.

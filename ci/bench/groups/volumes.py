@@ -20,15 +20,15 @@ from bench.delays import delay_figures, paired_plans
 from bench.figures import Figure, at_most, from_runs
 from bench.log_dir_brokers import HOST
 from bench.registry import Bench, Group
-from keyrange.client_options import ClientSettings
-from keyrange.core.volumes.policy import Limit, Policy
-from keyrange.core.volumes.ramp import WINDOW_MS, floor_rate
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.model.policy import Limit, Policy
+from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.guard.sources import ClusterVolumes
 from keyrange.kafka import log_dirs
 from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.log_dirs import breathe
-from keyrange.volumes.sources import ClusterVolumes
+from keyrange.options.kafka_properties import ClientSettings
 
 _DIRECTORIES = 10
 _RECORD_BYTES = 15_000

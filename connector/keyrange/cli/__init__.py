@@ -1,0 +1,1 @@
+"""The command `keyrange`: a folder or a module for each noun."""

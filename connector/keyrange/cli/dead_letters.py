@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits_live import check_live
-from keyrange.cli.commits_opening import (
+from keyrange.cli.commits.live import check_live
+from keyrange.cli.commits.opening import (
     GroupOption,
     LiveOption,
     PartitionOption,
@@ -27,7 +27,7 @@ from keyrange.cli.commits_opening import (
     open_commits,
     storage_of,
 )
-from keyrange.cli.commits_reset import (
+from keyrange.cli.commits.reset import (
     CheckpointOption,
     ConfirmOption,
     WhoOption,
@@ -48,11 +48,11 @@ from keyrange.cli.render import (
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import brief, iso, read_since
 from keyrange.cli.waiting import Waiting, waiting
-from keyrange.plain import one_line, plain
+from keyrange.text.plain import one_line, plain
 
 if TYPE_CHECKING:
-    from keyrange.core.commits.log import Known
-    from keyrange.delta.dead_letters import Choice, DeadLetter, DeadLetters
+    from keyrange.commits.model.log import Known
+    from keyrange.commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[
     str,
@@ -99,8 +99,8 @@ def list_letters(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
-    from keyrange.delta.dead_letters import Choice
-    from keyrange.delta.replaying import chosen_letters, open_letters
+    from keyrange.commits.table.dead_letters import Choice
+    from keyrange.commits.table.replaying import chosen_letters, open_letters
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
@@ -135,8 +135,8 @@ def show(
 ) -> None:
     """One dead letter with all that is known of it. It is there again for every time that it was
     given up."""
-    from keyrange.delta.dead_letters import Choice
-    from keyrange.delta.replaying import chosen_letters, open_letters
+    from keyrange.commits.table.dead_letters import Choice
+    from keyrange.commits.table.replaying import chosen_letters, open_letters
     from keyrange.errors import invalid_options
 
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
@@ -182,9 +182,9 @@ def replay(
     The records come out of Kafka: with --live it is checked that it still has them. Stop the query
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.delta import replaying
-    from keyrange.delta.by_hand import check_current, user_name
-    from keyrange.delta.dead_letters import Choice
+    from keyrange.commits.table import replaying
+    from keyrange.commits.table.dead_letters import Choice
+    from keyrange.commits.table.operating import check_current, user_name
 
     check_partition(topic, partition)
     if offset and partition is None:
@@ -229,7 +229,7 @@ def replay(
 def _read(
     letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
 ) -> list[DeadLetter]:
-    from keyrange.delta.replaying import chosen_letters
+    from keyrange.commits.table.replaying import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
         found = chosen_letters(letters.read(choice), group, "", error, since_ms)
@@ -283,8 +283,8 @@ def _gone(
     letters: Sequence[DeadLetter], known: Known, named: Mapping[str, str]
 ) -> dict[tuple[str, int, int], str]:
     """Why Kafka cannot hand out some of the records any more."""
-    from keyrange.cli.commits_live import ask
-    from keyrange.core.offsets import TopicPartition
+    from keyrange.cli.commits.live import ask
+    from keyrange.kafka.model.offsets import TopicPartition
 
     places = {TopicPartition(each.topic, each.partition) for each in letters}
     states = {place: state for place, state in known.states.items() if place in places}

@@ -153,8 +153,8 @@ def _names(options: dict[str, str]) -> Iterable[Finding]:
 
 
 def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
-    from keyrange.core.subscription import Subscribe
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.model.subscription import Subscribe
     from keyrange.options import parse_options
 
     # A name is required of the source; the cluster itself is looked at without one.
@@ -175,8 +175,8 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
 
 
 def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
-    from keyrange.cli.held_back import describe, text
-    from keyrange.core.offsets import EARLIEST, LATEST
+    from keyrange.cli.commits.held_back import describe, text
+    from keyrange.kafka.model.offsets import EARLIEST, LATEST
     from keyrange.kafka.open_transactions import held_back
 
     view = cluster.describe([name])

@@ -14,23 +14,16 @@ from typing import Annotated
 
 import typer
 
-from keyrange.cli import (
-    broker,
-    checkpoint,
-    commits,
-    dead_letters,
-    doctor,
-    error_reference,
-    members,
-    ranges,
-    records,
-    reference,
-    report,
-    volumes,
-    watch,
-)
+from keyrange.cli import broker, dead_letters, doctor, error_reference, records, reference
+from keyrange.cli.checkpoint import commands as checkpoint
+from keyrange.cli.commits import commands as commits
 from keyrange.cli.examples import add_examples, exit_codes
+from keyrange.cli.members import commands as members
+from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.render import print_text, say_failure
+from keyrange.cli.report import commands as report
+from keyrange.cli.volumes import commands as volumes
+from keyrange.cli.watch import commands as watch
 from keyrange.errors import KeyrangeError
 from keyrange.observing.logs import follow_environment
 

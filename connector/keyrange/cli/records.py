@@ -110,10 +110,10 @@ def _is_number(text: str) -> bool:
 
 def _read(reading: Reading) -> Generator[dict[str, Any]]:
     """The records, one by one; it says on stderr how far it is when that takes a while."""
-    from keyrange.core.range_plan import cut_by_bytes
-    from keyrange.kafka.fetch import SplitReader
-    from keyrange.kafka.read_settings import read_settings
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.fetching.read_settings import read_settings
     from keyrange.kafka.record_sizes import RecordSizes
+    from keyrange.ranges.model.range_plan import cut_by_bytes
 
     pending = reading.pending
     sizes = RecordSizes(reading.cluster).of(reading.view, pending)

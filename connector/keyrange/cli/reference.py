@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from keyrange.cli.render import print_document, print_text
-from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS
+from keyrange.options.kafka_properties import PROPERTIES
 
 # Lines longer than this are hard to read, on however wide a terminal.
 _WIDTH_MAX: Final = 110

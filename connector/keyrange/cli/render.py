@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from keyrange.plain import one_line, plain
+from keyrange.text.plain import one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,8 +15,8 @@ import typer
 from keyrange.cli.arguments import named_values
 
 if TYPE_CHECKING:
-    from keyrange.core.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.view import ClusterView
     from keyrange.options import SourceOptions
 
@@ -98,7 +98,7 @@ def is_of_kafka(name: str) -> bool:
 def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
     """Look up where the options start and end. Raises what the source raises for them."""
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.positions import between, resolve
+    from keyrange.kafka.position_lookup import between, resolve
     from keyrange.kafka.subscribed import describe
     from keyrange.options import parse_options
 

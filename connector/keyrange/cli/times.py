@@ -51,7 +51,7 @@ def read_pause(text: str, option: str, least_ms: int = 0) -> int:
 
     Raises typer.BadParameter (exit code 2).
     """
-    from keyrange.parsing import duration_ms
+    from keyrange.options.parsing import duration_ms
 
     try:
         return min(max(duration_ms(text), least_ms), _PAUSE_MS_MAX)
@@ -64,7 +64,7 @@ def read_time(text: str, option: str, now_ms: int) -> int:
 
     Raises typer.BadParameter (exit code 2).
     """
-    from keyrange.parsing import duration_ms
+    from keyrange.options.parsing import duration_ms
 
     try:
         at = datetime.fromisoformat(text)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from keyrange.cli.render import OutputFormat, make_console
-from keyrange.plain import one_line
+from keyrange.text.plain import one_line
 
 T = TypeVar("T")
 

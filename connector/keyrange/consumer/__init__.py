@@ -1,0 +1,1 @@
+"""The plain consumer: `keyrange.Consumer`, key ranges without Spark."""

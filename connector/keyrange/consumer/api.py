@@ -27,16 +27,16 @@ from keyrange.consumer.records import (
 )
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.sharing import Sharing
-from keyrange.core.key_ranges import SPACE, KeyRange, overlap
-from keyrange.core.members.member_settings import MemberSettings
-from keyrange.core.members.shares import Interest, read_interest, write_interest
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.exposure import warn_of_exposure
-from keyrange.kafka.membership import check_session_timeout, describe_members
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.security.exposure import warn_of_exposure
+from keyrange.members.executor_names import Surroundings, find_name, name_settings
+from keyrange.members.group import check_session_timeout, describe_members
 from keyrange.members.listener import KeyRangeListener
-from keyrange.members.names import Surroundings, find_name, name_settings
+from keyrange.members.model.member_settings import MemberSettings
+from keyrange.members.model.shares import Interest, read_interest, write_interest
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, overlap
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
 _PAUSE_S: Final = 0.005

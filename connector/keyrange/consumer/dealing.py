@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from keyrange.core.key_ranges import SPACE, KeyRange
-from keyrange.core.members.assignment import Assignment, Owned, assign, tempered
-from keyrange.core.members.shares import Interest, subscribers
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.view import ClusterView
+from keyrange.members.model.assignment import Assignment, Owned, assign, tempered
+from keyrange.members.model.shares import Interest, subscribers
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 _log = logging.getLogger(__name__)
 

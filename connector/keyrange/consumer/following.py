@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from keyrange.core.commits.claims import Claims, overlay, pieces_done
-from keyrange.core.commits.state import PartitionState, Piece
-from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import TopicPartition
+from keyrange.commits.model.claims import Claims, overlay, pieces_done
+from keyrange.commits.model.state import PartitionState, Piece
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
 
 States = Mapping[str, PartitionState]
 EpochEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int]]]

@@ -9,24 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from keyrange.commits.model.claims import Spans
+from keyrange.commits.table.commit_table import LAYOUT
 from keyrange.consumer.following import Leaders
 from keyrange.consumer.ledger import Begin, Ledger
 from keyrange.consumer.reading import Batch, Reading, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
-from keyrange.core.commits.claims import Spans
-from keyrange.core.key_ranges import KeyRange, complement, merge
-from keyrange.core.offsets import EARLIEST, Positions, TopicPartition
-from keyrange.delta.commit_table import LAYOUT
-from keyrange.delta.delta_rs import DeltaRsStore
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.mirror import GroupMirror
-from keyrange.kafka.positions import bind, place
-from keyrange.kafka.read_settings import read_settings
+from keyrange.kafka.model.offsets import EARLIEST, Positions, TopicPartition
+from keyrange.kafka.position_lookup import bind, place
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
+from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
+from keyrange.storage.delta_rs import DeltaRsStore
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """What the leader of a group of consumers does: it says who takes part, and deals key ranges out.
 
-When they are dealt out anew is decided by `core/members/membership.py`: a static consumer that is
+When they are dealt out anew is decided by `members/model/membership.py`: a static consumer that is
 away keeps its ranges for registration.timeout.ms, and those that join are gathered for
 expansion.timeout.ms. Kafka calls for an assignment whenever its group changes, and at no other
 time: what falls due in between the leader calls for itself, by joining once more.
@@ -19,15 +19,15 @@ from typing import Final
 from keyrange.consumer.dealing import Dealing, overlap
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.core.members.assignment import Assignment, changes
-from keyrange.core.members.membership import Membership, Present, Timeouts
-from keyrange.core.members.messages import Peer
-from keyrange.core.members.shares import Interest, Share, interests_of, write_share
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.assignment_rows import Stored, StoredMember
-from keyrange.delta.assignments import AssignmentTable, open_assignments
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Assignment, changes
+from keyrange.members.model.membership import Membership, Present, Timeouts
+from keyrange.members.model.messages import Peer
+from keyrange.members.model.shares import Interest, Share, interests_of, write_share
+from keyrange.members.table.assignment_rows import Stored, StoredMember
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
 _log = logging.getLogger(__name__)
 

@@ -14,18 +14,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from keyrange.consumer.following import (
-    NO_LEADERS,
-    Leaders,
-    Taken,
-    created_anew,
-    follow,
-    read_on,
-    take_over,
-    truncated,
-)
-from keyrange.core.commits.agreement import check_terms
-from keyrange.core.commits.claims import (
+from keyrange.commits.model.agreement import check_terms
+from keyrange.commits.model.claims import (
     Claim,
     Claims,
     Spans,
@@ -40,12 +30,22 @@ from keyrange.core.commits.claims import (
     source_of,
     write_claim,
 )
-from keyrange.core.commits.log import Commit, Kind, Terms
-from keyrange.core.commits.state import PartitionState, Piece, fresh
-from keyrange.core.offsets import Positions, TopicPartition
-from keyrange.delta.commit_table import DeltaCommitTable, whole_is_due
-from keyrange.delta.store import Store, Transaction
+from keyrange.commits.model.log import Commit, Kind, Terms
+from keyrange.commits.model.state import PartitionState, Piece, fresh
+from keyrange.commits.table.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.consumer.following import (
+    NO_LEADERS,
+    Leaders,
+    Taken,
+    created_anew,
+    follow,
+    read_on,
+    take_over,
+    truncated,
+)
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.storage.store import Store, Transaction
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.core.members.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.core.members.group_states import ENDS, State
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.membership import run_member
+from keyrange.members.group import run_member
+from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
+from keyrange.members.model.group_states import ENDS, State
 
 _CLOSE_S: Final = 5.0
 

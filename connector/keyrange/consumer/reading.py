@@ -11,20 +11,20 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.commits.model import delivery_plan
+from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.commits.model.state import Hole
 from keyrange.consumer.work import PartitionWork
-from keyrange.core import delivery_plan
-from keyrange.core.commits.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.core.commits.state import Hole
-from keyrange.core.delivery import Delivery
-from keyrange.core.key_ranges import KeyRange, complement
-from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
-from keyrange.core.splits import Split
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import SplitReader
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView
+from keyrange.ranges.model.delivery import Delivery
+from keyrange.ranges.model.key_ranges import KeyRange, complement
+from keyrange.ranges.model.splits import Split
 
 _log = logging.getLogger(__name__)
 

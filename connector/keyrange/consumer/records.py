@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.consumer.work import Longs
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
 
 
 class Record(NamedTuple):

@@ -12,7 +12,7 @@ from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import STREAM, Option
-from keyrange.parsing import Violations, duration_ms, int_between
+from keyrange.options.parsing import Violations, duration_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
 

@@ -15,15 +15,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from keyrange.commits.model.claims import Claim, Spans
 from keyrange.consumer.holding import Holding, added
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
-from keyrange.core.commits.claims import Claim, Spans
-from keyrange.core.key_ranges import KeyRange, complement, merge
-from keyrange.core.members.shares import Share, read_share
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.listener import KeyRangeListener
+from keyrange.members.model.shares import Share, read_share
+from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
 
 _log = logging.getLogger(__name__)
 

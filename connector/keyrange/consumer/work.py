@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.core.commits.ranges import Ranges, coalesce
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece, by_offset, cut_at
-from keyrange.core.key_ranges import KeyRange, complement, index_of
-from keyrange.core.offsets import OffsetRange
+from keyrange.commits.model.offset_ranges import Ranges, coalesce
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece, by_offset, cut_at
+from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

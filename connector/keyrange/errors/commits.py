@@ -7,7 +7,7 @@ from typing import Final
 from keyrange.errors.condition import Condition, Kind
 
 COMMIT_CONDITIONS: Final = (
-    # What the order of commits says: core/commits/log.py
+    # What the order of commits says: commits/model/log.py
     Condition(
         "COMMITS_FENCED",
         Kind.DENIED,
@@ -22,7 +22,7 @@ COMMIT_CONDITIONS: Final = (
         "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
         "set the positions with `keyrange commits reset`",
     ),
-    # What a checkpoint and a commit table say of each other: core/commits/agreement.py
+    # What a checkpoint and a commit table say of each other: commits/model/agreement.py
     Condition(
         "COMMITS_AHEAD",
         Kind.INVALID,

@@ -7,7 +7,7 @@ from typing import Final
 from keyrange.errors.condition import Condition, Kind
 
 MEMBER_CONDITIONS: Final = (
-    # What a member is told by its group: core/members/group_member.py
+    # What a member is told by its group: members/model/group_member.py
     Condition(
         "DUPLICATE_STATIC_MEMBER",
         Kind.DENIED,
@@ -43,7 +43,7 @@ MEMBER_CONDITIONS: Final = (
         "look at what the executor's tasks do; where work may take that long, raise "
         "max.poll.interval.ms",
     ),
-    # What is stored of an assignment: core/members/assignment.py, membership.py
+    # What is stored of an assignment: members/model/assignment.py, membership.py
     Condition(
         "INVALID_ASSIGNMENT",
         Kind.CORRUPT,
@@ -51,7 +51,7 @@ MEMBER_CONDITIONS: Final = (
         "nothing was taken from it: bring the named assignment back as it was written, or begin "
         "with another memberTable",
     ),
-    # Tasks that ask what they read: spark/binding, spark/member.py
+    # Tasks that ask what they read: spark/binding, members/executor_member.py
     Condition(
         "BINDING_UNREACHABLE",
         Kind.UNAVAILABLE,
@@ -85,7 +85,7 @@ MEMBER_CONDITIONS: Final = (
         False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
     ),
-    # Option keyRangeListener: spark/listening.py
+    # Option keyRangeListener: members/listening.py
     Condition(
         "KEY_RANGE_LISTENER_NOT_FOUND",
         Kind.INVALID,
@@ -101,7 +101,7 @@ MEMBER_CONDITIONS: Final = (
         "read the listener's own error, which stands below, and correct the listener: it is told "
         "the same again",
     ),
-    # What is stored of the members, and where: delta/assignments.py
+    # What is stored of the members, and where: members/table/assignments.py
     Condition(
         "ASSIGNMENT_CHANGED",
         Kind.DENIED,

@@ -7,7 +7,7 @@ from typing import Final
 from keyrange.errors.condition import Condition, Kind
 
 VOLUME_CONDITIONS: Final = (
-    # Where the throttle factor is from: volumes/sources.py
+    # Where the throttle factor is from: guard/sources.py
     Condition(
         "THROTTLE_FACTOR_UNREADABLE",
         Kind.UNAVAILABLE,
@@ -15,7 +15,7 @@ VOLUME_CONDITIONS: Final = (
         "let throttle.factor.file name a file, readable where the query is planned, that holds a "
         "number from 0 to 1; another source says by itself what it needs",
     ),
-    # Where the rate is from that producers are slowed from: volumes/quota_sources.py
+    # Where the rate is from that producers are slowed from: guard/quota_sources.py
     Condition(
         "QUOTA_UNREADABLE",
         Kind.INVALID,

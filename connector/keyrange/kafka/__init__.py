@@ -1,0 +1,1 @@
+"""The cluster: connections, requests to brokers, groups, quotas."""

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-from keyrange.core.volumes.quota_entities import Alteration, QuotaEntity, Quotas
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol
+from keyrange.guard.model.quota_entities import Alteration, QuotaEntity, Quotas
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.config_protocol import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.protocol import Code
-from keyrange.kafka.volume_protocol import (
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages.protocol import Code
+from keyrange.kafka.messages.volumes import (
     ALTER_CLIENT_QUOTAS,
     DESCRIBE_CLIENT_QUOTAS,
     alter_client_quotas,

@@ -14,14 +14,14 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import TopicPartition, by_topic
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
-from keyrange.kafka import protocol
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.model.offsets import TopicPartition, by_topic
 from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets
+from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)
 

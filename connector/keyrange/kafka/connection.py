@@ -18,11 +18,12 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol, sasl, tokens
 from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incoming
+from keyrange.kafka.messages import protocol
 from keyrange.kafka.opening import open_socket
+from keyrange.kafka.security import sasl, tokens
+from keyrange.options.kafka_properties import ClientSettings
 
 __all__ = ["Buffer", "Connection", "ConnectionLost"]
 

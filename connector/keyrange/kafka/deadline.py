@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from keyrange.client_options import ClientSettings
+from keyrange.options.kafka_properties import ClientSettings
 
 
 class Deadline:

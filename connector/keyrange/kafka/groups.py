@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.core.offsets import Positions, TopicPartition, by_topic
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
-from keyrange.kafka.protocol import Code
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.protocol import Code
+from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic
 from keyrange.kafka.view import ClusterView, read_epoch_ends
 
 # How Kafka says that a group has members, to a commit by none of them.

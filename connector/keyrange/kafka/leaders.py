@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import Broker, ClusterView
+from keyrange.options.kafka_properties import ClientSettings
 
 # Two numbers per partition: offset and leader epoch, or the other way round.
 Answers = dict[TopicPartition, tuple[int, int]]

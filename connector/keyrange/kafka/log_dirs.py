@@ -19,16 +19,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.volumes.view import LogDirs, Reading, Volume
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import protocol
+from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
-from keyrange.kafka.exposure import warn_of_exposure
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.volumes import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.kafka.view import Broker
-from keyrange.kafka.volume_protocol import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volumes import ADMIN_PREFIX
 
 _log = logging.getLogger(__name__)

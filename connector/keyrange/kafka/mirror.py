@@ -11,11 +11,11 @@ import time
 import uuid
 from collections.abc import Mapping
 
-from keyrange.core.mirror import MirrorSettings, MirrorState
-from keyrange.core.offsets import Positions, TopicPartition
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets
+from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keyrange.core.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.transaction_protocol import DESCRIBE_PRODUCERS, describe_producers
+from keyrange.kafka.messages.transactions import DESCRIBE_PRODUCERS, describe_producers
+from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView
 
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1

@@ -11,9 +11,9 @@ import ssl
 import time
 from typing import Final
 
-from keyrange.client_options import ClientSettings
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import stores
+from keyrange.kafka.security import tls_stores
+from keyrange.options.kafka_properties import ClientSettings
 
 # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 _WRONG_TIME: Final = frozenset((9, 10))
@@ -76,7 +76,7 @@ def _secured(
     sock: socket.socket, host: str, port: int, settings: ClientSettings, proven: bool
 ) -> socket.socket:
     try:
-        context = stores.tls_context(settings)
+        context = tls_stores.tls_context(settings)
         return context.wrap_socket(sock, server_hostname=host.rstrip("."))
     except ssl.SSLCertVerificationError as failure:
         raise _tls_failed(f"the broker's certificate: {_cause(failure)}", host, port) from None

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.core.volumes.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
-from keyrange.core.volumes.releasing import RECORDS_MAX, packed
 from keyrange.errors import KeyrangeError
+from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
+from keyrange.guard.model.releasing import RECORDS_MAX, packed
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
-from keyrange.kafka.produce_protocol import PRODUCE, ProducedRecord, produce, record_batch
+from keyrange.kafka.messages.produce import PRODUCE, ProducedRecord, produce, record_batch
 from keyrange.kafka.view import Broker
 
 _log = logging.getLogger(__name__)

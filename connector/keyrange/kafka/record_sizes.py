@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.receive_buffer import ReceiveBuffer
+from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
 

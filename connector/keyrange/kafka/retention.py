@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-from keyrange.core.retention import Retention
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import protocol
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.config_protocol import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.model.retention_deadline import Retention
 
 _log = logging.getLogger(__name__)
 

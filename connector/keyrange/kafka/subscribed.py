@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.subscription import Assign, SubscribePattern, Subscription
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.subscription import Assign, SubscribePattern, Subscription
 from keyrange.kafka.view import ClusterView
 
 _log = logging.getLogger(__name__)

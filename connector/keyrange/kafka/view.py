@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
-from keyrange.kafka import protocol
-from keyrange.kafka.protocol import Code
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.protocol import Code
+from keyrange.kafka.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

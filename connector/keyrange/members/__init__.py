@@ -1,0 +1,1 @@
+"""Members: which executor reads which key ranges, under which name."""

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.host.directory import (
+from keyrange.members.setup import MemberSetup, Owner, executor_process, to_json
+from keyrange.members.status import MemberStatus, now_ms, read_status
+from keyrange.ranges.sharing.shared_directory import (
     directory_of_process,
     is_alive,
     make_private,
     name_of,
     usual_settings,
 )
-from keyrange.members.setup import MemberSetup, Owner, executor_process, to_json
-from keyrange.members.status import MemberStatus, now_ms, read_status
 
 MODULE: Final = "keyrange.members.process"
 _LAUNCH_LOCK: Final = "launch"

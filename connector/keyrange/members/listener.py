@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from keyrange.core.key_ranges import KeyRange
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import error
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

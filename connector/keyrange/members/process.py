@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import KeyrangeError, invalid_options
-from keyrange.host.directory import is_alive, start_time
-from keyrange.members.names import Name, find_name
-from keyrange.members.names import Surroundings as NameSurroundings
+from keyrange.members.executor_names import Name, find_name
+from keyrange.members.executor_names import Surroundings as NameSurroundings
 from keyrange.members.setup import MemberSetup, Owner, from_json
 from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
 from keyrange.observing.logs import TextFormatter
+from keyrange.ranges.sharing.shared_directory import is_alive, start_time
 
 if TYPE_CHECKING:
-    from keyrange.core.members.group_member import GroupMember
+    from keyrange.members.model.group_member import GroupMember
 
 _log = logging.getLogger(__name__)
 
@@ -226,12 +226,12 @@ def _take_part(
     executor while it waits for a broker, too: who comes next on this host is to find the name free.
     """
     # After the fork, and after the first status is written: these take most of the start's time.
-    from keyrange.client_options import parse_client_options
-    from keyrange.core.members.group_member import GroupMember, MemberSettings
-    from keyrange.core.members.metadata import MemberMetadata
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.membership import check_session_timeout, run_member
-    from keyrange.parsing import Violations
+    from keyrange.members.group import check_session_timeout, run_member
+    from keyrange.members.model.group_member import GroupMember, MemberSettings
+    from keyrange.members.model.join_metadata import MemberMetadata
+    from keyrange.options.kafka_properties import parse_client_options
+    from keyrange.options.parsing import Violations
 
     name = find_name(setup.names, NameSurroundings())
     around.put(replace(around.status, name=name.name, is_static=name.is_static, source=name.source))

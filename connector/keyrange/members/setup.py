@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from keyrange.host.directory import start_time
-from keyrange.members.names import NameSettings
+from keyrange.members.executor_names import NameSettings
+from keyrange.ranges.sharing.shared_directory import start_time
 
 # What of the client's properties tells two setups apart: no secret is among them.
 _TELLING: Final = ("bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism")

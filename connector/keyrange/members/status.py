@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from keyrange.host.directory import put_in_place
+from keyrange.ranges.sharing.shared_directory import put_in_place
 
 STATUS_FILE: Final = "member.json"
 _PROGRESS: Final = "progress"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from keyrange.core.query_metrics import Sample
+from keyrange.observing.model.query_metrics import Sample
 
 Samples = Callable[[], Iterable[Sample]]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from keyrange.core.metric_table import TABLE, Kind, Metric
 from keyrange.errors import invalid_options
 from keyrange.observing.merging import Places, Samples
+from keyrange.observing.model.metric_table import TABLE, Kind, Metric
 
 _PLACES: Final = Places()
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.core.metric_table import TABLE, Kind, Metric, prometheus_name
-from keyrange.core.query_metrics import Sample
 from keyrange.errors import invalid_options
 from keyrange.observing.merging import Places
+from keyrange.observing.model.metric_table import TABLE, Kind, Metric, prometheus_name
+from keyrange.observing.model.query_metrics import Sample
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family

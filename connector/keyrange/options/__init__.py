@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings, parse_client_options, unknown_property
-from keyrange.core.columns import COLUMNS, IDENTIFYING, chosen_columns
-from keyrange.core.offsets import EARLIEST, LATEST
-from keyrange.core.positions import (
+from keyrange.kafka.model.offsets import EARLIEST, LATEST
+from keyrange.kafka.model.position_options import (
     Everywhere,
     GroupOffsets,
     Offsets,
@@ -22,15 +20,17 @@ from keyrange.core.positions import (
     Timestamp,
     Timestamps,
 )
-from keyrange.core.subscription import Assign, Subscribe, SubscribePattern, Subscription
+from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions, choose_commits
+from keyrange.options.kafka_properties import ClientSettings, parse_client_options, unknown_property
 from keyrange.options.key_ranges import KeyRangeOptions, choose_key_ranges
 from keyrange.options.mapping import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
+from keyrange.options.parsing import Violations
 from keyrange.options.table import OPTIONS
 from keyrange.options.volumes import ADMIN_PREFIX, VolumeOptions, choose_volumes
-from keyrange.parsing import Violations
+from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns
 
 __all__ = [
     "OPTIONS",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.core.checkpoint import is_topic_name
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, Option
-from keyrange.parsing import (
+from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     boolean,
     duration_ms,
@@ -16,6 +15,7 @@ from keyrange.parsing import (
     place,
     size_between,
 )
+from keyrange.source.model.checkpoint import is_topic_name
 
 # What a hole takes of a state at the most: varints of its gap, place, times and deliveries.
 HOLE_BYTES_MAX: Final = 40

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.core.commits.intake import IntakeLimits
-from keyrange.core.commits.log import Terms
-from keyrange.core.commits.verdict import RedeliveryPolicy
+from keyrange.commits.model.intake import IntakeLimits
+from keyrange.commits.model.log import Terms
+from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.options.commit_rows import HOLE_BYTES_MAX
 from keyrange.options.option import Mode
-from keyrange.parsing import Violations
-from keyrange.secret import Secret, parse_secret
+from keyrange.options.parsing import Violations
+from keyrange.options.secrets import Secret, parse_secret
 
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"

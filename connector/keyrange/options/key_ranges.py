@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.core.checkpoint import is_topic_name
-from keyrange.core.key_ranges import HASH_MAX, KeyRange, complement
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.ownership import EVERY, Ownership, owned, read_ownership
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, Option
-from keyrange.parsing import Violations, boolean, int_between, one_of, size_between
+from keyrange.options.parsing import Violations, boolean, int_between, one_of, size_between
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
+from keyrange.ranges.model.ownership import EVERY, Ownership, owned, read_ownership
+from keyrange.source.model.checkpoint import is_topic_name
 
 _RANGES_MAX: Final = 65_536
 

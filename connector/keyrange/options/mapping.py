@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.core.ddl import parse_ddl
 from keyrange.options.option import BOTH, Option
-from keyrange.parsing import Violations, importable
+from keyrange.options.parsing import Violations, importable
+from keyrange.source.model.ddl import parse_ddl
 
 _BOTH_FIELDS: Final = ("map_function", "map_schema")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from keyrange.options.option import INT32_MAX, STREAM, Option
-from keyrange.parsing import (
+from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     group_up_to,
     importable,

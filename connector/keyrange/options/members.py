@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.core.members.binding import PinRule
+from keyrange.members.model.binding import PinRule
 from keyrange.options.commits import beside
 from keyrange.options.member_rows import MEMBERS_SUFFIX
-from keyrange.parsing import Violations
+from keyrange.options.parsing import Violations
 
 MEMBERS: Final = "_members"
 # Heartbeats to a session: one may be lost, and the next one late.

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.core.columns import parse_columns
 from keyrange.options import values
 from keyrange.options.commit_rows import COMMIT_ROWS
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.mapping import MAPPING_ROWS
 from keyrange.options.member_rows import MEMBER_ROWS
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, STREAM, Option
-from keyrange.options.volume_rows import VOLUME_ROWS
-from keyrange.parsing import (
+from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     boolean,
     duration_ms,
@@ -25,6 +23,8 @@ from keyrange.parsing import (
     one_of,
     size_between,
 )
+from keyrange.options.volume_rows import VOLUME_ROWS
+from keyrange.source.model.columns import parse_columns
 
 _WHAT = (
     Option(

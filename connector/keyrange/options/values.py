@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keyrange.core.checkpoint import is_topic_name, read_partitions, read_positions
-from keyrange.core.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.core.positions import Everywhere, GroupOffsets, Offsets
 from keyrange.errors import InvalidError
-from keyrange.parsing import NAME_BYTES_MAX, name_up_to
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.kafka.model.position_options import Everywhere, GroupOffsets, Offsets
+from keyrange.options.parsing import NAME_BYTES_MAX, name_up_to
+from keyrange.source.model.checkpoint import is_topic_name, read_partitions, read_positions
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'

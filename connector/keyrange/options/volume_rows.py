@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, Option
-from keyrange.parsing import (
+from keyrange.options.parsing import (
     boolean,
     int_between,
     iso_duration_ms,

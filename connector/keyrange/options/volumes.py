@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.client_options import ClientSettings, parse_client_options
-from keyrange.core.volumes.enforcement import Settings
-from keyrange.core.volumes.policy import Limit, Policy
-from keyrange.core.volumes.ramp import WINDOW_MS, floor_rate
 from keyrange.errors import invalid_options
+from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.policy import Limit, Policy
+from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.options.kafka_properties import ClientSettings, parse_client_options
+from keyrange.options.parsing import Violations
 from keyrange.options.volume_rows import CLUSTER_VOLUMES, FILE, STATIC, VOLUME_ROWS
-from keyrange.parsing import Violations
 
 ADMIN_PREFIX: Final = "kafka.admin."
 BASE_RATE: Final = 2**30

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.core.sizes import size_text
 from keyrange.report.parts import Picture, Section, Sources, View, moment, table
 from keyrange.report.shapes import axis, bar_marker, layout
 from keyrange.report.words import number, percent, span
+from keyrange.text.sizes import size_text
 
 Row = Mapping[str, Any]
 _ROW_HEIGHT: Final = 130

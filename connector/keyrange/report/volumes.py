@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.core.sizes import size_text
 from keyrange.report.parts import Picture, Section, Sources, View, moment, table
 from keyrange.report.shapes import axis, bar_marker, layout, name_axis
 from keyrange.report.words import label, percent, span
+from keyrange.text.sizes import size_text
 
 BARS_MAX: Final = 100
 

@@ -10,7 +10,7 @@ import html
 import json
 from typing import Any, Final
 
-from keyrange.plain import one_line
+from keyrange.text.plain import one_line
 
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600

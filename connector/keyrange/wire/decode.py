@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.core.columns import USUAL
-from keyrange.core.delivery import Delivery
-from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError, error
+from keyrange.ranges.model.delivery import Delivery
+from keyrange.ranges.model.placement import Placement
+from keyrange.source.model.columns import USUAL
 from keyrange.wire import batches, kernels
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch

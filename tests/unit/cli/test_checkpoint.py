@@ -12,9 +12,9 @@ from pyarrow import fs
 from typer.testing import CliRunner, Result
 
 from documents import read_document
-from keyrange import directory
-from keyrange.cli.checkpoint import app
+from keyrange.cli.checkpoint.commands import app
 from keyrange.errors import KeyrangeError
+from keyrange.storage import directory
 from old_checkpoints import make_old_checkpoint
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'

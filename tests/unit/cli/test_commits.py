@@ -14,14 +14,15 @@ from typer.testing import CliRunner, Result
 
 from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
-from keyrange.cli import commits, commits_reset
-from keyrange.cli.commits_picture import ASCII, BLOCKS, draw, marks_for
+from keyrange.cli.commits import commands as commits
+from keyrange.cli.commits import reset as commits_reset
+from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.delta.commit_table import open_commit_table
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.commits.table.commit_table import open_commit_table
 from keyrange.errors import KeyrangeError
 from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 LATER_MS = 90_000
 

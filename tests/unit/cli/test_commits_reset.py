@@ -12,12 +12,12 @@ from typer.testing import CliRunner, Result
 
 from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 from documents import read_document
-from keyrange.cli import commits_reset
+from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.main import app
-from keyrange.core.commits.log import Kind, Terms
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta import by_hand
+from keyrange.commits.model.log import Kind, Terms
+from keyrange.commits.table import operating
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 
 WHY = ("--why", "bad prices since noon")
 
@@ -220,4 +220,4 @@ def test_a_batch_that_is_open_is_in_the_way(
 
 
 def test_users_have_a_name() -> None:
-    assert by_hand.user_name()
+    assert operating.user_name()

@@ -15,21 +15,21 @@ from typer.testing import CliRunner, Result
 
 from commit_samples import Query, place_of, put_in_place
 from documents import read_document
-from keyrange.cli import commits_verify
-from keyrange.cli.commits_recount import Log, recount
+from keyrange.cli.commits import verify as commits_verify
+from keyrange.cli.commits.recount import Log, recount
 from keyrange.cli.main import app
+from keyrange.commits.model.auditing import audit
+from keyrange.commits.model.log import Kind
+from keyrange.commits.model.resetting import rewind
+from keyrange.commits.model.state import Hole, PartitionState, Piece
 from keyrange.consumer import following as following_module
 from keyrange.consumer.following import Leaders
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.commits.auditing import audit
-from keyrange.core.commits.log import Kind
-from keyrange.core.commits.resetting import rewind
-from keyrange.core.commits.state import Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 NOTHING = np.empty(0, np.int64)

@@ -13,18 +13,20 @@ from typer.testing import CliRunner, Result
 import keyrange
 from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from documents import read_document
-from keyrange.cli import commits_reset, commits_verify, dead_letters
+from keyrange.cli import dead_letters
+from keyrange.cli.commits import reset as commits_reset
+from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.main import app
-from keyrange.core.commits.log import Kind
-from keyrange.core.commits.resetting import reopen, rewind
-from keyrange.core.commits.state import Cause
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta import by_hand
-from keyrange.delta.by_hand import open_commits, write_reset
-from keyrange.delta.commit_table import open_commit_table
-from keyrange.delta.dead_letters import DeadLetter, DeadLetters, open_dead_letters
-from keyrange.delta.replaying import plan_replay
+from keyrange.commits.model.log import Kind
+from keyrange.commits.model.resetting import reopen, rewind
+from keyrange.commits.model.state import Cause
+from keyrange.commits.table import operating
+from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.commits.table.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from keyrange.commits.table.operating import open_commits, write_reset
+from keyrange.commits.table.replaying import plan_replay
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 
 A = TopicPartition("flights", 0)
@@ -313,7 +315,7 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from keyrange.core.commits.log import Terms
+    from keyrange.commits.model.log import Terms
 
     known = replace(lake.table.known(), terms=Terms(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)
@@ -359,7 +361,7 @@ def test_a_query_that_was_started_afresh_replays_what_others_gave_up(lake: Lake)
     with pytest.raises(KeyrangeError, match="is over"):
         keyrange.replay_dead_letters(lake.path, source=SOURCE)
     assert lake.offsets("--status", "replayed") == []
-    own = by_hand.open_commits(lake.path, "", "", {})
+    own = operating.open_commits(lake.path, "", "", {})
     given_up = commits_verify._dead(lake.path, "", own, own.table.known(), {})
     assert {place: at.tolist() for place, at in given_up.items()} == {A: [40, 41, 77]}
     assert keyrange.replay_dead_letters(lake.path, offsets=[40]) == 1

@@ -13,15 +13,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from documents import read_document
-from keyrange.cli import members, members_commands
 from keyrange.cli.main import app
-from keyrange.cli.members_document import events, natural, owner
-from keyrange.core.key_hash import hash_of
-from keyrange.core.key_ranges import SPACE, KeyRange
-from keyrange.core.members.assignment import Owned
-from keyrange.core.offsets import TopicPartition
-from keyrange.delta.members_by_hand import open_members, write_command
+from keyrange.cli.members import commands as members
+from keyrange.cli.members import requests as members_commands
+from keyrange.cli.members.document import events, natural, owner
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.assignment import Owned
+from keyrange.members.table.operating import open_members, write_command
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from member_samples import (
     NOW_MS,
     PARTITIONS,

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from documents import read_document
-from keyrange.cli import members_live
 from keyrange.cli.main import app
-from keyrange.cli.members_live import LiveGroup, live_member
-from keyrange.core.members.metadata import MemberMetadata
-from keyrange.kafka import membership
+from keyrange.cli.members import live as members_live
+from keyrange.cli.members.live import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.members import group
+from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.model.join_metadata import MemberMetadata
 from member_samples import member, stored, table_at
 
 SERVERS = ("--bootstrap-servers", "h:1")
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *views: Any) -> list[str]:
         groups.append(group)
         return GroupView("Stable", views)
 
-    monkeypatch.setattr(membership, "describe_members", describe)
+    monkeypatch.setattr(group, "describe_members", describe)
     return groups
 
 

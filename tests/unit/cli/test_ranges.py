@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from documents import read_document
-from keyrange.cli import ranges
 from keyrange.cli.main import app
-from keyrange.cli.plan_document import Plan, document
-from keyrange.cli.ranges import sample
+from keyrange.cli.ranges import commands as ranges
+from keyrange.cli.ranges.commands import sample
+from keyrange.cli.ranges.plan_document import Plan, document
 from keyrange.cli.render import TextOutput
-from keyrange.core.key_ranges import HASH_MAX
-from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import InvalidError
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
-from keyrange.planning import plan_cells, plan_read
+from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.source.planning import plan_cells, plan_read
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

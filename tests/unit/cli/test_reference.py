@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from keyrange.cli.reference import _cell, markdown, text, toml
-from keyrange.client_options import PROPERTIES
 from keyrange.options import OPTIONS, parse_options
+from keyrange.options.kafka_properties import PROPERTIES
 
 ROOT = Path(__file__).parents[3]
 

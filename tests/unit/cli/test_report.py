@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from commit_samples import QUERY
-from keyrange.cli import report as command
-from keyrange.cli import report_document, report_sources
 from keyrange.cli.main import app
-from keyrange.cli.report_document import event, last_events
-from keyrange.cli.report_sources import Collector, Where
-from keyrange.core.offsets import TopicPartition
+from keyrange.cli.report import commands as command
+from keyrange.cli.report import document as report_document
+from keyrange.cli.report import sources as report_sources
+from keyrange.cli.report.document import event, last_events
+from keyrange.cli.report.sources import Collector, Where
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report.lag import standings
 from report_samples import BATCHES, HOSTILE, RECORDS, Lake
 from scripted_admin import GB, HOST, Told, scripted_brokers

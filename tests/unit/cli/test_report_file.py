@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keyrange.cli import report as command
 from keyrange.cli.main import app
+from keyrange.cli.report import commands as command
 from report_samples import HOSTILE, Lake
 
 pytestmark = pytest.mark.ordinary

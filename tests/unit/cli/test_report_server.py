@@ -19,8 +19,8 @@ from typing import Any, cast
 import pytest
 
 from brokers import wait_until
-from keyrange.cli.report_server import ADDRESS, Press, _Server, hosts_of, serve_report
-from keyrange.cli.report_sources import Collector
+from keyrange.cli.report.server import ADDRESS, Press, _Server, hosts_of, serve_report
+from keyrange.cli.report.sources import Collector
 from keyrange.errors import KeyrangeError, error
 from keyrange.report.parts import Source, Sources
 from report_samples import small_checkpoint, sources
@@ -156,7 +156,8 @@ def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path) -> None:
     checkpoint = str(small_checkpoint(tmp_path))
     program = f"""
 import sys
-from keyrange.cli import main, report
+from keyrange.cli.report import commands as report
+from keyrange.cli import (main)
 report.load_library = lambda: {LIBRARY!r}
 sys.argv = ["keyrange", "report", {checkpoint!r}, "--serve", "--every", "100ms"]
 main.main()

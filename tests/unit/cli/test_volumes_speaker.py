@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from keyrange.cli import volumes_commands
-from keyrange.cli.volumes_commands import Speaker
+from keyrange.cli.volumes import guard as volumes_commands
+from keyrange.cli.volumes.guard import Speaker
 
 
 def speaking(monkeypatch: pytest.MonkeyPatch, failure: Exception | None) -> list[str]:

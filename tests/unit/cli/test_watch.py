@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
 from keyrange.cli.main import app
-from keyrange.cli.watch_view import (
+from keyrange.cli.watch.view import (
     Screen,
     caught_up_text,
     failure_text,

@@ -11,13 +11,13 @@ import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
-from keyrange.checkpoint_files import load_progress, open_directory
-from keyrange.cli.watch_document import Seen, describe
-from keyrange.cli.watch_sources import Answer, Answers, Ends, Told
-from keyrange.cli.watch_view import line
-from keyrange.core.offsets import OffsetRange, TopicPartition
-from keyrange.core.query_progress import read_query_progress
+from keyrange.cli.watch.document import Seen, describe
+from keyrange.cli.watch.sources import Answer, Answers, Ends, Told
+from keyrange.cli.watch.view import line
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack
+from keyrange.observing.model.query_progress import read_query_progress
+from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, progress, source
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

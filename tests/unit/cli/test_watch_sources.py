@@ -13,8 +13,8 @@ import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from commit_samples import GROUP, SOURCE, Query, put_in_place
-from keyrange.cli.volumes_looks import VolumeLooks
-from keyrange.cli.watch_sources import (
+from keyrange.cli.volumes.looks import VolumeLooks
+from keyrange.cli.watch.sources import (
     CheckpointSource,
     CommitsSource,
     Ends,
@@ -24,11 +24,11 @@ from keyrange.cli.watch_sources import (
     read_members,
     read_told,
 )
-from keyrange.core.offsets import TopicPartition
-from keyrange.directory import Directory
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.membership import GroupView
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.group import GroupView
 from keyrange.observing.progress_file import ProgressFile
+from keyrange.storage.directory import Directory
 from member_samples import append_all, assignment, owned, stored, table_at
 from progresses import progress, source
 from scripted import ScriptedCluster
@@ -155,7 +155,7 @@ def test_members_are_asked_for_with_all_options_of_a_query(
         return GroupView("Stable", ())
 
     monkeypatch.setattr("keyrange.kafka.cluster.Cluster", lambda settings: ScriptedCluster(7))
-    monkeypatch.setattr("keyrange.kafka.membership.describe_members", describe)
+    monkeypatch.setattr("keyrange.members.group.describe_members", describe)
     found = read_members(Where("/cp", OF_A_QUERY, members=str(tmp_path / "members")))
     assert (found["live"]["state"], len(asked)) == ("Stable", 1)
 

@@ -11,14 +11,14 @@ import pytest
 
 import keyrange.consumer.holding as holding_module
 import keyrange.consumer.reading as reading_module
+from keyrange.commits.model.state import Hole, PartitionState, Piece, fresh
 from keyrange.consumer.following import Leaders, follow, read_on
 from keyrange.consumer.holding import Holding
-from keyrange.core.commits.state import Hole, PartitionState, Piece, fresh
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World
 from scripted_consumer import FIRST, batches, commits_fit, done, holding
 from strategies import Batch, Record, encode_batch

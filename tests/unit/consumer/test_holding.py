@@ -16,13 +16,13 @@ from keyrange.consumer.holding import Holding
 from keyrange.consumer.member import Membership
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.sharing import Sharing
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.members.group_states import State
-from keyrange.core.members.shares import Share, write_share
-from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
+from keyrange.members.model.group_states import State
+from keyrange.members.model.shares import Share, write_share
+from keyrange.ranges.model.key_ranges import SPACE
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 AWAY = error("BROKER_UNREACHABLE", "no broker answers")

@@ -11,15 +11,15 @@ import pytest
 from keyrange.consumer import leading as module
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.members.messages import Peer
-from keyrange.core.members.shares import Interest, Share, read_share, write_interest
-from keyrange.core.offsets import LATEST, TopicPartition
-from keyrange.delta.assignments import AssignmentTable, open_assignments
-from keyrange.delta.members_by_hand import open_members, write_command
 from keyrange.errors import error
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView, Topic
 from keyrange.kafka.view import Leader as PartitionLeader
+from keyrange.members.model.messages import Peer
+from keyrange.members.model.shares import Interest, Share, read_share, write_interest
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
+from keyrange.members.table.operating import open_members, write_command
+from keyrange.ranges.model.key_ranges import SPACE
 
 MINUTE = 60_000
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from keyrange.commits.model.state import Piece
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.commits.state import Piece
-from keyrange.core.key_ranges import SPACE, split_evenly
-from keyrange.core.members.shares import Interest, write_interest
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.membership import GroupMemberView, GroupView
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.model.shares import Interest, write_interest
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 PREFIX = "g-dynamic-"
 FIRST, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)

@@ -12,7 +12,7 @@ import pytest
 
 from keyrange.consumer import member as module
 from keyrange.consumer.member import MemberThread
-from keyrange.core.members.group_member import MemberSettings, nothing
+from keyrange.members.model.group_member import MemberSettings, nothing
 
 # The largest set that select() takes has so many.
 SELECT_DESCRIPTORS = 1_024

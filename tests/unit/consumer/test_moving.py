@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from keyrange.consumer.ledger import Ledger
-from keyrange.core.key_ranges import SPACE, split_evenly
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.listener import KeyRangeListener
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import World
 from scripted_consumer import FIRST, a_key_each, acknowledged, holding, polled
 

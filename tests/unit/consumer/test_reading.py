@@ -14,11 +14,11 @@ from keyrange.consumer import holding as holding_module
 from keyrange.consumer import reading as reading_module
 from keyrange.consumer.holding import Holding
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.core.key_ranges import SPACE
-from keyrange.core.offsets import TopicPartition
-from keyrange.core.splits import Split
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.ranges.model.splits import Split
 
 FIRST = TopicPartition("t", 0)
 END = 10

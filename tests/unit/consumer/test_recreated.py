@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import scripted_consumer
-from keyrange.core.commits.log import Kind
-from keyrange.core.key_ranges import SPACE, split_evenly
+from keyrange.commits.model.log import Kind
 from keyrange.errors import KeyrangeError
 from keyrange.members.listener import KeyRangeListener
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World
 from scripted_consumer import FIRST, a_key_each, commits_fit, commits_of, done, polled
 

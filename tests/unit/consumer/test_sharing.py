@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from keyrange.commits.model.claims import Claim
 from keyrange.consumer import sharing as module
 from keyrange.consumer.member import Membership
 from keyrange.consumer.sharing import Sharing
-from keyrange.core.commits.claims import Claim
-from keyrange.core.key_ranges import SPACE, KeyRange, split_evenly
-from keyrange.core.members.group_states import State
-from keyrange.core.members.shares import Share, write_share
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
+from keyrange.members.model.group_states import State
+from keyrange.members.model.shares import Share, write_share
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 FIRST = TopicPartition("t", 0)
 LOW, HIGH = split_evenly(SPACE, 2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from keyrange.commits.model.state import Piece
 from keyrange.consumer.work import PartitionWork
-from keyrange.core.commits.state import Piece
-from keyrange.core.key_ranges import SPACE
+from keyrange.ranges.model.key_ranges import SPACE
 
 
 def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:

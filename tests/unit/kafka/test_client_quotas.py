@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.volumes.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.kafka.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.view import Broker, ClusterView
+from keyrange.options.kafka_properties import ClientSettings
 
 ALICE, APP = QuotaEntity("alice", None), QuotaEntity(None, "app")
 DENIED, NOT_CONTROLLER, POLICY = 31, 41, 44

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.checkpoint import read_checkpoint
-from keyrange.core.offsets import LATEST
 from keyrange.errors import KeyrangeError
 from keyrange.kafka import opening
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetch import ReadSettings, SplitReader
-from keyrange.kafka.ranges import RangeReader
+from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
+from keyrange.kafka.model.offsets import LATEST
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.ranges.sharing.shared_reader import RangeReader
+from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.wire.decode import DecodeSettings
 from loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
 from scripted import EARLIEST_START, GIVEN, planned, session

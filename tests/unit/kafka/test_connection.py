@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings, Secret
-from keyrange.core.offsets import LATEST
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import opening, protocol
+from keyrange.kafka import opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.receive_buffer import ReceiveBuffer
+from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.model.offsets import LATEST
+from keyrange.options.kafka_properties import ClientSettings, Secret
 from loopback_broker import (
     HOST,
     LIST_OFFSETS,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.volumes.view import LogDirs, Reading, Volume
 from keyrange.errors import KeyrangeError
+from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
 from keyrange.kafka import log_dirs
 from keyrange.kafka.log_dirs import TIMED_OUT, LogDirReader
+from keyrange.options.kafka_properties import ClientSettings
 from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 
 DENIED, OFFLINE = 31, 56

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.offsets import TopicPartition
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import mirror
 from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.model.offsets import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 

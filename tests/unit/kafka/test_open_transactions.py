@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.offsets import OffsetRange, TopicPartition
 from keyrange.errors import error
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack, held_back
 from scripted import T0
 from scripted import ScriptedCluster as Scripted

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.volumes.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
 from keyrange.kafka import quota_canary
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 from keyrange.kafka.view import Broker
+from keyrange.options.kafka_properties import ClientSettings
 
 
 @dataclass

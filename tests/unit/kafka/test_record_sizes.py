@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmh3
 
-from keyrange.core.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.record_sizes import bytes_per_offset, key_places
 from keyrange.wire.decode import scan_chunk
 from strategies import Batch, Record, array, encode_batch, marker

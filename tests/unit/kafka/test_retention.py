@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from keyrange.client_options import ClientSettings
-from keyrange.core.retention import Retention
 from keyrange.errors import error
 from keyrange.kafka.deadline import Deadline
+from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.retention import retentions
+from keyrange.options.kafka_properties import ClientSettings
 
 
 class ScriptedCluster:

@@ -16,9 +16,9 @@ import pytest
 from cryptography import x509
 
 from certificates import Identity, issue
-from keyrange.client_options import ClientSettings
 from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
+from keyrange.options.kafka_properties import ClientSettings
 
 NAMED_WITHIN_S = 10.0
 DAY = datetime.timedelta(days=1)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.host.directory import is_alive, make_private, start_time
 from keyrange.members import launch
+from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
-from keyrange.members.names import NameSettings
 from keyrange.members.setup import (
     MemberSetup,
     Owner,
@@ -23,6 +22,7 @@ from keyrange.members.setup import (
     to_json,
 )
 from keyrange.members.status import MemberStatus, now_ms, write_status
+from keyrange.ranges.sharing.shared_directory import is_alive, make_private, start_time
 
 KAFKA = {"bootstrap.servers": "h:1", "sasl.jaas.config": "s3cret", "ssl.key.password": "s3cret"}
 SETUP = MemberSetup(NameSettings("orders", name="orders-0"), "orders.members", KAFKA, run="r1")
@@ -182,7 +182,9 @@ def ancestors() -> list[int]:
 
 def test_an_executors_directory_is_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    monkeypatch.setattr("keyrange.host.directory._SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(
+        "keyrange.ranges.sharing.shared_directory._SHARED_MEMORY", tmp_path / "none"
+    )
     path = executor_directory()
     assert path == executor_directory()
     assert path.name.startswith(f"{executor_process().pid}-")
@@ -195,7 +197,8 @@ HEAVY = "numpy pyarrow numba llvmlite pandas pyspark deltalake"
 def test_what_the_process_loads_is_small() -> None:
     code = (
         "import sys\n"
-        "import keyrange.members.process, keyrange.kafka.membership, keyrange.client_options\n"
+        "import keyrange.members.process, keyrange.members.group\n"
+        "import keyrange.options.kafka_properties\n"
         f"print(sorted(set({HEAVY!r}.split()) & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

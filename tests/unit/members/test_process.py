@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from keyrange.core.members.group_member import GroupMember
-from keyrange.core.members.group_states import State
-from keyrange.host.directory import start_time
 from keyrange.members import process
-from keyrange.members.names import NameSettings
+from keyrange.members.executor_names import NameSettings
+from keyrange.members.model.group_member import GroupMember
+from keyrange.members.model.group_states import State
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status, write_status
+from keyrange.ranges.sharing.shared_directory import start_time
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.metric_table import TABLE, Kind
-from keyrange.core.query_metrics import QueryMetrics, Sample
-from keyrange.core.query_progress import read_query_progress
 from keyrange.embedded.process import free_ports
 from keyrange.errors import InvalidError
 from keyrange.observing import opentelemetry as to_opentelemetry
 from keyrange.observing import prometheus as to_prometheus
+from keyrange.observing.model.metric_table import TABLE, Kind
+from keyrange.observing.model.query_metrics import QueryMetrics, Sample
+from keyrange.observing.model.query_progress import read_query_progress
 from progresses import FULL, RUN_ID, progress, source
 
 

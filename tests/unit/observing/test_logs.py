@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from keyrange.observing import logs
-from keyrange.secret import parse_secret
+from keyrange.options.secrets import parse_secret
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ PROGRAM = """
 import logging, sys
 from keyrange.observing import logs
 {body}
-logging.getLogger("keyrange.spark.session").info("held")
+logging.getLogger("keyrange.source.session").info("held")
 logging.getLogger("other").info("of others")
 """
 
@@ -107,6 +107,6 @@ def test_a_process_of_somebody_else_is_left_alone_unless_it_is_asked_for() -> No
     twice = "logs.follow_environment(); logs.follow_environment()"
     assert run(twice) == []
     [line] = run(twice, KEYRANGE_LOG="json")
-    assert json.loads(line)["logger"] == "keyrange.spark.session"
+    assert json.loads(line)["logger"] == "keyrange.source.session"
     [line] = run(twice, KEYRANGE_LOG="text")
     assert line.endswith(" INFO held")

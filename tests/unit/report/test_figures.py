@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from commit_samples import BEGAN_MS
-from keyrange.cli.commits_document import LogEnd, describe, gaps
+from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.core.commits.log import Known
-from keyrange.core.commits.state import Cause, Hole, PartitionState, Piece
-from keyrange.core.key_ranges import HASH_MAX, KeyRange
-from keyrange.core.offsets import TopicPartition
+from keyrange.commits.model.log import Known
+from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
 from keyrange.report.parts import ROWS_MAX, Source
 from report_samples import batch, many_ranges, sources

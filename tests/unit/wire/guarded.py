@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.core.columns import COLUMNS, USUAL
-from keyrange.core.key_ranges import HASH_MAX
-from keyrange.core.placement import Placement
 from keyrange.errors import KeyrangeError
+from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.ranges.model.placement import Placement
+from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire import batches, columns, compression, decode, kernels, select
 from unit.wire import mutations
 

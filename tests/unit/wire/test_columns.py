@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.core.columns import COLUMNS
+from keyrange.source.model.columns import COLUMNS
 from keyrange.wire import columns as module
 from keyrange.wire import kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from keyrange.core.columns import COLUMNS, chosen_columns
 from keyrange.errors import CorruptError, KeyrangeError
+from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (

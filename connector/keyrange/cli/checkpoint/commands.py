@@ -1,0 +1,235 @@
+"""`keyrange checkpoint`: look into a Spark checkpoint directory, local or remote, or export it.
+
+Rule of this file: a checkpoint that is named is only read; what is written goes to a new place.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from keyrange.cli.checkpoint.export import (
+    choose_source,
+    copy_checkpoint,
+    kafka_sources,
+    starting_offsets,
+)
+from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document, print_text
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import Directory
+from keyrange.storage.model.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
+
+app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory, export it.")
+
+PathArgument = Annotated[
+    str, typer.Argument(help="The checkpoint location: a directory or a URI such as s3://...")
+]
+
+
+class ExportFormat(StrEnum):
+    KAFKA = "kafka"
+
+
+# How people are told who wrote a source's last offset.
+_WRITERS = {"keyrange": "keyrange", "kafka": "Spark's Kafka connector", None: "another source"}
+
+
+@app.command()
+def show(
+    path: PathArgument,
+    batches: Annotated[int, typer.Option(min=1, help="How many of the last batches to list.")] = 5,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Batches, offsets per partition, and what was planned but not committed."""
+    progress = load_progress(open_directory(path))
+    document = describe(progress, batches)
+    if output is OutputFormat.JSON:
+        print_document("checkpoint.show/1", document)
+        return
+    out = make_output(output)
+    unfinished = document["planned_not_committed"]
+    out.record(
+        f"Checkpoint {path}",
+        {
+            "query id": document["query_id"],
+            "last batch planned": document["last_planned"],
+            "last batch committed": document["last_committed"],
+            "planned, not committed": ", ".join(map(str, unfinished)) or "none",
+        },
+    )
+    out.table(
+        "Sources",
+        ["source", "offsets written by", "initial positions on file"],
+        [
+            [
+                row["source"],
+                _WRITERS[row["written_by"]],
+                jvm_offset(progress.initial[row["source"]]) if row["initial"] is not None else None,
+            ]
+            for row in document["sources"]
+        ],
+    )
+    out.table(
+        "Positions: the next offset to read",
+        ["source", "topic", "partition", "committed", "planned", "last batch reads", "offsets"],
+        [
+            [
+                row["source"],
+                row["topic"],
+                row["partition"],
+                row["committed"],
+                row["planned"],
+                "start not on file"
+                if row["from_offset"] is None
+                else f"[{row['from_offset']}, {row['planned']})",
+                None if row["from_offset"] is None else row["planned"] - row["from_offset"],
+            ]
+            for row in document["positions"]
+        ],
+    )
+    out.table(
+        "Last batches",
+        ["batch", "planned at", "offsets", "state"],
+        [
+            [row["batch"], row["planned_at"], row["offsets"], row["state"]]
+            for row in document["batches"]
+        ],
+    )
+
+
+@app.command()
+def export(
+    path: PathArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="NEW_CHECKPOINT",
+            help="Copy the whole checkpoint to here, for a query that goes on where this one "
+            "ended, with its id and batch numbers. Stop the query first.",
+        ),
+    ] = "",
+    source: Annotated[
+        int | None,
+        typer.Option(min=0, help="Which source's positions, where the query reads several."),
+    ] = None,
+    connector: Annotated[
+        ExportFormat, typer.Option("--format", help="The source that is to read on.")
+    ] = ExportFormat.KAFKA,
+    output: OutputOption = OutputFormat.JSON,
+) -> None:
+    """Print the positions as startingOffsets of format("kafka"), or copy the checkpoint for it."""
+    del connector  # there is one
+    if to and source is not None:
+        raise typer.BadParameter("--source is for positions; --to takes all sources along")
+    origin = open_directory(path)
+    progress = load_progress(origin)
+    if to:
+        _export_copy(origin, progress, to, output)
+    else:
+        _export_positions(progress, choose_source(progress, source), output)
+
+
+def _export_positions(progress: Progress, source: int, output: OutputFormat) -> None:
+    positions = starting_offsets(progress, source)
+    out = make_output(output)
+    for batch in progress.unfinished:
+        out.note(
+            f"batch {batch.batch_id} is planned and not committed: a query that starts here reads "
+            "its records again, and a sink may have seen them already"
+        )
+    if output is OutputFormat.JSON:
+        print_text(jvm_offset(positions))
+    else:
+        rows = [[place.topic, place.partition, at] for place, at in sorted(positions.items())]
+        out.table("The next offset to read", ["topic", "partition", "offset"], rows)
+
+
+def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputFormat) -> None:
+    sources = copy_checkpoint(origin, progress, open_directory(to))
+    values = {
+        "checkpoint": to,
+        "query_id": progress.query_id,
+        "sources": sources,
+        "last_committed": progress.committed,
+    }
+    if output is OutputFormat.JSON:
+        print_document("checkpoint.export/1", values)
+        return
+    values = {name.replace("_", " "): value for name, value in values.items()}
+    values["sources"] = ", ".join(map(str, sources))
+    make_output(output).record('Checkpoint for format("kafka")', values)
+
+
+def describe(progress: Progress, batches: int) -> dict[str, Any]:
+    """The document that `--output json` prints; the tables show the same."""
+    last = progress.planned[-1]
+    by_id = {batch.batch_id: batch for batch in progress.planned}
+    committed = by_id.get(-1 if progress.committed is None else progress.committed)
+    return {
+        "query_id": progress.query_id,
+        "last_planned": last.batch_id,
+        "last_committed": progress.committed,
+        "planned_not_committed": [batch.batch_id for batch in progress.unfinished],
+        "sources": _sources(progress),
+        "positions": _positions(last, by_id.get(last.batch_id - 1), committed),
+        "batches": [
+            _batch(batch, by_id.get(batch.batch_id - 1), progress)
+            for batch in progress.planned[-batches:]
+        ],
+    }
+
+
+def _sources(progress: Progress) -> list[dict[str, Any]]:
+    """Which connector wrote each source's last offset, and the JVM connector's own first ones."""
+    kafka = kafka_sources(progress)
+    rows: list[dict[str, Any]] = []
+    for number in range(len(progress.planned[-1].ends)):
+        end = kafka.get(number)
+        writer = None if end is None else "kafka" if end.foreign else "keyrange"
+        initial = progress.initial.get(number)
+        rows.append(
+            {
+                "source": number,
+                "written_by": writer,
+                "initial": None if initial is None else json.loads(jvm_offset(initial)),
+            }
+        )
+    return rows
+
+
+def _positions(
+    last: PlannedBatch, before: PlannedBatch | None, committed: PlannedBatch | None
+) -> list[dict[str, Any]]:
+    rows = []
+    for row in ranges_of(last, before):
+        end = last.ends[row["source"]]
+        done = committed.ends[row["source"]] if committed is not None else None
+        span = row["range"]
+        rows.append(
+            {
+                "source": row["source"],
+                "topic": row["partition"].topic,
+                "partition": row["partition"].partition,
+                "committed": done.positions.get(row["partition"]) if done is not None else None,
+                "planned": end.positions[row["partition"]] if end is not None else None,
+                "from_offset": None if span is None else span.from_offset,
+            }
+        )
+    return rows
+
+
+def _batch(batch: PlannedBatch, before: PlannedBatch | None, progress: Progress) -> dict[str, Any]:
+    spans = [row["range"] for row in ranges_of(batch, before)]
+    known = all(span is not None for span in spans)
+    return {
+        "batch": batch.batch_id,
+        "planned_at": datetime.fromtimestamp(batch.planned_at_ms / 1000, UTC).isoformat(
+            timespec="milliseconds"
+        ),
+        "offsets": sum(span.size for span in spans) if known else None,
+        "state": "planned" if batch in progress.unfinished else "committed",
+    }

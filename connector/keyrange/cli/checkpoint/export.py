@@ -1,0 +1,142 @@
+"""`keyrange checkpoint export`: what Spark's own Kafka connector needs to read on.
+
+Two ways: the positions as `startingOffsets`, for a query with a new checkpoint; or a copy of the
+checkpoint in which keyrange's offsets stand as the JVM connector writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from keyrange.errors import KeyrangeError, error, invalid_options
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.spark_log import (
+    Progress,
+    as_jvm_offsets,
+    first_positions,
+    next_positions,
+    write_initial_offsets,
+)
+
+
+def kafka_sources(progress: Progress) -> dict[int, Checkpoint]:
+    """The sources whose last offset is one of Kafka's, by number."""
+    ends = enumerate(progress.planned[-1].ends)
+    return {number: end for number, end in ends if end is not None}
+
+
+def choose_source(progress: Progress, named: int | None) -> int:
+    """The source to export; the only one of Kafka's where none is named."""
+    sources = kafka_sources(progress)
+    if named is None and len(sources) == 1:
+        return next(iter(sources))
+    if named is not None and named in sources:
+        return named
+    listed = ", ".join(
+        f"{number} ({', '.join(sorted({p.topic for p in end.positions})) or 'no topic'})"
+        for number, end in sources.items()
+    )
+    what = "must be named" if named is None else f"{named} is no source of Kafka's"
+    raise invalid_options([f"--source {what}; those of this query are: {listed or 'none'}"])
+
+
+def starting_offsets(progress: Progress, source: int) -> dict[TopicPartition, int]:
+    """Where a new query has to start. Raises POSITION_NOT_ON_FILE, naming the partitions."""
+    _check_whole([kafka_sources(progress)[source]])
+    found = next_positions(progress, source)
+    missing = [str(partition) for partition, at in found.items() if at is None]
+    if missing or not found:
+        named = f"of {', '.join(missing)}" if missing else "of any partition"
+        raise error(
+            "POSITION_NOT_ON_FILE",
+            f"the checkpoint does not say where the next offset {named} to read is",
+            source=source,
+        )
+    return {partition: at for partition, at in found.items() if at is not None}
+
+
+def copy_checkpoint(origin: Directory, progress: Progress, target: Directory) -> list[int]:
+    """Write a checkpoint that `format("kafka")` resumes from; returns the sources it is for.
+
+    Raises BATCH_NOT_COMMITTED where a batch is unfinished: where it began to read is only in
+    keyrange's part of the offset, and a replay without that would read something else.
+    """
+    moved = [number for number, end in kafka_sources(progress).items() if not end.foreign]
+    _check_whole(kafka_sources(progress)[number] for number in moved)
+    try:
+        _check(origin, progress, target, moved)
+        for path, chunks in _contents(origin, progress, moved):
+            target.write(path, chunks)
+        _check_unchanged(origin, progress)
+        # Last, so that a copy that ended before is no checkpoint of this query.
+        target.write("metadata", origin.chunks("metadata"))
+    except FAILURES as failure:
+        raise error(
+            "CHECKPOINT_NOT_WRITTEN", f"the copy is not complete: {failure}", path=target.location
+        ) from None
+    return moved
+
+
+def _check_whole(ends: Iterable[Checkpoint]) -> None:
+    if any(end.ownership for end in ends):
+        raise error(
+            "PARTIAL_KEY_RANGES",
+            "the query reads only some key ranges of its partitions, and Spark's own Kafka source "
+            "would read all records behind its positions",
+        )
+
+
+def _check(origin: Directory, progress: Progress, target: Directory, moved: list[int]) -> None:
+    if progress.unfinished:
+        raise _unfinished([batch.batch_id for batch in progress.unfinished])
+    if not moved:
+        raise invalid_options(
+            [
+                "--to has nothing to change: keyrange did not write the last offsets of "
+                f'{origin.location}, so format("kafka") can go on with it as it is'
+            ]
+        )
+    for source in moved:
+        starting_offsets(progress, source)
+    if origin.holds(target):
+        raise invalid_options([f"--to {target.location} lies in the checkpoint that is copied"])
+    if not target.is_empty():
+        raise invalid_options([f"--to {target.location} exists and is not empty"])
+
+
+def _check_unchanged(origin: Directory, progress: Progress) -> None:
+    planned = [batch.batch_id for batch in progress.planned]
+    if origin.numbered("offsets") != planned or origin.numbered("commits")[-1] != planned[-1]:
+        raise error(
+            "CHECKPOINT_NOT_WRITTEN",
+            "the query went on while its checkpoint was copied: stop it first",
+            path=origin.location,
+        )
+
+
+def _contents(
+    origin: Directory, progress: Progress, moved: list[int]
+) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """The files of the copy, without `metadata`."""
+    known = origin.files()
+    batches = {str(batch.batch_id) for batch in progress.planned}
+    for path in known:
+        directory, _, name = path.rpartition("/")
+        if directory == "offsets":
+            # Hadoop's checksums beside them are left out: they are those of the other text.
+            if name in batches:
+                text = origin.read(path).decode("utf-8")
+                yield path, [as_jvm_offsets(text).encode()]
+        elif path != "metadata":
+            yield path, origin.chunks(path)
+    for source in moved:
+        path = f"sources/{source}/0"
+        if path not in known:
+            yield path, [write_initial_offsets(first_positions(progress, source))]
+
+
+def _unfinished(batches: list[int]) -> KeyrangeError:
+    listed = ", ".join(map(str, batches))
+    return error("BATCH_NOT_COMMITTED", f"planned and not committed: batch {listed}")

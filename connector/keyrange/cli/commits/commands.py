@@ -1,0 +1,346 @@
+"""`keyrange commits`: what is done of each partition where that is not all up to an offset.
+
+Rule of this file: it reads a commit table and prints, without Spark, and without a broker unless it
+is told to ask one. `commits_verify` and `commits_reset` hold the rest of the noun.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.commits.opening import (
+    GroupOption,
+    LiveOption,
+    PartitionOption,
+    SourceOption,
+    TableArgument,
+    TopicOption,
+    chosen,
+    known_at,
+    now,
+    open_commits,
+)
+from keyrange.cli.commits.reset import reset
+from keyrange.cli.commits.verify import verify
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    aligned,
+    make_output,
+    note,
+    print_by,
+    print_document,
+    print_text,
+)
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.times import brief, read_since, span
+from keyrange.text.plain import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyrange.cli.commits.document import LogEnd
+    from keyrange.cli.commits.picture import Marks
+    from keyrange.commits.model.log import Commit, Known
+    from keyrange.commits.model.state import PartitionState
+    from keyrange.commits.table.operating import Commits
+    from keyrange.kafka.model.offsets import TopicPartition
+
+AtOption = Annotated[
+    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
+]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Individual commits: what is done, what is not, and what each batch did.",
+)
+app.command()(verify)
+app.command()(reset)
+
+_SPACE: Final = 2.0**63
+_ENDS_WITHIN: Final = 1000
+
+
+@app.command()
+def show(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    ranges: Annotated[
+        int,
+        typer.Option(
+            min=0, help="How many key ranges of each partition to list, the lowest offset first."
+        ),
+    ] = 8,
+    at: AtOption = None,
+    live: LiveOption = False,
+    bootstrap_servers: ServersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """What is committed of each partition, the holes in it, and how far it is behind.
+
+    The lag is as of the last batch, unless --live asks the broker.
+    """
+    from keyrange.cli.commits.document import describe
+
+    named = named_options(bootstrap_servers, "", option)
+    commits = open_commits(table, group, source, named)
+    known = chosen(known_at(commits, at), topic, partition)
+    last = commits.last(known.seq)
+    ends = _live_ends(known, named) if live else known_ends(commits, known)
+    document = describe(known, last, ends, now())
+    if output is OutputFormat.JSON:
+        print_document("commits.show/1", {"table": table, **document})
+    else:
+        _show(table, document, known, last, ranges, make_output(output))
+
+
+@app.command()
+def gaps(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many holes to print at most.")] = 50,
+    at: AtOption = None,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """The holes one by one: records that were handed out and are not done."""
+    from keyrange.cli.commits import document as commits_document
+
+    commits = open_commits(table, group, source, named_options("", "", option))
+    known = chosen(known_at(commits, at), topic, partition)
+    rows = list(islice(commits_document.gaps(known, now()), limit))
+    if output is OutputFormat.JSON:
+        print_document("commits.gaps/1", {"table": table, "gaps": rows})
+    else:
+        _show_gaps(rows)
+    holes = sum(len(state.holes) for state in known.states.values())
+    if len(rows) < holes:
+        note(f"the first {len(rows):,} of {holes:,} holes; --limit shows more")
+
+
+@app.command()
+def history(
+    table: TableArgument,
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="From this time on: ISO 8601, or how long ago (2h)."),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many of the last commits.")] = 20,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """What each commit did, newest first."""
+    commits = open_commits(table, group, source, named_options("", "", option))
+    since_ms = read_since(since, now())
+    rows = recent_events(commits, since_ms, limit)
+    if output is OutputFormat.JSON:
+        print_document("commits.history/1", {"table": table, "commits": rows})
+    else:
+        _show_history(rows)
+
+
+def known_ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
+    """Where the logs ended as of the last batch that said so of each partition."""
+    from keyrange.cli.commits.document import LogEnd
+
+    ends: dict[TopicPartition, LogEnd] = {}
+    wanted = set(known.states)
+    # A partition of which no batch said it is not looked for through years of commits.
+    for commit in islice(commits.backwards(known.seq), _ENDS_WITHIN):
+        for place in wanted & commit.counts.keys():
+            if commit.counts[place].log_end >= 0:
+                ends[place] = LogEnd(commit.counts[place].log_end, "batch")
+        if wanted <= ends.keys():
+            break
+    return ends
+
+
+def _live_ends(known: Known, named: Mapping[str, str]) -> dict[TopicPartition, LogEnd]:
+    from keyrange.cli.commits.document import LogEnd
+    from keyrange.cli.commits.live import ask, check_live
+    from keyrange.kafka.model.offsets import LATEST
+
+    check_live(True, named)
+    with ask(named, known.states) as asked:
+        found = asked.offsets_at(LATEST)
+    return {place: LogEnd(offset, "now") for place, offset in found.items()}
+
+
+def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
+    """What the last commits did, newest first."""
+    from keyrange.cli.commits.document import event
+
+    wanted: list[Commit] = []
+    for commit in islice(commits.backwards(commits.table.known().seq), limit):
+        if commit.committed_at_ms < since_ms:
+            break
+        wanted.append(commit)
+    if not wanted:
+        return []
+    known = commits.table.known(wanted[-1].seq - 1)
+    rows = []
+    for commit in reversed(wanted):
+        rows.append(event(commit, known))
+        known = known.after(commit)
+    return rows[::-1]
+
+
+def _show(
+    table: str,
+    document: Mapping[str, Any],
+    known: Known,
+    last: Commit | None,
+    ranges: int,
+    out: Output,
+) -> None:
+    from keyrange.cli.commits.picture import marks_for
+
+    if not document["seq"]:
+        out.note("there is no commit yet")
+    batch = "" if document["batch_id"] is None else f", batch {document['batch_id']}"
+    terms = document["terms"] or {}
+    out.record(
+        f"Commits of {table}",
+        {
+            "group": document["group"],
+            "source": document["source_id"],
+            "query": document["query_id"],
+            "last commit": f"{document['seq']}{batch}",
+            "committed": _committed_text(last),
+            "terms": ", ".join(
+                f"{name.replace('_', ' ')} {value}" for name, value in terms.items()
+            ),
+        },
+    )
+    marks = marks_for(sys.stdout.encoding)
+    if known.states:
+        print_text(marks.legend)
+    for row, (_, state) in zip(document["partitions"], sorted(known.states.items()), strict=True):
+        print_text()
+        _show_partition(row, state, marks)
+        _show_ranges(row, ranges)
+
+
+def _committed_text(last: Commit | None) -> str | None:
+    if last is None:
+        return None
+    at_ms = last.committed_at_ms
+    return f"{brief(at_ms)} UTC, {span(now() - at_ms)} ago"
+
+
+def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
+    from keyrange.cli.commits.picture import draw
+
+    end = row["log_end"]
+    lag = "not known" if row["lag"] is None else f"{row['lag']:,}"
+    as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
+    print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
+    for line in draw(state, -1 if end is None else end, marks):
+        print_text(f"  {line}")
+
+
+def _holes_text(row: Mapping[str, Any]) -> str:
+    if not row["holes"]:
+        return "no holes"
+    holes = "1 hole" if row["holes"] == 1 else f"{row['holes']:,} holes"
+    return f"{holes}, the oldest for {span(row['oldest_hole']['age_ms'])}"
+
+
+def _show_ranges(row: Mapping[str, Any], most: int) -> None:
+    """The key ranges of a partition that hold it back; nothing where they are all alike."""
+    found = row["ranges"]
+    if not most or (len(found) == 1 and not row["holes"]):
+        return
+    worst = sorted(found, key=lambda each: (each["committed"], each["range"]))[:most]
+    rows = [
+        [
+            keys_text(each["range"]),
+            f"{each['committed']:,}",
+            f"{row['position'] - each['scanned']:,}",
+            f"{len(each['done']):,}",
+            f"{each['holes']:,}",
+            span(each["oldest_hole"]["age_ms"]) if each["oldest_hole"] else "",
+            str(each["deliveries_max"] or ""),
+            "" if each["lag"] is None else f"{each['lag']:,}",
+        ]
+        for each in worst
+    ]
+    columns = ["keys", "committed", "behind", "done", "holes", "oldest", "tries", "lag"]
+    for line in aligned(columns, rows):
+        print_text(f"  {line}")
+    if len(rows) < len(found):
+        print_text(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
+
+
+def keys_text(bounds: list[int], digits: int = 2) -> str:
+    """Where in the hash space a key range lies."""
+    lo, hi = bounds
+    return f"{100 * lo / _SPACE:.{digits}f}-{100 * (hi + 1) / _SPACE:.{digits}f}%"
+
+
+def _show_gaps(rows: list[dict[str, Any]]) -> None:
+    columns = ["offset", "place of the key", "keys", "cause", "tries", "since", "due"]
+    cells = [
+        [
+            str(row["offset"]),
+            str(row["place"]),
+            keys_text(row["range"], 1),
+            row["cause"].replace("_", " "),
+            str(row["deliveries"]),
+            span(row["age_ms"]),
+            f"in {span(row['due_in_ms'])}" if row["due_in_ms"] else "now",
+        ]
+        for row in rows
+    ]
+    print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
+    if not rows:
+        print_text("no holes")
+
+
+def _show_history(rows: list[dict[str, Any]]) -> None:
+    columns = ["seq", "what", "time", "done", "rejected", "held", "dead", "again", "holes"]
+    counted = ("done", "rejected", "held_back", "dead", "redelivered", "holes")
+    cells = [
+        [
+            str(row["seq"]),
+            f"batch {row['batch_id']}" if row["kind"] == "batch" else row["kind"],
+            row["committed_at"][11:19],
+            *(f"{row[name]:,}" for name in counted),
+            _moved_text(row["moved"]),
+        ]
+        for row in rows
+    ]
+    days = [f"{row['committed_at'][:10]} (UTC)" for row in rows]
+    print_by(days, [*columns, "committed"], cells)
+    if not rows:
+        print_text("no commits")
+    for row in rows:
+        if row["who"] or row["why"]:
+            by = f", by {row['who']}" if row["who"] else ""
+            print_text(one_line(f"{row['kind']} {row['seq']}{by}: {row['why']}"))
+
+
+def _moved_text(moved: list[dict[str, Any]]) -> str:
+    """How far the committed offsets came, in words that fit a column."""
+    if not moved:
+        return ""
+    known = [each for each in moved if each["from_offset"] is not None]
+    by = sum(each["until_offset"] - each["from_offset"] for each in known)
+    if len(known) < len(moved):
+        begun = len(moved) - len(known)
+        return f"{by:+,}, {begun} begun" if known else f"{begun} begun"
+    return f"{by:+,}"

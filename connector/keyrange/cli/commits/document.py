@@ -1,0 +1,178 @@
+"""What `keyrange commits` prints, as plain documents: `--output json` has them as they are, and the
+screens show the same.
+
+Rule of this file: no clock and no table. What is known, and what time it is, comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keyrange.cli.times import iso
+from keyrange.commits.model.state import Cause
+
+if TYPE_CHECKING:
+    from keyrange.commits.model.log import Commit, Counts, Known
+    from keyrange.commits.model.state import Hole, PartitionState, Piece
+    from keyrange.kafka.model.offsets import TopicPartition
+    from keyrange.ranges.model.key_ranges import KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ends, and how that is known: by a `batch`, or by asking the broker `now`."""
+
+    offset: int
+    known_by: str
+
+
+def describe(
+    known: Known,
+    last: Commit | None,
+    ends: Mapping[TopicPartition, LogEnd],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The state of a source; `last` is its last commit."""
+    return {
+        "group": last.group if last else None,
+        "source_id": last.source_id if last else None,
+        "query_id": last.query_id if last else None,
+        "run_id": known.run_id or None,
+        "seq": known.seq,
+        "batch_id": known.batch_id if known.batch_id >= 0 else None,
+        "committed_at": iso(last.committed_at_ms) if last else None,
+        "terms": {
+            "hash": known.terms.hash,
+            "null_keys": known.terms.null_keys,
+            "isolation": known.terms.isolation,
+        }
+        if known.terms
+        else None,
+        "partitions": [
+            _partition(partition, state, ends.get(partition), now_ms)
+            for partition, state in sorted(known.states.items())
+        ],
+    }
+
+
+def _partition(
+    partition: TopicPartition, state: PartitionState, end: LogEnd | None, now_ms: int
+) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "topic_id": state.topic_id or None,
+        "committed": state.committed,
+        "scanned": state.scanned,
+        "position": state.position,
+        "log_end": end.offset if end else None,
+        "log_end_known_by": end.known_by if end else None,
+        "lag": _lag(state.committed, end),
+        "done_ranges": sum(len(piece.done()) for piece in state.pieces),
+        **_holes(state.holes, now_ms),
+        "ranges": [_piece(piece, end, now_ms) for piece in state.pieces],
+    }
+
+
+def _piece(piece: Piece, end: LogEnd | None, now_ms: int) -> dict[str, Any]:
+    return {
+        "range": _bounds(piece.span),
+        "committed": piece.committed,
+        "scanned": piece.scanned,
+        "lag": _lag(piece.committed, end),
+        "done": [[each.from_offset, each.until_offset] for each in piece.done()],
+        **_holes(piece.holes, now_ms),
+    }
+
+
+def _holes(holes: Sequence[Hole], now_ms: int) -> dict[str, Any]:
+    oldest = min(holes, key=lambda hole: (hole.since_ms, hole.offset), default=None)
+    return {
+        "holes": len(holes),
+        "oldest_hole": {
+            "offset": oldest.offset,
+            "since": iso(oldest.since_ms),
+            "age_ms": max(now_ms - oldest.since_ms, 0),
+        }
+        if oldest
+        else None,
+        "deliveries_max": max((hole.deliveries for hole in holes), default=0),
+    }
+
+
+def _lag(committed: int, end: LogEnd | None) -> int | None:
+    return max(end.offset - committed, 0) if end else None
+
+
+def _bounds(span: KeyRange) -> list[int]:
+    return [span.from_hash, span.until_hash - 1]
+
+
+def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
+    """The holes one by one, in order of partition and offset. One that was held back is due with
+    the first of its key."""
+    for partition, state in sorted(known.states.items()):
+        first: dict[int, int] = {}
+        for hole in state.holes:
+            first_due_ms = first.setdefault(hole.place, hole.due_ms)
+            due_ms = first_due_ms if hole.cause is Cause.HELD_BACK else hole.due_ms
+            yield {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": hole.offset,
+                "place": hole.place,
+                "range": _bounds(state.piece_of(hole.place).span),
+                "deliveries": hole.deliveries,
+                "cause": hole.cause.name.lower(),
+                "since": iso(hole.since_ms),
+                "age_ms": max(now_ms - hole.since_ms, 0),
+                "due": iso(due_ms),
+                "due_in_ms": max(due_ms - now_ms, 0),
+            }
+
+
+def event(commit: Commit, before: Known) -> dict[str, Any]:
+    """What a commit did; `before` is what was known at the one before it."""
+    return {
+        "seq": commit.seq,
+        "kind": commit.kind.value,
+        "batch_id": commit.batch_id if commit.batch_id >= 0 else None,
+        "committed_at": iso(commit.committed_at_ms),
+        "run_id": commit.run_id,
+        **_sums(commit.counts.values()),
+        "holes": sum(len(state.holes) for state in before.after(commit).states.values()),
+        "moved": list(_moved(commit, before)),
+        "who": commit.who or None,
+        "why": commit.why or _cut_text(commit) or None,
+    }
+
+
+def _cut_text(commit: Commit) -> str:
+    cuts = (f"the log of {place} was cut back to {at}" for place, at in commit.cut_back.items())
+    return ", ".join(cuts)
+
+
+def _sums(counts: Any) -> dict[str, int]:
+    found: list[Counts] = list(counts)
+    return {
+        name: sum(getattr(each, name) for each in found)
+        for name in ("done", "rejected", "held_back", "dead", "redelivered")
+    }
+
+
+def _moved(commit: Commit, before: Known) -> Iterator[dict[str, Any]]:
+    """The committed offsets that are others than before."""
+    for partition, state in sorted(commit.states.items()):
+        known = before.states.get(partition)
+        # Of a topic that was made anew the offsets begin anew too.
+        same = known is not None and known.topic_id == state.topic_id
+        at = known.committed if known is not None and same else None
+        if at != state.committed:
+            yield {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "from_offset": at,
+                "until_offset": state.committed,
+            }

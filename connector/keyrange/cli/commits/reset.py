@@ -1,0 +1,306 @@
+"""`keyrange commits reset`: set the committed offset of partitions by hand.
+
+Rule of this file: nothing is written without --confirm, and what is written says who and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keyrange.cli.commits.opening import (
+    GroupOption,
+    SourceOption,
+    TableArgument,
+    chosen,
+    now,
+    open_commits,
+)
+from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.times import read_time, span
+
+if TYPE_CHECKING:
+    from keyrange.commits.model.log import Known
+    from keyrange.commits.model.resetting import Reset
+    from keyrange.commits.model.state import PartitionState
+    from keyrange.commits.table.operating import Commits
+    from keyrange.kafka.model.offsets import TopicPartition
+
+WhoOption = Annotated[
+    str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
+]
+
+
+def _check_why(why: str) -> str:
+    if not why.strip():
+        raise typer.BadParameter("--why is what the history says later: some words")
+    return why
+
+
+WhyOption = Annotated[str, typer.Option("--why", help="Why, for the history.", callback=_check_why)]
+ConfirmOption = Annotated[
+    bool, typer.Option("--confirm", help="Do it. Without this it is only said what would be done.")
+]
+CheckpointOption = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="LOCATION",
+        help="The query's checkpoint: refuse while a batch of it is planned and not committed.",
+    ),
+]
+_EARLIEST = "earliest-known"
+
+
+def reset(
+    table: TableArgument,
+    topic: Annotated[str, typer.Option("--topic", help="Which topic.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="OFFSET|commit:SEQ|earliest-known|TIME",
+            help="What is to be the committed offset: a number; the one of an earlier commit; the "
+            "one of the first commit on file; or, with --bootstrap-servers, that of the first "
+            "record not before a time (ISO 8601, or how long ago).",
+        ),
+    ],
+    why: WhyOption,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Which partition; all that are known.")
+    ] = None,
+    redo: Annotated[
+        bool,
+        typer.Option(
+            "--redo",
+            help="Hand out again everything from there on, also where holes below it stay.",
+        ),
+    ] = False,
+    who: WhoOption = "",
+    confirm: ConfirmOption = False,
+    checkpoint: CheckpointOption = "",
+    bootstrap_servers: ServersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Hand out again what is done from an offset on, or give up what is not done below one.
+
+    Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
+    """
+    from keyrange.commits.table.operating import check_current, user_name, write_reset
+
+    named = named_options(bootstrap_servers, "", option)
+    commits = open_commits(table, group, source, named)
+    known = commits.table.known()
+    check_current(commits, known)
+    states = chosen(known, topic, partition).states
+    wanted = _targets(commits, known, states, to, named)
+    resets = plan(states, wanted, redo)
+    changed = {place: each for place, each in resets.items() if each.state != states[place]}
+    if known.terms is not None and known.terms.isolation == "transactional":
+        _check_releases(changed)
+    if checkpoint:
+        check_no_batch_is_open(checkpoint)
+    written = None
+    if confirm and changed:
+        new = {place: each.state for place, each in changed.items()}
+        written = write_reset(commits, known, new, who or user_name(), why, now())
+    rows = [_row(place, states[place], wanted[place], each) for place, each in resets.items()]
+    if output is OutputFormat.JSON:
+        document = {"table": table, "source_id": commits.source_id, "seq": known.seq}
+        values = {**document, "written": written, "partitions": rows}
+        print_document("commits.reset/1", values)
+        return
+    out = make_output(output)
+    _print(rows, out)
+    say_what_is_next(commits, known, bool(changed), written, out)
+
+
+def plan(
+    states: Mapping[TopicPartition, PartitionState],
+    wanted: Mapping[TopicPartition, int],
+    redo: bool,
+) -> dict[TopicPartition, Reset]:
+    """What becomes of each partition: back, or with what is not done given up, forward.
+
+    Raises INVALID_OPTIONS that names every partition whose position lies before its offset.
+    """
+    from keyrange.commits.model.resetting import rewind, skip
+    from keyrange.errors import invalid_options
+
+    if violations := [
+        f"--to {at} lies beyond the position of {place}, {states[place].position}: what was never "
+        "handed out cannot be skipped here"
+        for place, at in sorted(wanted.items())
+        if at > states[place].position
+    ]:
+        raise invalid_options(violations)
+    return {
+        place: (rewind if redo or at <= states[place].committed else skip)(states[place], at)
+        for place, at in sorted(wanted.items())
+    }
+
+
+def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
+    """What is staged above a hole is released when the hole closes; one that is given up by hand
+    would take it along.
+
+    Raises INVALID_OPTIONS that names every partition with one.
+    """
+    from keyrange.errors import invalid_options
+
+    if violations := [
+        f"--to would give up offset {each.given_up[0].offset} of {place}, and lose the finished "
+        "output above it, which commit.isolation=transactional releases when that record is done "
+        "or a dead letter: lower maxDeliveries to give it up"
+        for place, each in sorted(changed.items())
+        if each.given_up
+    ]:
+        raise invalid_options(violations)
+
+
+def check_no_batch_is_open(checkpoint: str) -> None:
+    """A batch that is planned is read again as it was planned, whatever was reset meanwhile.
+
+    Raises BATCH_NOT_COMMITTED.
+    """
+    from keyrange.errors import error
+    from keyrange.storage.checkpoint_files import load_progress, open_directory
+
+    progress = load_progress(open_directory(checkpoint))
+    if progress.unfinished:
+        numbers = ", ".join(str(batch.batch_id) for batch in progress.unfinished)
+        raise error("BATCH_NOT_COMMITTED", f"batch {numbers} of {checkpoint} is not committed")
+
+
+def say_what_is_next(
+    commits: Commits, known: Known, changes: bool, written: int | None, out: Output
+) -> None:
+    if written is not None:
+        out.note(f"written as commit {written}; the query goes on from it when it starts next")
+    elif not changes:
+        out.note("nothing would change, nothing was written")
+    else:
+        last = commits.last(known.seq)
+        assert last is not None
+        out.note(
+            "nothing was written: --confirm does it. Stop the query first; the last commit was "
+            f"{span(now() - last.committed_at_ms)} ago, and a query that is running stops with "
+            "COMMITS_FENCED when it commits next"
+        )
+
+
+def _targets(
+    commits: Commits,
+    known: Known,
+    states: Mapping[TopicPartition, PartitionState],
+    to: str,
+    named: Mapping[str, str],
+) -> dict[TopicPartition, int]:
+    """The offset that each partition is to be set to."""
+    if to.isascii() and to.isdigit():
+        return dict.fromkeys(states, int(to))
+    if to == _EARLIEST:
+        return _first_known(commits, known.seq, states)
+    if to.startswith("commit:"):
+        return _at_commit(commits, known, states, to)
+    return _at_time(states, read_time(to, "--to", now()), named)
+
+
+def _first_known(
+    commits: Commits, seq: int, states: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for commit in commits.forwards(seq + 1):
+        for place in (commit.states.keys() & states.keys()) - found.keys():
+            if commit.states[place].topic_id == states[place].topic_id:
+                found[place] = min(commit.states[place].committed, states[place].committed)
+        if found.keys() == states.keys():
+            break
+    return found
+
+
+def _at_commit(
+    commits: Commits,
+    known: Known,
+    states: Mapping[TopicPartition, PartitionState],
+    to: str,
+) -> dict[TopicPartition, int]:
+    from keyrange.errors import invalid_options
+
+    number = to.removeprefix("commit:")
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= known.seq):
+        raise invalid_options([f"--to {to}: the commits are 1 to {known.seq}"])
+    then = commits.table.known(int(number)).states
+    unknown = [
+        place
+        for place in sorted(states)
+        if place not in then or then[place].topic_id != states[place].topic_id
+    ]
+    if unknown:
+        named = ", ".join(map(str, unknown))
+        raise invalid_options([f"--to {to}: {named} had no state then"])
+    return {place: then[place].committed for place in states}
+
+
+def _at_time(
+    states: Mapping[TopicPartition, PartitionState], at_ms: int, named: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    from keyrange.cli.commits.live import ask
+    from keyrange.errors import invalid_options
+    from keyrange.kafka.model.offsets import LATEST
+
+    if "kafka.bootstrap.servers" not in {name.lower() for name in named}:
+        raise typer.BadParameter("--to TIME asks the broker: it needs --bootstrap-servers")
+    with ask(named, states) as asked:
+        found, ends = asked.offsets_at(at_ms), asked.offsets_at(LATEST)
+    if gone := sorted(states.keys() - found.keys()):
+        raise invalid_options([f"--to: {', '.join(map(str, gone))} cannot be asked for"])
+    # A time behind the last record is its end; what was not handed out yet comes by itself.
+    return {
+        place: min(at if at >= 0 else ends[place], states[place].position)
+        for place, at in found.items()
+    }
+
+
+def _row(place: TopicPartition, before: PartitionState, to: int, reset: Reset) -> dict[str, Any]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "to": to,
+        "committed_before": before.committed,
+        "committed": reset.state.committed,
+        "position": before.position,
+        "again": [[each.from_offset, each.until_offset] for each in reset.again],
+        "given_up": [hole.offset for hole in reset.given_up],
+        "passed_over": [[each.from_offset, each.until_offset] for each in reset.passed_over],
+    }
+
+
+def _print(rows: Sequence[Mapping[str, Any]], out: Output) -> None:
+    columns = ["partition", "committed", "becomes", "handed out again", "holes given up"]
+    columns += ["never handed out"]
+    out.table(
+        "Reset",
+        columns,
+        [
+            [
+                f"{row['topic']}-{row['partition']}",
+                f"{row['committed_before']:,}",
+                f"{row['committed']:,}",
+                _offsets_text(row["again"]),
+                f"{len(row['given_up']):,}",
+                _offsets_text(row["passed_over"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _offsets_text(ranges: Sequence[Sequence[int]]) -> str:
+    total = sum(until_offset - from_offset for from_offset, until_offset in ranges)
+    return f"{total:,} offsets" if total else "none"

@@ -1,0 +1,319 @@
+"""`keyrange commits verify`: do the commits agree with themselves, with the sink, with the log?
+
+Rule of this file: it reads and compares. Exit code 1 where something differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keyrange.cli.commits.opening import (
+    GroupOption,
+    LiveOption,
+    PartitionOption,
+    SourceOption,
+    TableArgument,
+    TopicOption,
+    chosen,
+    open_commits,
+    storage_of,
+)
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    make_output,
+    note,
+    print_document,
+    print_text,
+)
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.waiting import Waiting, waiting
+
+if TYPE_CHECKING:
+    from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
+    from keyrange.commits.model.auditing import Finding
+    from keyrange.commits.model.log import Commit, Known
+    from keyrange.commits.table.operating import Commits
+    from keyrange.kafka.model.offsets import TopicPartition
+
+_IDS = "topic,partition,offset"
+
+
+def verify(
+    table: TableArgument,
+    sink: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The Delta table that the query writes: count it again."),
+    ] = "",
+    columns: Annotated[
+        str, typer.Option(help="The sink's columns of topic, partition and offset.")
+    ] = _IDS,
+    begin: Annotated[
+        int | None,
+        typer.Option("--from", min=0, help="The offset that the query began at, if it is known."),
+    ] = None,
+    may_miss: Annotated[
+        bool,
+        typer.Option(
+            "--may-miss",
+            help="The job leaves records out: what the sink has not is counted, and no fault.",
+        ),
+    ] = False,
+    dead_letters: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters."),
+    ] = "",
+    last: Annotated[
+        int,
+        typer.Option(min=1, help="How many of the last commits are held against one another."),
+    ] = 1000,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    live: LiveOption = False,
+    bootstrap_servers: ServersOption = "",
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Check that the commits fit together, and with --sink that it holds exactly what is done.
+
+    Without --live every offset is taken for a record; with it the log is read, so that offsets
+    without one (compaction, transactions) are not missed. Exit code 1 where something differs.
+    """
+    if len(columns.split(",")) != 3:
+        raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
+    named = named_options(bootstrap_servers, "", option)
+    commits = open_commits(table, group, source, named)
+    known = chosen(commits.table.known(), topic, partition)
+    if live and not sink:
+        raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
+    with waiting(output) as bars:
+        findings = _contradictions(commits, known, last, bars)
+        recounts: dict[TopicPartition, Recount] = {}
+        if sink:
+            dead = _dead(table, dead_letters, commits, known, named)
+            in_sink = _in_sink(sink, columns, named, bars)
+            logs = _logs(known, named, bars) if live else None
+            begins = _begins(commits, known)
+            recounts = _recount(known, in_sink, begins, begin, dead, logs)
+    agrees = not findings and all(each.agrees(may_miss) for each in recounts.values())
+    if output is OutputFormat.JSON:
+        values = _document(table, sink, commits, known, findings, recounts, agrees)
+        print_document("commits.verify/1", values)
+    else:
+        _print(findings, recounts, sink, live, may_miss, make_output(output))
+        print_text("everything agrees" if agrees else "there are differences")
+    if not agrees:
+        raise typer.Exit(1)
+
+
+def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) -> list[Finding]:
+    """What the last commits say of the chosen partitions that cannot be."""
+    from keyrange.commits.model.auditing import audit
+    from keyrange.commits.model.claims import is_of_consumer
+    from keyrange.commits.model.handovers import Handovers
+
+    if known.seq > last:
+        note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")
+    history = commits.table.history(max(known.seq - last + 1, 1))
+    shown = bars.over("reading the commits", history, min(known.seq, last))
+    others: dict[str, list[Commit]] = {}
+    for source, table in commits.of_group.items() if is_of_consumer(commits.source_id) else ():
+        others[source] = list(table.history(max(table.known().seq - last + 1, 1)))
+    found = audit(shown, Handovers(others))
+    return [each for each in found if each.partition is None or each.partition in known.states]
+
+
+def _in_sink(
+    sink: str, columns: str, named: Mapping[str, str], bars: Waiting
+) -> dict[TopicPartition, Numbers]:
+    from keyrange.commits.table.record_ids import read_record_ids
+
+    names = [name.strip() for name in columns.split(",")]
+    with bars.step("counting the rows of the sink") as advance:
+        return read_record_ids(sink, names, storage_of(named), advance)
+
+
+def _logs(known: Known, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
+    from keyrange.cli.commits.live import ask, check_live, read_places
+
+    check_live(True, named)
+    nulls = known.terms.null_keys if known.terms else "spread"
+    wanted = {**named, "nullKeys": nulls}
+    with ask(wanted, known.states, ("topic", "partition", "offset", "keyHash")) as asked:
+        return read_places(asked, known.states, bars)
+
+
+def _begins(commits: Commits, known: Known) -> dict[TopicPartition, int]:
+    """Where the query began to read each partition, by the first commit of it."""
+    begins: dict[TopicPartition, int] = {}
+    for commit in commits.forwards(known.seq + 1):
+        for place in (commit.states.keys() & known.states.keys()) - begins.keys():
+            if commit.states[place].topic_id == known.states[place].topic_id:
+                begins[place] = _began_at(commit, place)
+        if begins.keys() == known.states.keys():
+            break
+    return begins
+
+
+def _began_at(commit: Commit, place: TopicPartition) -> int:
+    """Where the first commit of a partition began: it counts what lies behind that."""
+    state = commit.states[place]
+    counts = commit.counts.get(place)
+    if counts is None:
+        return state.committed
+    handed_out = counts.done + counts.rejected + counts.held_back + counts.dead
+    return max(min(state.position - handed_out, state.committed), 0)
+
+
+def _recount(
+    known: Known,
+    in_sink: Mapping[TopicPartition, Numbers],
+    begins: Mapping[TopicPartition, int],
+    given: int | None,
+    dead: Mapping[TopicPartition, Numbers],
+    logs: Mapping[TopicPartition, Log] | None,
+) -> dict[TopicPartition, Recount]:
+    import numpy as np
+
+    from keyrange.cli.commits.recount import recount
+
+    nothing = np.empty(0, np.int64)
+    transactional = known.terms is not None and known.terms.isolation == "transactional"
+    found: dict[TopicPartition, Recount] = {}
+    for place, state in sorted(known.states.items()):
+        rows = in_sink.get(place, nothing)
+        begin = begins[place]
+        if given is not None:
+            begin = given
+        elif len(rows):
+            begin = min(int(rows[0]), begin)
+        log = logs.get(place) if logs is not None else None
+        letters = dead.get(place, nothing)
+        found[place] = recount(state, rows, begin, letters, transactional, log)
+    topics = {place.topic for place in known.states}
+    for place in sorted(in_sink.keys() - known.states.keys()):
+        if place.topic in topics:
+            note(f"the sink holds {len(in_sink[place]):,} rows of {place}, which is not looked at")
+    return found
+
+
+def _dead(
+    table: str, dead_letters: str, commits: Commits, known: Known, named: Mapping[str, str]
+) -> dict[TopicPartition, Numbers]:
+    """The offsets that lie in the dead letters of the group, those aside that were handed out again
+    since. A source that was started afresh goes on with what those before it gave up."""
+    import numpy as np
+
+    from keyrange.commits.table.replaying import chosen_letters, open_letters
+    from keyrange.kafka.model.offsets import TopicPartition
+
+    last = commits.last(known.seq)
+    letters = open_letters(table, dead_letters, storage_of(named)).read()
+    of_group = chosen_letters(letters, last.group if last is not None else "")
+    found: dict[TopicPartition, dict[int, bool]] = {}
+    for letter in sorted(of_group, key=lambda each: (each.written_at_ms, each.batch_id)):
+        place = TopicPartition(letter.topic, letter.partition)
+        state = known.states.get(place)
+        if state is None or not letter.topic_id or letter.topic_id == state.topic_id:
+            found.setdefault(place, {})[letter.offset] = letter.replayed_by is None
+    return {
+        place: np.array(sorted(at for at, dead in offsets.items() if dead), np.int64)
+        for place, offsets in found.items()
+    }
+
+
+def _document(
+    table: str,
+    sink: str,
+    commits: Commits,
+    known: Known,
+    findings: list[Finding],
+    recounts: Mapping[TopicPartition, Recount],
+    agrees: bool,
+) -> dict[str, Any]:
+    return {
+        "table": table,
+        "sink": sink or None,
+        "source_id": commits.source_id,
+        "seq": known.seq,
+        "agrees": agrees,
+        "commits": [
+            {
+                "seq": found.seq,
+                "topic": found.partition.topic if found.partition else None,
+                "partition": found.partition.partition if found.partition else None,
+                "said": found.said,
+            }
+            for found in findings
+        ],
+        "partitions": [_partition(place, each) for place, each in recounts.items()],
+    }
+
+
+def _partition(place: TopicPartition, found: Recount) -> dict[str, Any]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "from_offset": found.judged.from_offset,
+        "until_offset": found.judged.until_offset,
+        "in_sink": found.in_sink,
+        "records": found.records,
+        "missing": _counted(found.missing),
+        "doubled": _counted(found.doubled),
+        "unexpected": {why: _counted(offsets) for why, offsets in found.unexpected.items()},
+        "unsure": found.unsure,
+    }
+
+
+def _counted(offsets: Offsets) -> dict[str, Any]:
+    return {"count": offsets.count, "offsets": list(offsets.first)}
+
+
+def _print(
+    findings: list[Finding],
+    recounts: Mapping[TopicPartition, Recount],
+    sink: str,
+    live: bool,
+    may_miss: bool,
+    out: Output,
+) -> None:
+    if findings:
+        rows = [[each.seq, each.partition, each.said] for each in findings]
+        out.table("The commits contradict each other", ["seq", "partition", "what"], rows)
+    if not recounts:
+        return
+    columns = ["partition", "offsets", "in the sink", "missing", "doubled", "unexpected"]
+    rows = [
+        [
+            str(place),
+            str(each.judged),
+            f"{each.in_sink:,}",
+            f"{each.missing.count:,}",
+            f"{each.doubled.count:,}",
+            f"{sum(wrong.count for wrong in each.unexpected.values()):,}",
+        ]
+        for place, each in recounts.items()
+    ]
+    out.table(f"Recount of {sink}", columns, rows)
+    for place, each in recounts.items():
+        _examples(str(place), "missing", each.missing)
+        _examples(str(place), "doubled", each.doubled)
+        for why, offsets in each.unexpected.items():
+            _examples(str(place), f"unexpected ({why})", offsets)
+        if each.unsure:
+            out.note(f"{place}: {each.unsure:,} rows cannot be judged without --live")
+    if not live and not may_miss and any(each.missing.count for each in recounts.values()):
+        out.note("what is missing may be no record at all: --live asks the log")
+
+
+def _examples(place: str, what: str, offsets: Offsets) -> None:
+    if offsets.count:
+        left = offsets.count - len(offsets.first)
+        more = f" and {left:,} more" if left else ""
+        print_text(f"{place} {what}: {', '.join(map(str, offsets.first))}{more}")

@@ -1,0 +1,257 @@
+"""`keyrange members`: who owns which key ranges, who is there, and what became of it.
+
+Rule of this file: it reads a table of members and prints, without Spark, and without a broker
+unless it is told to ask one. `members_commands` holds the rest of the noun.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keyrange.cli.commits.opening import (
+    LiveOption,
+    PartitionOption,
+    TopicOption,
+    check_partition,
+    now,
+)
+from keyrange.cli.members.opening import MembersTableArgument, open_table
+from keyrange.cli.members.requests import rebalance, remove
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    aligned,
+    make_output,
+    print_by,
+    print_document,
+    print_text,
+)
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.times import read_since, span
+from keyrange.text.plain import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Static members: which executor owns which key ranges, and who is there.",
+)
+app.command()(rebalance)
+app.command()(remove)
+
+
+@app.command(name="list")
+def list_members(
+    table: MembersTableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    partitions: Annotated[
+        int, typer.Option(min=0, help="Of how many partitions to draw the hash space.")
+    ] = 16,
+    live: LiveOption = False,
+    bootstrap_servers: ServersOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Who is a member, where it runs, and which part of the keys it owns.
+
+    That is as the driver wrote it last, unless --live asks the broker who is there.
+    """
+    from keyrange.cli.commits.live import check_live
+    from keyrange.cli.members.document import describe
+
+    check_partition(topic, partition)
+    named = named_options(bootstrap_servers, "", option)
+    check_live(live, named)
+    members = open_table(table, named)
+    asked = None
+    if live:
+        from keyrange.cli.members.live import ask
+
+        asked = ask(named, members.last)
+    document = describe(members.last, members.waiting, now(), asked)
+    document["partitions"] = [
+        each
+        for each in document["partitions"]
+        if topic in ("", each["topic"]) and partition in (None, each["partition"])
+    ]
+    if output is OutputFormat.JSON:
+        print_document("members.list/1", {"table": table, **document})
+    else:
+        _show(table, document, partitions, make_output(output))
+
+
+@app.command()
+def history(
+    table: MembersTableArgument,
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="From this time on: ISO 8601, or how long ago (2h)."),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many of the last rows.")] = 20,
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """What the driver wrote and why, and what it was asked for, newest first."""
+    from keyrange.cli.members.document import events
+
+    members = open_table(table, named_options("", "", option))
+    since_ms = read_since(since, now())
+    found = events(members.recent(limit), members.table.commands(), since_ms)
+    if output is OutputFormat.JSON:
+        print_document("members.history/1", {"table": table, "events": found})
+    else:
+        _show_history(found)
+
+
+def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> None:
+    from keyrange.cli.members.picture import marks_of
+
+    live = document["live"]
+    out.record(
+        "Members",
+        {
+            "table": table,
+            "group": document["group"],
+            "epoch": document["epoch"] or "none yet",
+            "written": f"{_brief(document['at'])} UTC, {span(document['age_ms'])} ago, "
+            f"as row {document['seq']}",
+            "because": one_line(document["reason"]),
+            **({"next": _next_text(document["next"])} if document["next"] else {}),
+            **({"broker": f"{live['state']}, {live['members']} members"} if live else {}),
+        },
+    )
+    members = document["members"]
+    marks = marks_of(each["slot"] for each in members if each["ranges"])
+    for line in _members_lines(members, marks, document["epoch"]):
+        print_text(line)
+    for each in document["waiting"]:
+        print_text(f"waiting: {_command_text(each)}")
+    _show_space(document["partitions"], marks, most)
+
+
+def _members_lines(
+    members: Sequence[Mapping[str, Any]], marks: Mapping[str, str], epoch: int
+) -> list[str]:
+    columns = [
+        "name",
+        "mark",
+        "slot",
+        "host",
+        "executor",
+        "space",
+        "ranges",
+        "epoch",
+        "seen",
+        "state",
+    ]
+    rows = [
+        [
+            one_line(each["name"]),
+            marks.get(each["slot"], ""),
+            one_line(each["slot"]),
+            one_line(each["host"] or ""),
+            one_line(each["executor"] or ""),
+            f"{each['share']:.1%}",
+            f"{each['ranges']:,}",
+            str(epoch) if each["ranges"] else "",
+            _seen_text(each),
+            _state_text(each),
+        ]
+        for each in members
+    ]
+    return aligned(columns, rows)
+
+
+def _next_text(due: Mapping[str, Any]) -> str:
+    because = ", ".join(f"{each['name']} {each['state'].lower()}" for each in due["because"])
+    left = f"in {span(due['in_ms'])}, at {_brief(due['at'])} UTC"
+    when = left if due["in_ms"] > 0 else f"since {span(-due['in_ms'])}, with the next batch"
+    return one_line(": ".join(filter(None, (when, because))))
+
+
+def _seen_text(member: Mapping[str, Any]) -> str:
+    if member["live"]:
+        return "now"
+    ago = member["last_seen_ms_ago"]
+    return "" if ago is None else f"{span(ago)} ago"
+
+
+def _state_text(member: Mapping[str, Any]) -> str:
+    words = [one_line(member["state"]).lower()]
+    if member["static"] is False:
+        words.append("dynamic")
+    if member["live"] is False:
+        words.append("not at the broker")
+    return ", ".join(words)
+
+
+def _show_space(
+    partitions: Sequence[Mapping[str, Any]], marks: Mapping[str, str], most: int
+) -> None:
+    """A line for each partition: whose the hashes from 0 to 2^63 - 1 are."""
+    from keyrange.cli.members.picture import draw
+    from keyrange.ranges.model.key_ranges import KeyRange
+
+    if not partitions or not most:
+        return
+    names = [f"{each['topic']}-{each['partition']}" for each in partitions]
+    shown = partitions[:most]
+    width = max(map(len, names[:most]))
+    print_text("\nwhose the hashes of each partition are, from 0 to 2^63 - 1")
+    for name, each in zip(names, shown, strict=False):
+        owned = [
+            (KeyRange(row["range"][0], row["range"][1] + 1), row["slot"]) for row in each["ranges"]
+        ]
+        print_text(f"{name.ljust(width)}  {draw(owned, marks)}")
+    if len(shown) < len(partitions):
+        print_text(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
+
+
+def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = ["row", "time", "epoch", "members", "moved"]
+    cells = [
+        [
+            _number_text(row),
+            row["at"][11:19],
+            str(row.get("epoch", "")),
+            str(row.get("members", "")),
+            _moved_text(row),
+        ]
+        for row in rows
+    ]
+    days = [f"{row['at'][:10]} (UTC)" for row in rows]
+    print_by(days, columns, cells, [_what_text(row) for row in rows])
+    if not rows:
+        print_text("nothing")
+
+
+def _number_text(row: Mapping[str, Any]) -> str:
+    return f"command {row['number']}" if row["kind"] == "command" else str(row["seq"])
+
+
+def _moved_text(row: Mapping[str, Any]) -> str:
+    if row["kind"] != "assignment":
+        return ""
+    return "all" if row["moved"] is None else f"{row['moved']:.1%}"
+
+
+def _what_text(row: Mapping[str, Any]) -> str:
+    if row["kind"] == "command":
+        return _command_text(row)
+    changed = [f"{each['name']} {each['state'].lower()}" for each in row["changed"]]
+    changed += [f"{name} left" for name in row["left"]]
+    return one_line("; ".join(filter(None, (row["reason"], ", ".join(changed)))))
+
+
+def _command_text(row: Mapping[str, Any]) -> str:
+    what = " ".join(filter(None, (row["action"], row["name"])))
+    return one_line(f"{what}, by {row['who']}: {row['why']}")
+
+
+def _brief(at: str) -> str:
+    return f"{at[:10]} {at[11:19]}"

@@ -1,0 +1,68 @@
+"""What the broker says of the members of a group.
+
+Rule of this file: nothing of Spark. Only commands that are told to ask the broker come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keyrange.members.group import GroupMemberView
+    from keyrange.members.table.assignment_rows import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """A member that the broker knows now."""
+
+    name: str
+    slot: str
+    is_static: bool
+    host: str
+    executor: str
+    cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """The group of the members, in a state of Kafka's."""
+
+    state: str
+    members: tuple[LiveMember, ...]
+
+
+def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
+    """Ask for the members of the group that a driver's row names.
+
+    `named` are options of the source. Raises what the source raises for them.
+    """
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.members.group import describe_members
+    from keyrange.options import parse_options
+
+    options = parse_options({**named, "subscribe": "none"}, "batch")
+    cluster = Cluster(options.client)
+    try:
+        found = describe_members(cluster, stored.member_group or f"{stored.group}.members")
+    finally:
+        cluster.close()
+    return LiveGroup(found.state, tuple(live_member(each) for each in found.members))
+
+
+def live_member(view: GroupMemberView) -> LiveMember:
+    """A member with what it says of itself; what is none of keyrange's has only its ids."""
+    from keyrange.members.model.join_metadata import read_metadata
+
+    name = view.instance_id or view.member_id
+    said = read_metadata(view.metadata)
+    return LiveMember(
+        name=name,
+        slot=said.slot if said is not None else name,
+        is_static=view.instance_id is not None,
+        host=(said.host if said is not None else "") or view.client_host,
+        executor=said.executor if said is not None else "",
+        cores=said.cores if said is not None else 1.0,
+    )

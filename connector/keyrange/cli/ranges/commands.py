@@ -1,0 +1,396 @@
+"""`keyrange ranges`: how a batch would be split by key, and where a key belongs.
+
+Rule of this file: it asks and prints. `keyrange.source.planning` plans what
+is planned, as for a query.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.keys import KeyOption, read_key, shown
+from keyrange.cli.render import (
+    Output,
+    OutputFormat,
+    OutputOption,
+    make_output,
+    print_document,
+    print_text,
+)
+from keyrange.cli.source import (
+    Reading,
+    ServersOption,
+    SourceOptionsOption,
+    TopicsOption,
+    folded,
+    named_options,
+    open_reading,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+    from keyrange.kafka.record_sizes import RecordSizes
+    from keyrange.members.table.assignment_rows import Stored
+    from keyrange.ranges.model.key_ranges import KeyRange
+    from keyrange.ranges.model.range_plan import Cell
+
+app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
+
+_PARTITIONER: Final = "murmur2 of the key, its sign bit cleared, modulo the partitions"
+# Where a sample for a cut is taken: so many places of each partition, so many records at each.
+_SAMPLE_PLACES: Final = 16
+_SAMPLE_RECORDS: Final = 2_000
+
+
+@app.command()
+def plan(
+    bootstrap_servers: ServersOption = "",
+    topic: TopicsOption = "",
+    option: SourceOptionsOption = None,
+    suggest: Annotated[
+        bool,
+        typer.Option(
+            "--suggest",
+            help="Print JSON for option keyRanges instead: ranges that carry about the same "
+            "number of records, by a sample.",
+        ),
+    ] = False,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Show the tasks of a batch from startingOffsets (earliest) to the end, with splitBy=keyRange
+    unless an option says otherwise."""
+    named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
+    printer = make_output(output)
+    with open_reading(named) as reading:
+        if suggest:
+            _suggest(reading, printer)
+        else:
+            _show_plan(reading, printer, output)
+
+
+@app.command()
+def owner(
+    key: KeyOption,
+    bootstrap_servers: ServersOption = "",
+    topic: TopicsOption = "",
+    option: SourceOptionsOption = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many partitions, in place of a topic.")
+    ] = None,
+    ranges: Annotated[
+        int | None, typer.Option(min=1, help="How many ranges of equal size, in place of a topic.")
+    ] = None,
+    members: Annotated[
+        str,
+        typer.Option(
+            "--members",
+            metavar="TABLE",
+            help="A query's table of members: name the slot, host and executor too. Without "
+            "--bootstrap-servers it is asked for the partitions and ranges of --topic as well.",
+        ),
+    ] = "",
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Show the partition that Kafka's default partitioner gives a key, its hash, and its key range.
+
+    Other producers may partition by another rule: `keyrange records --key` finds the records.
+    """
+    without_broker = partitions is not None and ranges is not None
+    if without_broker == bool(topic) or bool(partitions) != bool(ranges):
+        raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
+    if "," in topic:
+        raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
+    if members and not topic:
+        raise typer.BadParameter("--members needs --topic")
+    content = read_key(key)
+    printer = make_output(output)
+    named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
+    stored = _stored(members, named) if members else None
+    if partitions is not None and ranges is not None:
+        from keyrange.ranges.model.range_plan import even_ranges
+
+        spans = even_ranges(ranges)
+        found = _owner(content, partitions, lambda _: spans)
+    elif stored is not None and "kafka.bootstrap.servers" not in {name.lower() for name in named}:
+        found = _owner_as_assigned(content, stored, topic, named)
+    else:
+        with open_reading(named) as reading:
+            found = _owner_in_topic(content, reading, printer)
+    if stored is not None:
+        found |= _member(stored, topic, found)
+    if output is OutputFormat.JSON:
+        print_document("ranges.owner/1", found)
+    else:
+        _show_owner(content, found, printer)
+
+
+def _show_plan(reading: Reading, out: Output, output: OutputFormat) -> None:
+    from keyrange.source import planning
+
+    options = reading.options
+    found = describe_plan(reading, sample(reading))
+    if options.key_ranges.cores is None:
+        out.note(
+            f"planned for the {planning.cores(options)} cores of this host; option parallelism "
+            "says how many tasks can run at once"
+        )
+    if output is OutputFormat.JSON:
+        print_document("ranges.plan/1", found)
+    else:
+        _print_plan(found, out)
+
+
+def describe_plan(reading: Reading, sampled: RecordSizes) -> dict[str, Any]:
+    """The document of a batch that reads all that is pending."""
+    from keyrange.cli.ranges.plan_document import Plan, document
+    from keyrange.source import planning
+
+    options = reading.options
+    sizes = sampled.of(reading.view, reading.pending)
+    split_by = options.key_ranges.split_by
+    cells: Sequence[Cell] = ()
+    if split_by == "keyRange":
+        cells = planning.plan_cells(reading.pending, sizes, sampled.places, options)
+    tasks = planning.plan_read(reading.pending, sizes, sampled.places, options)
+    samples = {p: len(sampled.places(p)) for p in reading.pending}
+    made = Plan(tasks, cells, reading.pending, sizes, samples)
+    return document(made, split_by, planning.cores(options))
+
+
+def _print_plan(found: Mapping[str, Any], out: Output) -> None:
+    amplification = found["read_amplification"]
+    out.record(
+        "Batch",
+        {
+            "split by": found["split_by"],
+            "tasks": len(found["tasks"]),
+            "offsets": f"{found['offsets']:,}",
+            "bytes of log, about": f"{found['bytes']:,}",
+            "read amplification in one executor": amplification["one_executor"],
+            "read amplification without sharing": amplification["without_sharing"],
+        },
+    )
+    out.table(
+        "Partitions",
+        ["topic", "partition", "offsets", "bytes", "ranges", "hot", "read by tasks"],
+        [
+            [
+                each["topic"],
+                each["partition"],
+                f"[{each['from_offset']}, {each['until_offset']})",
+                f"{each['bytes']:,}",
+                len(each["ranges"]) or None,
+                sum(row["hot"] for row in each["ranges"]),
+                ", ".join(map(str, each["tasks"])),
+            ]
+            for each in found["partitions"]
+        ],
+    )
+    rows = [
+        [
+            each["topic"],
+            each["partition"],
+            row["index"],
+            "[{}, {}]".format(*row["range"]),
+            f"{row['records']:,}",
+            f"{row['bytes']:,}",
+            "hot" if row["hot"] else "",
+            row["task"],
+        ]
+        for each in found["partitions"]
+        for row in each["ranges"]
+    ]
+    if rows:
+        columns = ["topic", "partition", "range", "hashes", "records", "bytes", "", "task"]
+        out.table("Key ranges, by a sample of the keys", columns, rows)
+    out.table(
+        "Tasks",
+        ["task", "bytes", "reads"],
+        [[task["task"], f"{task['bytes']:,}", _reads(task)] for task in found["tasks"]],
+    )
+
+
+def _reads(task: Mapping[str, Any]) -> str:
+    """What a task reads, in words: of each partition all keys, or some of the hashes."""
+    return ", ".join(
+        f"{split['topic']}-{split['partition']} [{split['from_offset']}, {split['until_offset']})"
+        + ("" if split["ranges"] is None else f" {_share(split['ranges']):.1%} of the hashes")
+        for split in task["splits"]
+    )
+
+
+def _share(ranges: Sequence[Sequence[int]]) -> float:
+    return sum(hi - lo + 1 for lo, hi in ranges) / 2.0**63
+
+
+def sample(reading: Reading) -> RecordSizes:
+    """Sizes and keys of records, to be sampled where they are asked for."""
+    from keyrange.kafka.record_sizes import RecordSizes
+
+    nulls_first = reading.options.key_ranges.nulls_first
+    return RecordSizes(reading.cluster, with_keys=True, nulls_first=nulls_first)
+
+
+def _suggest(reading: Reading, out: Output) -> None:
+    from collections import Counter
+
+    from keyrange.ranges.model.key_ranges import SPACE, split_at_weights, write_ranges
+    from keyrange.ranges.model.range_plan import auto_ranges
+    from keyrange.source import planning
+
+    options, pending = reading.options, reading.pending
+    planning.check_accepted(pending, options)
+    counts = auto_ranges(
+        pending, sample(reading).of(reading.view, pending), planning.cores(options)
+    )
+    found: dict[str, dict[str, list[list[int]]]] = {}
+    for partition, span in sorted(pending.items()):
+        weights = Counter(_places(reading, partition, span))
+        pieces = options.key_ranges.ranges_per_partition or counts[partition]
+        ranges = split_at_weights(SPACE, weights, pieces)
+        found.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(ranges)
+        said = f"{partition}: {len(ranges)} ranges by a sample of {weights.total():,} records"
+        # Offsets may hold none: markers of transactions, or what was compacted away.
+        if weights:
+            share = max(weights.values()) / weights.total()
+            said += f"; the heaviest key has {share:.1%} of it"
+        out.note(said)
+    print_text(json.dumps(found))
+
+
+def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> list[int]:
+    """Where the keys of some records lie in the hash space, taken all over a partition."""
+    from dataclasses import replace
+
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.fetching.read_settings import read_settings
+    from keyrange.ranges.model.splits import Split, cut
+
+    settings = read_settings(replace(reading.options, columns=("keyHash",)))
+    reader = SplitReader(reading.cluster, reading.view, settings)
+    pieces = []
+    for part in cut(span, _SAMPLE_PLACES):
+        until_offset = min(part.from_offset + _SAMPLE_RECORDS, part.until_offset)
+        pieces.append(Split(*partition, part.from_offset, until_offset, bytes_estimate=1))
+    return [place for batch in reader.read(pieces) for place in batch.column(0).to_pylist()]
+
+
+def _owner_in_topic(content: bytes | None, reading: Reading, out: Output) -> dict[str, Any]:
+    from keyrange.ranges.model.range_plan import auto_ranges
+    from keyrange.source import planning
+
+    options, ranges = reading.options, reading.ranges
+    planning.check_accepted(ranges, options)
+    keys = options.key_ranges
+    sizes = dict.fromkeys(ranges, 0.0) | sample(reading).of(reading.view, reading.pending)
+    counts = auto_ranges(ranges, sizes, planning.cores(options))
+    if keys.ranges_per_partition is None and not keys.ranges:
+        out.note("keyRangesPerPartition is auto: the number of ranges is that of a batch of all")
+    by_number = {partition.partition: partition for partition in ranges}
+
+    def spans(number: int) -> Sequence[KeyRange]:
+        partition = by_number[number]
+        return planning.key_ranges_of(partition, options, counts[partition])
+
+    return _owner(content, len(by_number), spans, keys.nulls_first)
+
+
+def _stored(path: str, named: Mapping[str, str]) -> Stored:
+    from keyrange.cli.members.opening import open_table
+
+    return open_table(path, named).last
+
+
+def _owner_as_assigned(
+    content: bytes | None, stored: Stored, topic: str, named: Mapping[str, str]
+) -> dict[str, Any]:
+    """The partitions and ranges are those that a driver has assigned."""
+    from keyrange.errors import invalid_options
+
+    owners = stored.assignment.owners if stored.assignment is not None else {}
+    spans = {
+        place.partition: [each.span for each in owned]
+        for place, owned in owners.items()
+        if place.topic == topic
+    }
+    if spans.keys() != set(range(len(spans))) or not spans:
+        known = ", ".join(sorted({place.topic for place in owners})) or "none"
+        raise invalid_options(
+            [f"the members own no topic {topic} from its partition 0 on; topics are: {known}"]
+        )
+    nulls = folded(named).get("nullkeys")
+    return _owner(content, len(spans), spans.__getitem__, nulls == "first")
+
+
+def _member(stored: Stored, topic: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Who owns what was found: slot, host and executor."""
+    from keyrange.cli.members.document import owner as owner_of
+    from keyrange.kafka.model.offsets import TopicPartition
+
+    partition = found["partition"]
+    place = None if partition is None else TopicPartition(topic, partition)
+    return owner_of(stored, place, found["hash"])
+
+
+def _owner(
+    content: bytes | None,
+    partitions: int,
+    ranges_of: Callable[[int], Sequence[KeyRange]],
+    nulls_first: bool = False,
+) -> dict[str, Any]:
+    """The document that `--output json` prints. None is what cannot be known of a null key: its
+    partition is the producer's choice, its place that of the offset."""
+    from keyrange.kafka.model.partitioner import partition_of
+    from keyrange.ranges.model.key_ranges import index_of, write_ranges
+
+    partition, place = None, 0 if nulls_first else None
+    if content is not None:
+        from keyrange.ranges.model.key_hash import hash_of
+
+        partition, place = partition_of(content, partitions), hash_of(content)
+    spans = ranges_of(partition or 0)
+    index = index_of(spans, place) if place is not None else None
+    return {
+        "partition": partition,
+        "partitions": partitions,
+        "partitioner": _PARTITIONER,
+        "hash": place,
+        "range": index,
+        "ranges": len(spans),
+        "bounds": write_ranges([spans[index]])[0] if index is not None else None,
+    }
+
+
+def _show_owner(content: bytes | None, found: Mapping[str, Any], out: Output) -> None:
+    place, index = found["hash"], found["range"]
+    if index is not None:
+        within = "{} of {}, [{}, {}]".format(index, found["ranges"], *found["bounds"])
+    elif place is not None:
+        within = "none of those given: another query reads it"
+    else:
+        within = "the one that the offset's hash lies in"
+    values = {
+        "key": shown(content),
+        "partition": "any, as the producer chooses"
+        if found["partition"] is None
+        else f"{found['partition']} of {found['partitions']}, by Kafka's default partitioner "
+        f"({found['partitioner']})",
+        "hash": "that of each record's offset" if place is None else place,
+        "range": within,
+    }
+    if "slot" in found:
+        where = f"{found['slot'] or 'none'}, as of epoch {found['epoch']}"
+        if found["partition"] is None:
+            where = "that of each record's partition and hash"
+        state = f", {found['state'].lower()}" if found["state"] else ""
+        values |= {
+            "slot": where + state,
+            "host": found["host"],
+            "executor": found["executor"],
+        }
+    out.record("Owner", values)

@@ -1,0 +1,182 @@
+"""`keyrange report`: one page about a query, as a file or served on this machine.
+
+Rule of this file: it reads, makes a page and writes it. What the documents say is said by the
+commands that print them; `keyrange.report` makes figures of them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from keyrange.cli.commits.opening import GroupOption
+from keyrange.cli.render import note
+from keyrange.cli.source import ServersOption, SourceOptionsOption, folded, named_options
+from keyrange.cli.times import read_pause
+
+if TYPE_CHECKING:
+    from keyrange.report.parts import Sources
+
+_EVERY_MS_MIN: Final = 100
+# What the query calls the places that options of this command name.
+_TABLES: Final = {"commits": "committable", "members": "membertable", "letters": "deadlettertable"}
+
+
+QueryArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUERY",
+        help="The query's checkpoint location: a directory or a URI such as s3://...",
+    ),
+]
+OutOption = Annotated[
+    str, typer.Option("--out", metavar="FILE", help="The page to write; - for stdout.")
+]
+ServeOption = Annotated[
+    bool, typer.Option("--serve", help="Serve the page on 127.0.0.1, until Ctrl-C.")
+]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Where to serve it; 0: any port that is free.")
+]
+EveryOption = Annotated[
+    str, typer.Option(metavar="TIME", help="How often a served page is made anew, such as 5s.")
+]
+ProgressOption = Annotated[
+    str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
+]
+CommitsOption = Annotated[
+    str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
+]
+MembersOption = Annotated[
+    str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
+]
+LettersOption = Annotated[
+    str,
+    typer.Option(
+        "--dead-letters", metavar="TABLE", help="Its dead letters; usually beside the commits."
+    ),
+]
+NumberOption = Annotated[
+    int | None,
+    typer.Option("--source", min=0, help="Which source of the query, where it reads several."),
+]
+BatchesOption = Annotated[int, typer.Option(min=1, help="How many of the last batches.")]
+
+
+def report(
+    query: QueryArgument,
+    out: OutOption = "report.html",
+    serve: ServeOption = False,
+    port: PortOption = 0,
+    every: EveryOption = "5s",
+    progress: ProgressOption = "",
+    commits: CommitsOption = "",
+    members: MembersOption = "",
+    dead_letters: LettersOption = "",
+    bootstrap_servers: ServersOption = "",
+    group: GroupOption = "",
+    source: NumberOption = None,
+    batches: BatchesOption = 200,
+    option: SourceOptionsOption = None,
+) -> None:
+    """Make a page about a query: lag, offsets, key ranges and their owners, batches, dead letters
+    and volumes.
+
+    The checkpoint is enough; what else is there is found by options, which may be the query's own
+    (--option commitTable=..., kafka.admin.bootstrap.servers=...). What cannot be read is said on
+    the page, and the command ends with exit code 1.
+    """
+    from keyrange.cli.report.sources import Collector, Where
+
+    library = load_library()
+    every_ms = read_pause(every, "--every", _EVERY_MS_MIN)
+    named = named_options(bootstrap_servers, "", option)
+    known = folded(named)
+    given = {"commits": commits, "members": members, "letters": dead_letters}
+    places = {name: given[name] or known.get(_TABLES[name], "") for name in _TABLES}
+    where = Where(
+        checkpoint=query,
+        source=source,
+        batches=batches,
+        progress=progress,
+        group=group,
+        named=named,
+        **places,
+    )
+    collector = Collector(where)
+    if serve:
+        from keyrange.cli.report.server import serve_report
+
+        serve_report(collector, library, port, every_ms)
+        return
+    sources = collector.collect()
+    _write(out, _page(sources, library))
+    if failures := failures_of(sources):
+        for text in failures:
+            note(text)
+        raise typer.Exit(1)
+
+
+def load_library() -> str:
+    """plotly.js, as the plotly package brings it. Raises PACKAGE_NOT_FOUND."""
+    from keyrange.errors import error
+
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        message = "keyrange report needs plotly: pip install 'keyrange[report]'"
+        raise error("PACKAGE_NOT_FOUND", message) from None
+    return str(get_plotlyjs())
+
+
+def failures_of(sources: Sources) -> list[str]:
+    """What was asked for and could not be read, with the name of what it is."""
+    named = {
+        "progress": sources.progress,
+        "Kafka": sources.ends,
+        "commits": sources.commits,
+        "members": sources.members,
+        "dead letters": sources.letters,
+        "volumes": sources.volumes,
+    }
+    found = [(name, " ".join(each.failure.split())) for name, each in named.items()]
+    return [f"not read: {name}: {failure}" for name, failure in found if failure]
+
+
+def _page(sources: Sources, library: str) -> str:
+    from keyrange.report.html import page, report
+
+    return page(report(sources), library)
+
+
+def _write(out: str, text: str) -> None:
+    """Put a file in place whole: who looks at the page meanwhile sees the old one."""
+    from keyrange.errors import invalid_options
+
+    data = text.encode()
+    if out == "-":
+        sys.stdout.buffer.write(data)
+        return
+    path = Path(out)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        before = path.stat().st_mode & 0o777 if path.exists() else None
+        # A new file is as open as the umask says, and one that is there stays as it is.
+        mode = 0o666 if before is None else 0o600
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(data)
+            if before is not None:
+                os.chmod(draft, before)
+            os.replace(draft, path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as failure:
+        raise invalid_options([f"--out {out} cannot be written: {failure}"]) from None
+    note(f"{out}: {len(data) / 1e6:.1f} MB")

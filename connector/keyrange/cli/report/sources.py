@@ -1,0 +1,328 @@
+"""Where a report is from: the documents of other commands, read by the functions that those have.
+
+Rule of this file: the checkpoint has to be there; whatever else cannot be read is said on the page.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from keyrange.cli.commits.opening import now, open_commits, storage_of
+from keyrange.cli.source import folded, is_of_kafka
+from keyrange.cli.times import iso
+from keyrange.cli.volumes.looks import VolumeLooks
+from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.report.offsets import HOLES_MAX
+from keyrange.report.parts import Source, Sources, place
+from keyrange.storage.directory import FAILURES
+
+if TYPE_CHECKING:
+    from keyrange.cli.commits.live import Live
+    from keyrange.commits.model.log import Known
+    from keyrange.storage.model.spark_log import Progress
+
+_TAIL_BYTES: Final = 64 * 2**20
+_COMMITS_MAX: Final = 50
+_MEMBER_ROWS_MAX: Final = 50
+_EPOCHS_MAX: Final = 8
+_LETTERS_MAX: Final = 5_000
+_PLANS_MAX: Final = 30
+_LOOKS_PAUSE_MS: Final = 1_000
+_KEY_CHARACTERS: Final = 24
+
+# Which option brings what, in the order of the page.
+MISSING: Final = {
+    "progress": "Lag over time, records and durations of batches: --progress FILE, the progress "
+    "file of the query.",
+    "ends": "Lag as of now: --bootstrap-servers asks Kafka where the logs end.",
+    "plans": "Bytes and read amplification of batches: --progress FILE; or --bootstrap-servers, "
+    "with the query's own splitBy and parallelism as --option.",
+    "commits": "What is done of each key range: --commits TABLE, where commitMode=individual.",
+    "members": "Who owns which key ranges: --members TABLE, the query's memberTable.",
+    "letters": "Records that were given up: --commits TABLE, or --dead-letters TABLE.",
+    "volumes": "Volumes: --option kafka.admin.bootstrap.servers=HOST:PORT, and the factor with "
+    "--option min.available.ratio=0.1 or min.available.bytes.",
+}
+# Options of the source by which a batch is planned.
+_PLANNED_BY: Final = frozenset(
+    {
+        "splitby",
+        "keyranges",
+        "keyrangescoverage",
+        "keyrangesperpartition",
+        "parallelism",
+        "nullkeys",
+        "accept.range.fetch",
+        "minpartitions",
+        "mintasks",
+        "bytespertask",
+        "maxrecordsperpartition",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where the documents are; `named` are options of the query."""
+
+    checkpoint: str
+    source: int | None
+    batches: int
+    progress: str
+    commits: str
+    members: str
+    letters: str
+    group: str
+    named: Mapping[str, str]
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """The options that say how the cluster is reached, and how a batch is planned."""
+        return {
+            name: value
+            for name, value in self.named.items()
+            if name.lower() in _PLANNED_BY or is_of_kafka(name)
+        }
+
+    @property
+    def asks_kafka(self) -> bool:
+        return self._names("kafka.bootstrap.servers")
+
+    @property
+    def asks_brokers(self) -> bool:
+        return self._names("kafka.admin.bootstrap.servers")
+
+    def _names(self, option: str) -> bool:
+        return option in folded(self.named)
+
+
+class Collector:
+    """Reads the documents, as often as it is asked. What cannot be read any more stays as it was
+    read last, and says so."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._last: dict[str, Source] = {}
+        self._plans: dict[int, Any] = {}
+        # Two at first: what grows shows between them.
+        self._looks = VolumeLooks(where.named, _LOOKS_PAUSE_MS, skipped=1)
+
+    def collect(self) -> Sources:
+        """Raises what `keyrange checkpoint show` raises."""
+        from keyrange.cli.checkpoint.commands import describe
+        from keyrange.cli.checkpoint.export import choose_source
+        from keyrange.cli.report.document import history
+        from keyrange.storage.checkpoint_files import load_progress, open_directory
+
+        where = self._where
+        progress = load_progress(open_directory(where.checkpoint))
+        source = choose_source(progress, where.source)
+        described = describe(progress, where.batches)
+        rows = [row for row in described["positions"] if row["source"] == source]
+        end = progress.planned[-1].ends[source]
+        commits = self._read(
+            "commits",
+            where.commits,
+            lambda: _commits(where, end.commits.source_id if end and end.commits else ""),
+        )
+        asked: dict[int, Any] = {}
+        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, asked))
+        self._plans = self._plans if ends.failure else asked
+        return Sources(
+            query=where.checkpoint,
+            at=iso(now()),
+            checkpoint={**described, "positions": rows},
+            history=history(progress, source, where.batches),
+            progress=self._read(
+                "progress", where.progress, lambda: _events(where, source, progress)
+            ),
+            ends=ends,
+            plans=Source(self._plans, missing="" if where.asks_kafka else MISSING["plans"]),
+            commits=commits,
+            members=self._read("members", where.members, lambda: _members(where, not ends.failure)),
+            letters=self._read(
+                "letters", where.letters or where.commits, lambda: _letters(where, commits.document)
+            ),
+            volumes=self._read("volumes", where.asks_brokers, lambda: Source(self._looks())),
+        )
+
+    def _read(self, name: str, wanted: object, read: Callable[[], Source]) -> Source:
+        """A document, or why it is not there."""
+        if not wanted:
+            return Source(missing=MISSING[name])
+        before = self._last.get(name, Source())
+        try:
+            found = read()
+        except KeyrangeError as failure:
+            found = _stale(before, str(failure))
+        except FAILURES as failure:
+            found = _stale(before, f"{type(failure).__name__}: {failure}")
+        self._last[name] = found
+        return found
+
+
+def _stale(before: Source, failure: str) -> Source:
+    return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
+
+
+def _events(where: Where, source: int, progress: Progress) -> Source:
+    from keyrange.cli.report.document import last_events
+    from keyrange.storage.model.spark_log import untold
+
+    try:
+        lines = _tail(where.progress)
+        with suppress(*FAILURES):
+            # Where a full file was put aside.
+            lines = _tail(f"{where.progress}.1") + lines
+    except FAILURES as failure:
+        raise invalid_options([f"--progress {where.progress} cannot be read: {failure}"]) from None
+    found = last_events(lines, source, progress.query_id, where.batches)
+    remarks = []
+    last = found["events"][-1]["batch"] if found["events"] else None
+    outdated = last is not None and untold(progress, last, now())
+    if outdated:
+        remarks.append(f"{where.progress} ends with batch {last}, and there were others since.")
+    if not found["events"]:
+        remarks.append(f"{where.progress} holds no batch of this query yet.")
+    if found["others"]:
+        remarks.append(f"{found['others']:,} batches of other queries are in the progress file.")
+    if found["unreadable"]:
+        remarks.append(f"{found['unreadable']:,} lines of the progress file could not be read.")
+    return Source(found["events"], remarks=tuple(remarks), outdated=outdated)
+
+
+def _tail(path: str) -> list[bytes]:
+    """The last lines of a file, which may be larger than what is worth reading."""
+    from keyrange.storage.directory import Directory
+
+    parent, separator, name = path.rpartition("/")
+    with Directory(f"{parent}{separator}" if separator else ".").open(name) as file:
+        size = file.size()
+        begin = max(size - _TAIL_BYTES, 0)
+        file.seek(begin)
+        lines = bytes(file.read(size - begin)).split(b"\n")
+    return lines[1:] if begin else lines
+
+
+def _commits(where: Where, source_id: str) -> Source:
+    from keyrange.cli.commits.commands import known_ends, recent_events
+    from keyrange.cli.commits.document import describe
+
+    commits = open_commits(where.commits, where.group, source_id, where.named)
+    known, now_ms = commits.table.known(), now()
+    last = commits.last(known.seq)
+    return Source(
+        {
+            "show": describe(known, last, known_ends(commits, known), now_ms),
+            "gaps": _gaps(known, now_ms),
+            "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),
+        }
+    )
+
+
+def _gaps(known: Known, now_ms: int) -> list[dict[str, Any]]:
+    """The oldest holes of each partition."""
+    from keyrange.cli.commits.document import gaps
+
+    return [
+        gap
+        for _, found in groupby(gaps(known, now_ms), key=place)
+        for gap in heapq.nlargest(HOLES_MAX, found, key=lambda row: row["age_ms"])
+    ]
+
+
+def _ends(where: Where, progress: Progress, source: int, plans: dict[int, Any]) -> Source:
+    """Where the logs end, by Kafka. While it answers `plans` gets what it tells of batches."""
+    from keyrange.cli.commits.live import ask
+    from keyrange.commits.model.state import fresh
+    from keyrange.kafka.model.offsets import LATEST
+
+    end = progress.planned[-1].ends[source]
+    assert end is not None
+    states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
+    with ask(where.reading, states) as asked:
+        found = asked.offsets_at(LATEST)
+        remarks = _plan(asked, progress, source, min(where.batches, _PLANS_MAX), plans)
+    rows = [
+        {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+        for partition, offset in sorted(found.items())
+    ]
+    gone = sorted(states.keys() - found.keys())
+    if gone:
+        remarks.append(f"{', '.join(map(str, gone))}: not in the cluster any more.")
+    return Source({"at": iso(now()), "ends": rows}, remarks=tuple(remarks))
+
+
+def _plan(
+    asked: Live, progress: Progress, source: int, batches: int, plans: dict[int, Any]
+) -> list[str]:
+    """The last batches as `keyrange ranges plan` would plan their offsets, by number; what is wrong
+    with that is said."""
+    from keyrange.cli.ranges.commands import describe_plan, sample
+    from keyrange.cli.report.document import ranges_of_batch
+    from keyrange.cli.source import Reading
+
+    sampled = None
+    for batch in progress.planned[-batches:]:
+        ranges = ranges_of_batch(progress, source, batch)
+        if not ranges or not ranges.keys() <= asked.partitions:
+            continue
+        reading = Reading(asked.options, asked.cluster, asked.view, ranges)
+        sampled = sampled or sample(reading)
+        try:
+            plan = describe_plan(reading, sampled)
+        except KeyrangeError as failure:
+            return [f"Batches were not planned: {failure}"]
+        plans[batch.batch_id] = {name: plan[name] for name in ("bytes", "read_amplification")}
+    return []
+
+
+def _members(where: Where, may_ask: bool) -> Source:
+    from keyrange.cli.members.document import describe, events
+    from keyrange.cli.members.live import ask
+    from keyrange.cli.members.opening import open_table
+
+    members = open_table(where.members, where.named)
+    rows = members.recent(_MEMBER_ROWS_MAX)
+    live = None
+    remarks: tuple[str, ...] = ()
+    if where.asks_kafka and may_ask:
+        try:
+            live = ask(where.reading, members.last)
+        except KeyrangeError as failure:
+            remarks = (f"The broker was not asked who is there: {failure}",)
+    first = {row.epoch: row for row in reversed(rows) if row.epoch}
+    epochs = [first[epoch] for epoch in sorted(first)[-_EPOCHS_MAX:]]
+    document = {
+        "list": describe(members.last, members.waiting, now(), live),
+        "history": events(rows, members.table.commands()),
+        "epochs": [describe(row, (), row.at_ms, None) for row in epochs],
+    }
+    return Source(document, remarks=remarks)
+
+
+def _letters(where: Where, commits: Mapping[str, Any] | None) -> Source:
+    """The dead letters of the query's group, without what the records hold."""
+    from keyrange.cli.dead_letters import document
+    from keyrange.cli.keys import shown
+    from keyrange.commits.table.replaying import chosen_letters, open_letters
+
+    letters = open_letters(where.commits, where.letters, storage_of(where.named))
+    group = where.group or (commits["show"]["group"] or "" if commits is not None else "")
+    found = chosen_letters(letters.read(), group)
+    newest = heapq.nlargest(_LETTERS_MAX, found, key=lambda each: each.written_at_ms)
+    names = ("topic", "partition", "offset", "written_at", "attempts", "cause", "status", "error")
+    rows = []
+    for each in newest:
+        row = document(each)
+        key = shown(each.key)
+        cut = key if len(key) <= _KEY_CHARACTERS else f"{key[: _KEY_CHARACTERS - 3]}..."
+        rows.append({name: row[name] for name in names} | {"key": cut})
+    left = len(found) - len(rows)
+    remarks = (f"{left:,} older dead letters are not here.",) if left else ()
+    return Source(rows, remarks=remarks)

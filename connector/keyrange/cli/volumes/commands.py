@@ -1,0 +1,117 @@
+"""`keyrange volumes`: how full the volumes of a cluster are, and what the guard makes of it.
+
+Rule of this file: it asks the cluster and prints, without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    aligned,
+    note,
+    print_document,
+    print_text,
+)
+from keyrange.cli.source import SourceOptionsOption
+from keyrange.cli.times import read_pause, span
+from keyrange.cli.volumes.guard import guard, reap, release
+from keyrange.cli.volumes.looks import looks
+from keyrange.cli.volumes.opening import AdminServersOption, guard_options
+from keyrange.cli.volumes.picture import bar
+from keyrange.text.plain import one_line
+from keyrange.text.sizes import size_text
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The volume guard: how full the disks of a cluster's brokers are.",
+)
+
+app.command()(guard)
+app.command()(reap)
+app.command()(release)
+
+
+@app.command()
+def show(
+    bootstrap_servers: AdminServersOption = "",
+    option: SourceOptionsOption = None,
+    checks: Annotated[
+        int, typer.Option(min=1, help="How many checks; the prediction is by what grows meanwhile.")
+    ] = 2,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="The pause between two checks, such as 2s.")
+    ] = "2s",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print every check, and go on until Ctrl-C.")
+    ] = False,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """How full each volume is, and with a limit the throttle factor that follows from it.
+
+    The limit is --option min.available.ratio=0.1 or min.available.bytes=10g, as for a query.
+    """
+    pause_ms = read_pause(every, "--every")
+    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    for number, document in enumerate(looks(options, pause_ms), start=1):
+        last = number >= checks and not follow
+        if follow or last:
+            _print(document, output)
+        if last:
+            return
+
+
+def _print(document: Mapping[str, Any], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_document("volumes.show/1", document)
+        return
+    factor = document["factor"]
+    if factor is not None:
+        fallback = ", the fallback" if factor["fallback"] else ""
+        since = f"{factor['since'][:10]} {factor['since'][11:19]} UTC"
+        print_text(f"throttle factor {factor['value']:g}{fallback}, since {since}")
+        print_text(f"because {one_line(factor['why'])}")
+    for line in _lines(document["volumes"]):
+        print_text(line)
+    if not document["volumes"]:
+        print_text("no volume was observed")
+    if document["failure"]:
+        note(f"not observed: {one_line(document['failure'])}")
+
+
+def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = ["broker", "log dir", "used", "available", "of", "free", "full in", ""]
+    rows = [
+        [
+            str(each["broker"]),
+            one_line(each["log_dir"]),
+            f"[{bar(1 - each['available_ratio'], _free_from(each))}]",
+            size_text(each["available_bytes"]),
+            size_text(each["total_bytes"]),
+            f"{each['available_ratio']:.1%}",
+            "" if each["time_to_full_ms"] is None else span(each["time_to_full_ms"]),
+            _state(each),
+        ]
+        for each in volumes
+    ]
+    return aligned(columns, rows) if rows else []
+
+
+def _free_from(volume: Mapping[str, Any]) -> float | None:
+    """Where the limit is on the bar, which is filled from the left by what is used."""
+    kept = volume["limit_ratio"]
+    return None if kept is None else 1 - kept
+
+
+def _state(volume: Mapping[str, Any]) -> str:
+    words = []
+    if volume["violated"]:
+        words.append("at the limit")
+    if not volume["told"]:
+        words.append("as it was told before")
+    return ", ".join(words)

@@ -1,0 +1,204 @@
+"""`keyrange volumes guard`, `reap` and `release`: slowing producers down, and letting them go.
+
+Rule of this file: a line of JSON for everything that is done; nothing is written to the cluster in
+a dry run, or without --confirm.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keyrange.cli.commits.reset import ConfirmOption
+from keyrange.cli.render import note, print_document
+from keyrange.cli.source import SourceOptionsOption
+from keyrange.cli.times import iso
+from keyrange.cli.volumes.opening import AdminServersOption, guard_options
+
+if TYPE_CHECKING:
+    from keyrange.guard.watch import Watch
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.options.volumes import VolumeOptions
+
+_HELD = 3
+_CHANCE_BITS = 20
+
+
+def guard(
+    bootstrap_servers: AdminServersOption = "",
+    option: SourceOptionsOption = None,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Serve figures for Prometheus there; 0: do not.")
+    ] = 0,
+    metrics_host: Annotated[str, typer.Option(help="The address to serve them at.")] = "127.0.0.1",
+) -> None:
+    """Watch the volumes, and with guard.enforce=true slow producers while one is nearly full.
+
+    guard.dry.run=true, the default, says what would be altered and alters nothing. SIGTERM
+    releases what is held, as do Ctrl-C, a hang-up, and the end of whoever reads what is said; exit
+    code 3 says that this could not be done in time.
+    """
+    from keyrange.guard.shared import take_watch
+
+    options = guard_options(bootstrap_servers, option)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # What nohup has it ignore stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
+    watch = take_watch(options)
+    watch.first()
+    speaker = Speaker(stop)
+    if metrics_port:
+        _serve(watch, metrics_host, metrics_port, speaker)
+    follower = threading.Thread(target=_follow, args=(watch, stop, speaker), daemon=True)
+    follower.start()
+    is_free = True
+    if options.enforce:
+        is_free = _enforce(options, watch, stop, speaker)
+    else:
+        stop.wait()
+    if not is_free:
+        note("what is held could not be released in time: run `keyrange volumes reap`")
+        raise typer.Exit(_HELD)
+    if speaker.is_unheard:
+        raise BrokenPipeError
+
+
+def reap(
+    bootstrap_servers: AdminServersOption = "",
+    option: SourceOptionsOption = None,
+) -> None:
+    """Release what a dead guard has throttled; for a CronJob or a timer.
+
+    It ends at once where nothing is held, and otherwise looks for as long as guard.lease.ms whether
+    a guard lives. Exit code 3: something is held still, by a guard that lives.
+    """
+    from keyrange.guard.enforcer import QuotaStore
+    from keyrange.guard.reaper import reap_dead
+
+    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    with _cluster(options) as cluster:
+        if not reap_dead(QuotaStore(cluster), options.lease_ms, Speaker()):
+            raise typer.Exit(_HELD)
+
+
+def release(
+    bootstrap_servers: AdminServersOption = "",
+    option: SourceOptionsOption = None,
+    confirm: ConfirmOption = False,
+) -> None:
+    """Release whatever a guard has throttled, also one that lives: stop that one before.
+
+    Without --confirm it only says what would be altered. Exit code 3: a guard that lives has it
+    again, or the brokers have not heard of the release yet.
+    """
+    from keyrange.guard.enforcer import QuotaStore, described
+    from keyrange.guard.model import releasing
+    from keyrange.guard.reaper import release_all
+
+    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    with _cluster(options) as cluster:
+        store = QuotaStore(cluster)
+        if not confirm:
+            commands = releasing.release(store.read(), 0)
+            for command in commands:
+                say("would release", described(command))
+            if commands:
+                note("nothing was altered: --confirm does it")
+            else:
+                say("nothing is held", {})
+        elif not release_all(store, options.lease_ms, Speaker()):
+            note("something is held still: stop the guard, then release again")
+            raise typer.Exit(_HELD)
+
+
+def say(what: str, details: dict[str, Any]) -> None:
+    """One line of JSON on stdout."""
+    print_document("volumes.event/1", {"at": iso(int(time.time() * 1000)), "what": what, **details})
+
+
+class Speaker:
+    """Says what is done, and never fails: whoever speaks is in the middle of altering quotas.
+
+    Where nobody reads any more `stop` is set, so that what is held is let go of. A line that cannot
+    be written otherwise is left out: a disk that is full is what the guard is there for.
+    """
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self._stop = stop
+        # A line of one thread does not end up within that of another.
+        self._lock = threading.Lock()
+        self.is_unheard = False
+
+    def __call__(self, what: str, details: dict[str, Any]) -> None:
+        with self._lock:
+            if self.is_unheard:
+                return
+            try:
+                say(what, details)
+            except BrokenPipeError:
+                self.is_unheard = True
+                if self._stop is not None:
+                    self._stop.set()
+            except OSError:
+                pass
+
+
+@contextmanager
+def _cluster(options: VolumeOptions) -> Iterator[Cluster]:
+    from keyrange.kafka.cluster import Cluster
+
+    assert options.client is not None
+    cluster = Cluster(options.client)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _enforce(options: VolumeOptions, watch: Watch, stop: threading.Event, say: Speaker) -> bool:
+    from keyrange.guard.enforcer import Enforcer, QuotaStore
+    from keyrange.guard.plugin import say_of_plugin
+    from keyrange.guard.quota_sources import base_rate
+
+    # Another guard by each start.
+    settings = options.enforcement(
+        base_rate(options), int(time.time()), secrets.randbits(_CHANCE_BITS)
+    )
+    with _cluster(options) as cluster:
+        say_of_plugin(cluster, settings.dry_run, say)
+        say(
+            "guard",
+            {"floor": settings.floor, "base": settings.base, "dry_run": settings.dry_run},
+        )
+        return Enforcer(settings, QuotaStore(cluster), lambda: watch.factor, say).run(stop)
+
+
+def _follow(watch: Watch, stop: threading.Event, say: Speaker) -> None:
+    """Say each change of the factor."""
+    before = None
+    while not stop.is_set():
+        factor = watch.factor
+        if (factor.value, factor.is_fallback) != before:
+            before = (factor.value, factor.is_fallback)
+            say(
+                "factor",
+                {"value": factor.value, "why": factor.why, "fallback": factor.is_fallback},
+            )
+        stop.wait(0.5)
+
+
+def _serve(watch: Watch, host: str, port: int, say: Speaker) -> None:
+    from keyrange.guard.metrics import VolumeCollector
+    from keyrange.observing.prometheus import serve
+
+    serve(port, host, VolumeCollector(lambda: watch.figures))
+    say("metrics", {"address": f"{host}:{port}"})

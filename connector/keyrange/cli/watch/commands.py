@@ -1,0 +1,252 @@
+"""`keyrange watch`: where a query is, how fast, and why it is stuck, again and again.
+
+Rule of this file: it asks, waits and prints. What is asked is in `watch_sources`, what follows from
+it in `watch_document`, why it is held up in `watch_reasons`, and how it looks in `watch_view`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.commits.opening import GroupOption
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    make_console,
+    print_document,
+    print_drawn,
+    print_text,
+)
+from keyrange.cli.source import ServersOption, SourceOptionsOption, folded, named_options
+from keyrange.cli.times import read_pause
+from keyrange.cli.volumes.looks import VolumeLooks
+
+if TYPE_CHECKING:
+    from keyrange.cli.watch.sources import Where
+
+_EVERY_MS_MIN: Final = 50
+# What a look waits for at the most before it shows what is known; a single look waits for all.
+_WAIT_S: Final = 1.0
+_WAIT_ONCE_S: Final = 45.0
+
+
+def watch(
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="The query's checkpoint location: a directory or a URI such as s3://...",
+        ),
+    ],
+    progress: Annotated[
+        str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
+    ] = "",
+    commits: Annotated[
+        str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
+    ] = "",
+    members: Annotated[
+        str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
+    ] = "",
+    bootstrap_servers: ServersOption = "",
+    group: GroupOption = "",
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="The pause between two looks, such as 2s.")
+    ] = "2s",
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Watch a query: rate, lag, time to caught up, holes, members, throttle factor, and what holds
+    it up.
+
+    The checkpoint is enough; what else is there is found by options, which may be the query's own
+    (--option commitTable=..., kafka.admin.bootstrap.servers=...). On a terminal it is a live view,
+    elsewhere a line for each interval, and with --output json a document a line. Ctrl-C ends it.
+    """
+    from keyrange.cli.watch.sources import Where
+
+    every_ms = read_pause(interval, "--interval", _EVERY_MS_MIN)
+    named = named_options(bootstrap_servers, "", option)
+    known = folded(named)
+    where = Where(
+        checkpoint=query,
+        named=named,
+        progress=progress,
+        commits=commits or known.get("committable", ""),
+        members=members or known.get("membertable", ""),
+        group=group,
+    )
+    looks = _looks(where, every_ms, once)
+    with _quiet():
+        if output is OutputFormat.JSON:
+            for document in looks:
+                print_document("watch/1", document)
+        elif once or not sys.stdout.isatty():
+            _print_all(looks, once)
+        else:
+            _live(looks)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What is logged of a broker that does not answer is said in the view."""
+    logger = logging.getLogger("keyrange")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class Watcher:
+    """Everything that is looked at. Raises INVALID_CHECKPOINT_PATH where there is no checkpoint at
+    first; one that is gone later is said in the documents."""
+
+    def __init__(self, where: Where) -> None:
+        from keyrange.cli.watch import sources as sources
+        from keyrange.cli.watch.document import Seen
+
+        self._where = where
+        self._seen = Seen()
+        read = sources.CheckpointSource(where.checkpoint)
+        first = read()
+        query_id = first.query_id
+        self._checkpoint = sources.Source("checkpoint", read)
+        self._others: dict[str, Any] = {}
+        wanted: dict[str, tuple[bool, Callable[[], Any]]] = {
+            "progress": (
+                bool(where.progress),
+                lambda: sources.read_told(where.progress, query_id),
+            ),
+            "broker": (
+                where.has("kafka.bootstrap.servers"),
+                sources.EndsSource(where.named, self._partitions),
+            ),
+            "commits": (bool(where.commits), sources.CommitsSource(where)),
+            "members": (bool(where.members), lambda: sources.read_members(where)),
+            "volumes": (
+                where.has("kafka.admin.bootstrap.servers"),
+                VolumeLooks(where.named),
+            ),
+        }
+        for name, (is_wanted, ask) in wanted.items():
+            if is_wanted:
+                self._others[name] = sources.Source(name, ask)
+
+    def look(self, wait_s: float) -> dict[str, Any]:
+        """Ask all sources, and say what is known after so long at the most."""
+        from keyrange.cli.commits.opening import now
+        from keyrange.cli.watch.document import describe
+        from keyrange.cli.watch.sources import Answers
+
+        until = time.monotonic() + wait_s
+        self._checkpoint.ask()
+        # The first one is waited for: which partitions there are is asked of it.
+        self._checkpoint.wait(until if self._checkpoint.answer.value else until + _WAIT_ONCE_S)
+        for source in self._others.values():
+            source.ask()
+        for source in self._others.values():
+            source.wait(until)
+        answers = Answers(
+            self._checkpoint.answer,
+            **{name: source.answer for name, source in self._others.items()},
+        )
+        return describe(self._where.checkpoint, answers, self._seen, now())
+
+    def _partitions(self) -> dict[Any, str]:
+        """Those of the last planned batch, with the ids of their topics."""
+        progress = self._checkpoint.answer.value
+        found: dict[Any, str] = {}
+        if progress is not None:
+            for end in progress.planned[-1].ends:
+                if end is not None:
+                    found |= {p: end.topic_ids.get(p.topic, "") for p in end.positions}
+        return found
+
+
+def _looks(where: Where, every_ms: int, once: bool) -> Iterator[dict[str, Any]]:
+    """A document an interval, without an end unless it is once."""
+    watcher = Watcher(where)
+    if once:
+        yield watcher.look(_WAIT_ONCE_S)
+        return
+    while True:
+        began = time.monotonic()
+        yield watcher.look(min(_WAIT_S, every_ms / 1000))
+        time.sleep(max(every_ms / 1000 - (time.monotonic() - began), 0))
+
+
+def _print_all(looks: Iterator[dict[str, Any]], once: bool) -> None:
+    for document in looks:
+        if once:
+            print_drawn(_once(document))
+        else:
+            print_text(_line(document), flush=True)
+
+
+def _line(document: Mapping[str, Any]) -> str:
+    from keyrange.cli.watch.view import line
+
+    return line(document)
+
+
+def _once(document: Mapping[str, Any]) -> str:
+    """The whole screen as text, as wide and as high as it needs to be in a pipe."""
+    from io import StringIO
+
+    from keyrange.cli.watch.view import Screen
+
+    here = make_console()
+    is_terminal = sys.stdout.isatty()
+    console = make_console(
+        file=StringIO(),
+        width=here.width if is_terminal else 10_000,
+        height=10_000,
+        force_terminal=is_terminal,
+        no_color=here.no_color,
+        highlight=False,
+    )
+    with console.capture() as captured:
+        console.print(Screen(console).draw(document))
+    return "\n".join(each.rstrip() for each in captured.get().rstrip().splitlines())
+
+
+def _live(looks: Iterator[dict[str, Any]]) -> None:
+    """Draw each document over the one before it; the last one stays when the view ends."""
+    from rich.live import Live
+
+    from keyrange.cli.watch.view import LIVE_HELP, Screen
+
+    console = make_console(highlight=False)
+    screen = Screen(console, LIVE_HELP)
+    last: dict[str, Any] | None = None
+    try:
+        with _ending(), Live(console=console, screen=True, auto_refresh=False) as live:
+            for last in looks:
+                live.update(screen.draw(last), refresh=True)
+    finally:
+        if last is not None:
+            console.print(Screen(console).draw(last))
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """SIGTERM gives the terminal back, as Ctrl-C does."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,305 @@
+"""What `keyrange watch` prints, as plain documents: `--output json` has them as they are, and the
+screens show the same.
+
+Rule of this file: no clock and no source. What was answered, and what time it is, comes in; the
+documents of other commands are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from keyrange.cli.commits.held_back import describe as describe_held
+from keyrange.cli.times import iso
+from keyrange.cli.watch.reasons import RATE_MS, judged
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.observing.model.catching_up import LagAt, catching_up
+from keyrange.storage.model.spark_log import untold
+
+if TYPE_CHECKING:
+    from keyrange.cli.watch.sources import Answer, Answers, Told
+    from keyrange.observing.model.query_progress import QueryProgress
+
+
+@dataclass(slots=True)
+class Seen:
+    """The lags of earlier looks at a broker, for how fast they change."""
+
+    window_ms: int = 600_000
+    lags: list[LagAt] = field(default_factory=list)
+
+    def add(self, at_ms: int, offsets: int) -> None:
+        self.lags = [each for each in self.lags if at_ms - each.at_ms <= self.window_ms]
+        self.lags.append(LagAt(at_ms, offsets))
+
+    def caught_up_ms(self, now_ms: int) -> int | None:
+        """How long ago there was nothing to read; None where that was not seen."""
+        return min((now_ms - each.at_ms for each in self.lags if each.offsets == 0), default=None)
+
+
+def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[str, Any]:
+    """One look. `seen` is added to where the broker was asked."""
+    from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
+
+    progress = answers.checkpoint.value
+    assert progress is not None
+    checkpoint = describe_checkpoint(progress, len(progress.planned))
+    told = _value(answers.progress) or []
+    last = told[-1].progress if told else None
+    outdated = last is not None and untold(progress, last.batch_id, now_ms)
+    if outdated:
+        # Of what the query does now it says nothing.
+        told = []
+    partitions = _partitions(checkpoint["positions"], told, answers, now_ms)
+    batch = _batch(checkpoint, told, now_ms)
+    lag = _lag(partitions, answers, told, seen, now_ms)
+    document = {
+        "at": iso(now_ms),
+        "checkpoint": location,
+        "query_id": checkpoint["query_id"],
+        "name": last.name or None if last else None,
+        "state": "unknown",
+        "stuck_since": None,
+        "why": [],
+        "batch": batch,
+        "rate": _rate(checkpoint["batches"], told, now_ms),
+        "lag": lag,
+        "commits": _commits(answers),
+        "members": _members(answers),
+        "throttle": _throttle(answers, told),
+        "partitions": partitions,
+        "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
+    }
+    return document | judged(document, answers, seen.caught_up_ms(now_ms))
+
+
+def _value(answer: Answer[Any] | None) -> Any:
+    return answer.value if answer is not None else None
+
+
+def _partitions(
+    positions: Sequence[Mapping[str, Any]], told: Sequence[Told], answers: Answers, now_ms: int
+) -> list[dict[str, Any]]:
+    """Each partition of each source, the one with the largest lag first."""
+    ends, gone = _ends(told, answers)
+    broker = _value(answers.broker)
+    held = broker.held if broker is not None else {}
+    states = {
+        TopicPartition(each["topic"], each["partition"]): each
+        for each in (_value(answers.commits) or {}).get("partitions", ())
+    }
+    rows = []
+    for row in positions:
+        place = TopicPartition(row["topic"], row["partition"])
+        at = row["committed"] if row["committed"] is not None else row["from_offset"]
+        end, state = ends.get(place), states.get(place)
+        rows.append(
+            {
+                "source": row["source"],
+                "topic": place.topic,
+                "partition": place.partition,
+                "committed": at,
+                "planned": row["planned"],
+                "end": end,
+                "lag": max(end - at, 0) if end is not None and at is not None else None,
+                "gone": place in gone,
+                "held_back": describe_held(held[place], now_ms) if place in held else None,
+                "done_until": state["committed"] if state else None,
+                "holes": state["holes"] if state else None,
+            }
+        )
+    return sorted(rows, key=lambda row: (-(row["lag"] or 0), row["topic"], row["partition"]))
+
+
+def _ends(
+    told: Sequence[Told], answers: Answers
+) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+    """Where partitions end, by the broker, and what it does not tell by the last progress."""
+    found: dict[TopicPartition, int] = {}
+    for each in told[-1:]:
+        for source in each.progress.sources:
+            found |= source.ends
+    asked = _value(answers.broker)
+    if asked is None:
+        return found, frozenset()
+    return {**found, **asked.offsets}, frozenset(asked.gone)
+
+
+def _batch(checkpoint: Mapping[str, Any], told: Sequence[Told], now_ms: int) -> dict[str, Any]:
+    """The last batch; `for_ms` is since it was planned, `usual_ms` what batches take and
+    `every_ms` what lies between two."""
+    planned = [_ms(row["planned_at"]) for row in checkpoint["batches"]]
+    done = {each.progress.batch_id: each for each in told}
+    durations = [each.progress.duration_ms for each in told]
+    pauses = [after - before for before, after in pairwise(planned)]
+    last = done.get(checkpoint["last_planned"])
+    return {
+        "last_planned": checkpoint["last_planned"],
+        "last_committed": checkpoint["last_committed"],
+        "planned_not_committed": checkpoint["planned_not_committed"],
+        "planned_at": checkpoint["batches"][-1]["planned_at"],
+        "for_ms": max(now_ms - planned[-1], 0),
+        "done_at": iso(last.done_ms) if last is not None else None,
+        "usual_ms": int(median(durations or pauses)) if durations or pauses else None,
+        "every_ms": int(median(pauses)) if pauses else None,
+    }
+
+
+def _ms(at: str) -> int:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def _rate(
+    batches: Sequence[Mapping[str, Any]], told: Sequence[Told], now_ms: int
+) -> dict[str, Any]:
+    """What was read of late. By the checkpoint it is offsets, from when a batch was planned; by the
+    progress it is records and, as far as a sample tells, bytes."""
+    begins = [_ms(row["planned_at"]) for row in batches]
+    # Where the oldest batch on file began is on file no more; a listener may know of fewer.
+    first = int(batches[0]["offsets"] is None and len(batches) > 1)
+    since = told[0].progress.batch_id if told else 0
+    for number, at in enumerate(begins):
+        if now_ms - at >= RATE_MS or (batches[number]["batch"] <= since and number > first):
+            first = number
+    window = [row for row in batches[first:] if row["state"] == "committed"]
+    offsets = [row["offsets"] for row in window]
+    over_ms = max(now_ms - begins[first], 1)
+    known = None if None in offsets else sum(offsets)
+    recent = [each for each in told if each.done_ms > now_ms - over_ms]
+    return {
+        "over_ms": over_ms,
+        "offsets_per_s": None if known is None else round(known / over_ms * 1000, 1),
+        "records_per_s": _per_s(sum(each.progress.records for each in recent), told, over_ms),
+        "bytes_per_s": _per_s(
+            # Each tells of the batch before it.
+            sum(each.progress.sum_of("plan", "bytes") or 0.0 for each in recent),
+            told,
+            over_ms,
+        ),
+    }
+
+
+def _per_s(count: float, told: Sequence[Told], over_ms: int) -> float | None:
+    return round(count / over_ms * 1000, 1) if told else None
+
+
+def _lag(
+    partitions: Sequence[Mapping[str, Any]],
+    answers: Answers,
+    told: Sequence[Told],
+    seen: Seen,
+    now_ms: int,
+) -> dict[str, Any]:
+    """The lag and where it goes. `known_by` says whether ends are those of `now`, asked of the
+    broker, or of when the last `batch` was planned."""
+    known = [row["lag"] for row in partitions if row["lag"] is not None]
+    broker = answers.broker
+    live = broker is not None and broker.value is not None
+    offsets = sum(known) if known else None
+    lags = [
+        LagAt(each.done_ms, each.progress.lag or 0)
+        for each in told
+        if each.progress.lag is not None
+    ]
+    age_ms = max(now_ms - told[-1].done_ms, 0) if told and known else None
+    if live and broker is not None:
+        age_ms = broker.age_ms
+        if offsets is not None and not broker.failure:
+            seen.add(now_ms, offsets)
+        lags = seen.lags
+    elif lags:
+        lags = [each for each in lags if lags[-1].at_ms - each.at_ms <= seen.window_ms]
+    found = catching_up(lags) if offsets is not None else None
+    return {
+        "offsets": offsets,
+        "known_by": None if offsets is None else "now" if live else "batch",
+        "age_ms": age_ms,
+        "shrinks_per_s": round(found.shrinks_per_s, 1) if found else None,
+        "caught_up_in_ms": 0 if offsets == 0 else found.ms if found else None,
+        "least_ms": found.least_ms if found else None,
+        "most_ms": found.most_ms if found else None,
+    }
+
+
+def _commits(answers: Answers) -> dict[str, Any] | None:
+    """What is not done, of the document of `commits show`."""
+    document = _value(answers.commits)
+    if document is None:
+        return None
+    rows = document["partitions"]
+    oldest = max(
+        (row for row in rows if row["oldest_hole"]),
+        key=lambda row: row["oldest_hole"]["age_ms"],
+        default=None,
+    )
+    return {
+        "seq": document["seq"],
+        "committed_at": document["committed_at"],
+        "holes": sum(row["holes"] for row in rows),
+        "deliveries_max": max((row["deliveries_max"] for row in rows), default=0),
+        "oldest_hole": None
+        if oldest is None
+        else {"topic": oldest["topic"], "partition": oldest["partition"], **oldest["oldest_hole"]},
+    }
+
+
+def _members(answers: Answers) -> dict[str, Any] | None:
+    """Who is there, of the document of `members list`."""
+    document = _value(answers.members)
+    if document is None:
+        return None
+    rows = document["members"]
+    away = [row for row in rows if row["live"] is False or row["state"] in ("ABSENT", "REMOVED")]
+    return {
+        "epoch": document["epoch"],
+        "members": len(rows),
+        "there": len(rows) - len(away),
+        "away": [{"name": row["name"], "share": row["share"]} for row in away],
+        "next": document["next"],
+    }
+
+
+def _throttle(answers: Answers, told: Sequence[Told]) -> dict[str, Any] | None:
+    """The volume guard's factor: by the brokers' disks now, else as the query said it last."""
+    document = _value(answers.volumes)
+    if document is not None and document["factor"] is not None:
+        return {
+            "factor": document["factor"]["value"],
+            "why": document["factor"]["why"],
+            "known_by": "now",
+        }
+    for each in reversed(told):
+        for source in each.progress.sources:
+            factor = source.number("volumes", "throttleFactor")
+            if factor is not None:
+                why = str(source.parts["volumes"].get("why", ""))
+                return {"factor": factor, "why": why, "known_by": "batch"}
+    return None
+
+
+def _outdated(last: QueryProgress) -> Iterable[dict[str, Any]]:
+    text = (
+        f"it ends with batch {last.batch_id}, and there were others since: the listener is late, "
+        "does not run, or writes elsewhere"
+    )
+    yield {"source": "progress", "text": text, "waiting_ms": 0, "age_ms": None}
+
+
+def _failures(answers: Answers) -> list[dict[str, Any]]:
+    """The sources that did not answer; `age_ms` is that of what is shown of them instead."""
+    return [
+        {
+            "source": name,
+            "text": answer.failure or "no answer yet",
+            "waiting_ms": answer.waiting_ms,
+            "age_ms": None if answer.value is None else answer.age_ms,
+        }
+        for name, answer in answers.each()
+        if answer.failure or (answer.value is None and answer.waiting_ms)
+    ]

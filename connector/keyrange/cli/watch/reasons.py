@@ -1,0 +1,104 @@
+"""In which state `keyrange watch` takes a query to be, and why, by what can be seen from outside.
+
+Rule of this file: as in `watch_document`, no clock and no source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from keyrange.cli.commits.held_back import text as held_text
+from keyrange.cli.render import are
+from keyrange.cli.times import span
+from keyrange.observing.model.query_progress import lost_text
+
+if TYPE_CHECKING:
+    from keyrange.cli.watch.sources import Answers
+
+# Over how long a rate is told, at the least; a batch that takes longer is taken whole.
+RATE_MS: Final = 60_000
+# A batch is late when it takes this many times as long as usual, and longer than RATE_MS.
+_LATE_TIMES: Final = 5
+_HELD_SHOWN: Final = 3
+
+
+def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) -> dict[str, Any]:
+    """In which state the query is, and the reasons that can be seen from outside."""
+    batch, lag = document["batch"], document["lag"]["offsets"]
+    running = bool(batch["planned_not_committed"])
+    usual_ms = batch["usual_ms" if running else "every_ms"] or 0
+    waits_ms = batch["for_ms"]
+    if not running and quiet_ms is not None:
+        # No batch is planned where there is nothing to read.
+        waits_ms = min(waits_ms, quiet_ms)
+    is_late = waits_ms > max(usual_ms * _LATE_TIMES, RATE_MS)
+    if answers.checkpoint.failure:
+        state = "unknown"
+    elif running:
+        state = "stuck" if is_late else "working"
+    elif lag == 0:
+        state = "caught up"
+    elif lag is None:
+        state = "idle" if is_late else "working"
+    else:
+        state = "stuck" if is_late else "working"
+    is_stuck = state == "stuck"
+    if is_stuck and lag:
+        # How fast it was before says nothing of when it will be done.
+        none = {"caught_up_in_ms": None, "least_ms": None, "most_ms": None}
+        document["lag"].update(
+            none | {"shrinks_per_s": min(document["lag"]["shrinks_per_s"] or 0.0, 0.0)}
+        )
+    return {
+        "state": state,
+        "stuck_since": batch["planned_at"] if is_stuck else None,
+        "why": [*_reasons(document, running, is_stuck), *_lost(answers)],
+    }
+
+
+def _hangs(held: Mapping[str, Any] | None) -> bool:
+    """Whether nobody has written in the open transaction for long, or it is not known who does."""
+    return held is not None and (held["silent_ms"] is None or held["silent_ms"] > RATE_MS)
+
+
+def _lost(answers: Answers) -> Iterable[str]:
+    """What nobody will ever read, by the batches that the progress file knows of."""
+    told = (answers.progress and answers.progress.value) or []
+    if lost := [loss for each in told for loss in each.progress.lost]:
+        yield f"lost since batch {told[0].progress.batch_id}: {lost_text(lost)}"
+
+
+def _reasons(document: Mapping[str, Any], running: bool, is_stuck: bool) -> Iterable[str]:
+    """What may hold a query up, what weighs most first."""
+    throttle, commits, members = document["throttle"], document["commits"], document["members"]
+    if throttle is not None and throttle["factor"] < 1:
+        yield f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
+    if gone := [row for row in document["partitions"] if row["gone"]]:
+        names = ", ".join(f"{row['topic']}-{row['partition']}" for row in gone[:3])
+        yield f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
+    # A short transaction is nothing: what is held back by one that writes comes soon.
+    for row in [row for row in document["partitions"] if _hangs(row["held_back"])][:_HELD_SHOWN]:
+        yield f"{row['topic']}-{row['partition']}: {held_text(row['held_back'])}"
+    batch = document["batch"]
+    if is_stuck and running:
+        usual = f", others took {span(batch['usual_ms'])}" if batch["usual_ms"] else ""
+        yield (
+            f"batch {batch['last_planned']} was planned {span(batch['for_ms'])} ago and is not "
+            f"done{usual}: a task that is slow, or a query that has ended"
+        )
+    elif is_stuck:
+        yield (
+            f"no batch was planned for {span(batch['for_ms'])}, and there is something to read: "
+            "the query has ended, or is held back"
+        )
+    if commits is not None and commits["oldest_hole"]:
+        oldest = commits["oldest_hole"]
+        yield (
+            f"{are(commits['holes'], 'record')} not done, the oldest for {span(oldest['age_ms'])}: "
+            f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
+        )
+    if members is not None and members["away"]:
+        names = ", ".join(row["name"] for row in members["away"][:3])
+        share = sum(row["share"] for row in members["away"])
+        yield f"{are(len(members['away']), 'member')} away, with {share:.0%} of the keys: {names}"

@@ -1,0 +1,1 @@
+"""Individual commits: what the driver and the tasks of a batch do, and what users call."""

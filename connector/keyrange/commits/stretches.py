@@ -1,0 +1,115 @@
+"""What a task is handed, cut into stretches of one partition, and checked for their order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyrange.errors import error
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows of one partition. `has_key` None stands for a key in every row."""
+
+    batch: pa.RecordBatch
+    partition: TopicPartition
+    offsets: Numbers
+    places: Numbers
+    has_key: NDArray[np.bool_] | None
+
+    def row_has_key(self, at: int) -> bool:
+        return self.has_key is None or bool(self.has_key[at])
+
+    def cells(self, bounds: Numbers, rows: Any = slice(None)) -> Iterator[tuple[int, int]]:
+        """Each cell that the rows lie in, with the lowest offset in it."""
+        if len(self.places[rows]):
+            cells, first = np.unique(cell_numbers(bounds, self.places[rows]), return_index=True)
+            lowest = self.offsets[rows][first]
+            yield from zip(cells.tolist(), lowest.tolist(), strict=True)
+
+
+def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[Stretch]:
+    """The stretches of a batch. With `nulls_first` place 0 stands for no key where the key is not
+    among the columns; elsewhere records without a key have places of their own."""
+    partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+    topics = batch.column("topic").dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    indices = topics.indices.to_numpy(zero_copy_only=False)
+    changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
+    bounds = [0, *changes.tolist(), batch.num_rows] if batch.num_rows else [0]
+    offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+    places = batch.column("keyHash").to_numpy(zero_copy_only=False)
+    has_key = _has_key(batch, places, nulls_first)
+    for start, end in itertools.pairwise(bounds):
+        yield Stretch(
+            batch.slice(start, end - start),
+            TopicPartition(names[indices[start]], int(partitions[start])),
+            offsets[start:end],
+            places[start:end],
+            None if has_key is None else has_key[start:end],
+        )
+
+
+def _has_key(batch: pa.RecordBatch, places: Numbers, nulls_first: bool) -> NDArray[np.bool_] | None:
+    if "key" in batch.schema.names:
+        key = batch.column("key")
+        return np.asarray(pc.is_valid(key)) if key.null_count else None
+    return places != 0 if nulls_first else None
+
+
+def cell_numbers(bounds: Numbers, places: Numbers) -> Numbers:
+    """Which cell each place lies in; `bounds` are the cells' lower ends."""
+    return np.searchsorted(bounds, places, side="right") - 1
+
+
+def lower_ends(cells: Sequence[KeyRange]) -> Numbers:
+    return np.array([cell.from_hash for cell in cells], np.int64)
+
+
+class OrderCheck:
+    """Refuses records that come out of order: only in a row can a failed one hold others back.
+
+    Within a key range offsets ascend; across ranges they need not, as what is delivered again comes
+    before what a range catches up with.
+    """
+
+    def __init__(self, bounds: Mapping[TopicPartition, Numbers]) -> None:
+        self._bounds = bounds
+        self._last: dict[TopicPartition, Numbers] = {}
+
+    def check(self, stretch: Stretch) -> None:
+        bounds = self._bounds[stretch.partition]
+        last = self._last.get(stretch.partition)
+        if last is None:
+            last = self._last[stretch.partition] = np.full(len(bounds), -1, np.int64)
+        offsets = stretch.offsets
+        cells = cell_numbers(bounds, stretch.places)
+        # Stable, so that the rows of a cell stay as they came.
+        by_cell = np.argsort(cells, kind="stable")
+        sorted_cells, sorted_offsets = cells[by_cell], offsets[by_cell]
+        begins = np.flatnonzero(np.r_[True, np.diff(sorted_cells) != 0])
+        before = np.r_[np.int64(-1), sorted_offsets[:-1]]
+        before[begins] = last[sorted_cells[begins]]
+        wrong = np.flatnonzero(sorted_offsets <= before)
+        if len(wrong):
+            raise error(
+                "RECORDS_OUT_OF_ORDER",
+                "records of one key range do not come in the order of their offsets",
+                partition=stretch.partition,
+                offset=int(sorted_offsets[wrong[0]]),
+                after=int(before[wrong[0]]),
+            )
+        ends = np.r_[begins[1:], len(sorted_offsets)] - 1
+        last[sorted_cells[ends]] = sorted_offsets[ends]

@@ -1,0 +1,1 @@
+"""The commit table and the dead letters, as rows of Delta tables."""

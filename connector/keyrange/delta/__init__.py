@@ -1,1 +1,0 @@
-"""The edge to Delta: the commit table and the dead letters, by delta-rs."""

@@ -1,0 +1,1 @@
+"""The volume guard: watching the volumes of a cluster, and slowing producers down."""

@@ -1,0 +1,218 @@
+"""From readings of the volumes to the throttle factor.
+
+At or below the limit on any volume the factor is 0.0, else 1.0. Once it is 0.0 it stays so until
+all volumes have recovered: by some margin, for some readings in a row, for some time. When checks
+fail, the factor that was found last stands for the validity time, and then the fallback. Before the
+first reading that counts there is none to stand: it is the fallback from the start.
+
+A volume at the limit counts in a reading that is not whole too. That all is well does not: such a
+reading is a failed check.
+
+Times are ms of one monotonic clock that the caller reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from keyrange.guard.model.standings import FALLEN_BACK, HOLDING, TRANSITIONS, Sign, Standing
+from keyrange.guard.model.volume_readings import Reading, Rest, View, Volume, no_rest, with_rests
+from keyrange.text.sizes import size_text
+
+OPEN_FACTOR: Final = 1.0
+HELD_FACTOR: Final = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """When a volume that was at the limit counts as recovered.
+
+    What is available has to reach `bytes_factor` times min.available.bytes, or `ratio_margin` more
+    than min.available.ratio; but never more than half the way from the limit to an empty volume,
+    which a small volume could not. It takes `readings` whole readings in a row in which all volumes
+    have, and `dwell_ms` since the factor became 0.0.
+    """
+
+    bytes_factor: float = 1.5
+    ratio_margin: float = 0.02
+    readings: int = 2
+    dwell_ms: int = 22_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What has to be available on every volume, by one of the two."""
+
+    min_available_bytes: int | None = None
+    min_available_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.min_available_bytes is None) == (self.min_available_ratio is None):
+            raise ValueError("one of min_available_bytes and min_available_ratio has to be given")
+
+    def is_violated(self, volume: Volume) -> bool:
+        if self.min_available_bytes is not None:
+            return volume.usable_bytes <= self.min_available_bytes
+        assert self.min_available_ratio is not None
+        return volume.ratio <= self.min_available_ratio
+
+    def is_recovered(self, volume: Volume, recovery: Recovery) -> bool:
+        if self.is_violated(volume):
+            return False
+        if self.min_available_bytes is not None:
+            least = self.min_available_bytes
+            needed = min(least * recovery.bytes_factor, (least + volume.total_bytes) / 2)
+            return volume.usable_bytes >= needed
+        assert self.min_available_ratio is not None
+        ratio = self.min_available_ratio
+        return volume.ratio >= min(ratio + recovery.ratio_margin, (ratio + 1) / 2)
+
+    def __str__(self) -> str:
+        if self.min_available_bytes is not None:
+            return f"min.available.bytes is {self.min_available_bytes}"
+        return f"min.available.ratio is {self.min_available_ratio}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`interval_ms` 0: nothing is checked."""
+
+    limit: Limit
+    fallback: float = 1.0
+    validity_ms: int = 300_000
+    interval_ms: int = 60_000
+    recovery: Recovery = field(default_factory=Recovery)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The throttle factor, why it is so and since when.
+
+    `violated` are the volumes at the limit, as they were read last. `time_to_full_ms` is that of
+    the volume that will be full first, if nothing changes; None: none is in sight. `standing` is
+    what the value rests on. `has_recovered` says that nothing speaks against letting go of what was
+    held back by an earlier life: with 1.0 some volume may be between limit and recovery.
+    """
+
+    value: float
+    why: str
+    since_ms: int
+    is_fallback: bool
+    violated: tuple[Volume, ...]
+    time_to_full_ms: int | None
+    standing: Standing = Standing.OPEN
+    has_recovered: bool = True
+
+
+class Throttle:
+    """The state. Before the first reading the factor is the fallback, and the standing UNKNOWN for
+    the validity time: who throttles others may wait for so long.
+
+    `fallback_applied` counts how often nothing was valid any longer, `limit_violated` volumes that
+    were told to be at the limit, each once a reading.
+    """
+
+    def __init__(self, policy: Policy, now_ms: int) -> None:
+        self._policy = policy
+        self._standing = Standing.UNKNOWN
+        self._since_ms = now_ms
+        # Of the last reading that counts; the start, before there is one.
+        self._valid_ms = now_ms
+        self._clear_readings = 0
+        self._has_recovered = False
+        self._failure = ""
+        self._violated: tuple[Volume, ...] = ()
+        self._time_to_full_ms: int | None = None
+        self.view = View(policy.validity_ms)
+        self.fallback_applied = 0
+        self.limit_violated = 0
+
+    def observe(self, reading: Reading, now_ms: int, rest: Rest = no_rest) -> None:
+        """Take in a check that was answered, wholly or in part."""
+        self._pass(now_ms)
+        self.view.observe(reading, now_ms, rest)
+        limit, recovery = self._policy.limit, self._policy.recovery
+        told = sum(map(limit.is_violated, with_rests(reading.volumes, rest)))
+        volumes = self.view.volumes(now_ms)
+        self._violated = tuple(filter(limit.is_violated, with_rests(volumes, rest)))
+        self.limit_violated += told
+        times_ms = map(self.view.time_to_full_ms, with_rests(volumes, rest))
+        self._time_to_full_ms = min((each for each in times_ms if each is not None), default=None)
+        self._failure = reading.failure
+        if self._failure and not told:
+            return
+        self._valid_ms = now_ms
+        recovered = (limit.is_recovered(each, recovery) for each in with_rests(volumes, rest))
+        self._has_recovered = all(recovered)
+        if self._violated:
+            self._sign(Sign.VIOLATED, now_ms)
+        elif not self._has_recovered:
+            self._sign(Sign.BETWEEN, now_ms)
+        else:
+            self._clear_readings += 1
+            often = self._clear_readings >= recovery.readings
+            long = now_ms - self._since_ms >= recovery.dwell_ms
+            self._sign(Sign.RECOVERED if often and long else Sign.CLEAR, now_ms)
+
+    def failed(self, reason: str, now_ms: int) -> None:
+        """Say that a check came to nothing."""
+        self._pass(now_ms)
+        self._failure = reason
+
+    def factor(self, now_ms: int) -> Factor:
+        """What holds at this time."""
+        self._pass(now_ms)
+        return Factor(
+            self._value,
+            self._why(),
+            self._since_ms,
+            self._is_fallback,
+            self._violated,
+            self._time_to_full_ms,
+            self._standing,
+            self._has_recovered or self._is_fallback,
+        )
+
+    @property
+    def _is_fallback(self) -> bool:
+        return self._standing in FALLEN_BACK or self._standing is Standing.UNKNOWN
+
+    @property
+    def _value(self) -> float:
+        if self._is_fallback:
+            return self._policy.fallback
+        return HELD_FACTOR if self._standing in HOLDING else OPEN_FACTOR
+
+    def _pass(self, now_ms: int) -> None:
+        if now_ms - self._valid_ms > self._policy.validity_ms:
+            self._sign(Sign.EXPIRED, now_ms)
+
+    def _sign(self, sign: Sign, now_ms: int) -> None:
+        standing, before = self._standing, (self._value, self._is_fallback)
+        self._standing = TRANSITIONS[standing, sign]
+        if sign is not Sign.CLEAR:
+            self._clear_readings = 0
+        if self._standing in FALLEN_BACK and standing not in FALLEN_BACK:
+            self.fallback_applied += 1
+        if before != (self._value, self._is_fallback):
+            self._since_ms = now_ms
+
+    def _why(self) -> str:
+        limit, failure = self._policy.limit, self._failure
+        failed = f"; the last check failed: {failure}" if failure else ""
+        if self._standing in FALLEN_BACK:
+            ago = f"nothing was read for more than {self._policy.validity_ms} ms"
+            return f"throttle.factor.fallback: {ago}{failed}"
+        if self._standing is Standing.UNKNOWN:
+            return f"throttle.factor.fallback: nothing was read yet{failed}"
+        if self._violated:
+            first, others = self._violated[0], len(self._violated) - 1
+            more = f", and {others} more" if others else ""
+            return (
+                f"{first} has {size_text(first.usable_bytes)} of {size_text(first.total_bytes)} "
+                f"available{more}; {limit}{failed}"
+            )
+        if self._standing in HOLDING:
+            return f"a volume was too full, and not all have recovered; {limit}{failed}"
+        return f"every volume has more available; {limit}{failed}"

@@ -1,0 +1,79 @@
+"""Where the rate is from at which throttling begins, for clients without a quota of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.guard.extensions import open_source
+from keyrange.options.volumes import VolumeOptions
+
+QUOTA_SOURCES: Final = "keyrange.quota_sources"
+_BYTES_MAX: Final = 100
+_RATE_MAX: Final = 2**53
+
+
+class QuotaSource(Protocol):
+    """Asked once by each guard, at its start."""
+
+    def base_rate(self) -> int:
+        """Bytes a second and broker that no such client exceeds. Raises KeyrangeError."""
+
+
+class StaticQuota:
+    """`quota.producer.byte.rate`."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+
+    def base_rate(self) -> int:
+        return self._rate
+
+
+class FileQuota:
+    """A number in `quota.file`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def base_rate(self) -> int:
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(_BYTES_MAX).decode(errors="replace").strip()
+            rate = int(text) if text.isascii() and text.isdigit() else 0
+            if not 0 < rate <= _RATE_MAX:
+                raise ValueError(f"{self._path} holds no rate: '{text[:20]}'")
+        except (OSError, ValueError) as failure:
+            raise error("QUOTA_UNREADABLE", f"the rate cannot be read: {failure}") from None
+        return rate
+
+
+BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], QuotaSource]]] = {
+    "static": lambda options: StaticQuota(options.base_rate),
+    "file": lambda options: FileQuota(options.quota_file),
+}
+
+
+def open_quota_source(options: VolumeOptions) -> QuotaSource:
+    """The source that `quota.source` names. Raises INVALID_OPTIONS that lists the names."""
+    name = options.quota_source
+    return open_source(name, options, BUILT_IN, QUOTA_SOURCES, "quota.source")
+
+
+def base_rate(options: VolumeOptions) -> int:
+    """The rate that the source says. Raises as `open_quota_source`, and QUOTA_UNREADABLE for
+    whatever a source of others raises, or says that is no rate."""
+    source = open_quota_source(options)
+    try:
+        rate = source.base_rate()
+        if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate <= _RATE_MAX:
+            raise ValueError(f"{rate!r} is no rate")
+    except KeyrangeError:
+        raise
+    except Exception as failure:
+        text = f"the source {options.quota_source} did not say a rate"
+        reason = f"{type(failure).__name__}: {failure}"
+        raise error("QUOTA_UNREADABLE", f"{text}: {reason}") from failure
+    return rate

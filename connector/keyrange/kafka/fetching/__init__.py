@@ -1,0 +1,1 @@
+"""Records from the leaders of partitions to Arrow batches."""

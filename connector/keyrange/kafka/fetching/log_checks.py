@@ -1,0 +1,89 @@
+"""Whether a log is still the one that was planned on, and who else has it.
+
+A leader that was elected uncleanly has lost the end of the log, and writes other records at the
+same offsets. Only leader epochs tell (KIP-320): each new leader is asked where the epoch ends in
+its log that is read by.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.fetching.cursor import Cursor
+from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.view import ClusterView
+
+_log = logging.getLogger(__name__)
+
+
+class LogChecks:
+    """Asks new leaders, each once for an epoch."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # Partition, the epoch that was asked for and the leader's: where it ends.
+        self._ends: dict[tuple[TopicPartition, int, int], int] = {}
+
+    def truncated(
+        self, cursor: Cursor, view: ClusterView, epoch: int, timeout_ms: float
+    ) -> KeyrangeError | None:
+        """The loss, where the log of the leader in `epoch` parts from the one that is read.
+
+        Raises ConnectionLost where the topic is not known, and as `epoch_ends` does.
+        """
+        if cursor.rests_on is None or cursor.rests_on[0] == epoch:
+            return None
+        (known, until), partition = cursor.rests_on, cursor.split.topic_partition
+        key = (partition, known, epoch)
+        if key not in self._ends:
+            try:
+                found = epoch_ends(self._cluster, view, {partition: known}, timeout_ms)
+            except KeyrangeError as failure:
+                if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION":
+                    raise
+                # Whether it was deleted is found out where the next try looks for its leader.
+                raise ConnectionLost(failure.message) from None
+            self._ends[key] = found[partition][1]
+        end = self._ends[key]
+        if not 0 <= end < until:
+            return None
+        return error(
+            "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+            f"some data may have been lost: the log of partition {partition} was cut back to {end} "
+            f"while a batch up to {cursor.split.until_offset} is read, as after an unclean leader "
+            "election; from there on it holds other records",
+            was_leader_epoch=known,
+            leader_epoch=epoch,
+        )
+
+
+def read_elsewhere(
+    cursor: Cursor, damage: KeyrangeError, refresh: Callable[[], ClusterView]
+) -> bool:
+    """Damage may be that of one replica, or of the way here: another replica in sync is asked once,
+    or the leader where it was none that sent it, or the same one where there is no other.
+
+    Returns whether there is another try. `refresh` asks for the replicas.
+    """
+    if damage.condition.name != "CORRUPT_BATCH" or cursor.distrusted:
+        return False
+    cursor.distrusted = True
+    source = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
+    cursor.replica = -1 if cursor.replica >= 0 else _other_replica(refresh(), cursor)
+    again = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
+    # Not the error itself, which holds on to all that it has passed.
+    _log.warning("%s It came from %s, and is read again from %s.", str(damage), source, again)
+    return True
+
+
+def _other_replica(view: ClusterView, cursor: Cursor) -> int:
+    """A replica in sync that does not lead; -1 where there is none."""
+    topic = view.topics.get(cursor.split.topic)
+    leader = topic.leaders.get(cursor.split.partition) if topic else None
+    others = [each for each in leader.in_sync if each != leader.node_id] if leader else []
+    return next((each for each in others if each in view.brokers), -1)

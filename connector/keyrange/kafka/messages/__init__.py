@@ -1,0 +1,1 @@
+"""Kafka's messages, built by kafka-python; nothing else imports it."""

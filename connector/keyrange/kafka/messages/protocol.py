@@ -1,0 +1,397 @@
+"""What every client of a cluster needs of kafka-python: messages, SASL, error names.
+
+Only the modules `*protocol.py` of this package touch kafka-python. It is pinned, because
+`kafka.protocol` and `kafka.net.sasl` are not a public interface. What is used of it: encoding and
+decoding of messages (generated from Kafka's own schemas), the client side of SASL, and the table of
+error codes. Its event loop and its consumer are not used: the loop reads 4,096 bytes at a time
+(ARCHITECTURE.md has the figures).
+
+Its loggers print whole frames, passwords included, at DEBUG: they are held at INFO here.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kafka import errors as kafka_errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.consumer.group import (
+    DEFAULT_GENERATION_ID,
+    UNKNOWN_MEMBER_ID,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.consumer.offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from keyrange.options.kafka_properties import ClientSettings
+
+__all__ = [
+    "CODES",
+    "Code",
+    "api_versions",
+    "decode",
+    "encode",
+    "error_name",
+    "fetch",
+    "find_coordinator",
+    "is_retriable",
+    "list_offsets",
+    "metadata",
+    "new_sasl_client",
+    "offset_commit",
+    "offset_fetch",
+    "offset_for_leader_epoch",
+    "sasl_authenticate",
+    "sasl_handshake",
+    "token_provider",
+]
+
+
+class _NoFrames(logging.Filter):
+    """Drops what kafka-python logs of frames and configurations, whatever level a user sets."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.INFO and "configuration" not in str(record.msg)
+
+
+def _hold_loggers() -> None:
+    root = logging.getLogger("kafka")
+    root.setLevel(max(root.level, logging.INFO))
+    for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.transport"):
+        logging.getLogger(name).addFilter(_NoFrames())
+
+
+_hold_loggers()
+
+
+class Code:
+    """Error codes that the reader decides by (kafka.apache.org/protocol, "Error Codes")."""
+
+    NONE: Final = 0
+    OFFSET_OUT_OF_RANGE: Final = 1
+    UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+    LEADER_NOT_AVAILABLE: Final = 5
+    ILLEGAL_GENERATION: Final = 22
+    INVALID_GROUP_ID: Final = 24
+    UNKNOWN_MEMBER_ID: Final = 25
+    REBALANCE_IN_PROGRESS: Final = 27
+    TOPIC_AUTHORIZATION_FAILED: Final = 29
+    GROUP_AUTHORIZATION_FAILED: Final = 30
+    CLUSTER_AUTHORIZATION_FAILED: Final = 31
+    UNSUPPORTED_VERSION: Final = 35
+    GROUP_ID_NOT_FOUND: Final = 69
+    FENCED_INSTANCE_ID: Final = 82
+    UNKNOWN_TOPIC_ID: Final = 100
+    INCONSISTENT_TOPIC_ID: Final = 103
+    FENCED_MEMBER_EPOCH: Final = 110
+    STALE_MEMBER_EPOCH: Final = 113
+
+
+CODES: Final[Mapping[int, str]] = {
+    Code.NONE: "NONE",
+    Code.OFFSET_OUT_OF_RANGE: "OFFSET_OUT_OF_RANGE",
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
+    Code.LEADER_NOT_AVAILABLE: "LEADER_NOT_AVAILABLE",
+    Code.TOPIC_AUTHORIZATION_FAILED: "TOPIC_AUTHORIZATION_FAILED",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER_AUTHORIZATION_FAILED",
+    Code.UNSUPPORTED_VERSION: "UNSUPPORTED_VERSION",
+    Code.UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID",
+    Code.INCONSISTENT_TOPIC_ID: "INCONSISTENT_TOPIC_ID",
+}
+
+# Codes that pass by themselves and that kafka-python does not mark as such, or does not know:
+# FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE, CORRUPT_MESSAGE (read anew).
+_ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, as far as it is known."""
+    name = CODES.get(code) or getattr(kafka_errors.for_code(code), "message", "UNKNOWN")
+    return f"UNKNOWN ({code})" if name == "UNKNOWN" else str(name)
+
+
+def is_retriable(code: int) -> bool:
+    return code in _ALSO_RETRIABLE or bool(getattr(kafka_errors.for_code(code), "retriable", False))
+
+
+def encode(request: Any, version: int, correlation_id: int, client_id: str) -> bytes:
+    """A framed request."""
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(framed=True, header=True))
+
+
+def header_bytes(response_class: Any, version: int) -> int:
+    """The length of a response header without tagged fields: what the brokers send."""
+    if response_class is ApiVersionsResponse or not response_class.flexible_version_q(version):
+        return 4
+    return 5
+
+
+def decode(response_class: Any, version: int, body: memoryview) -> Any:
+    """A response behind its header."""
+    return response_class.decode(body, version=version)
+
+
+# Message name to (request class, response class, lowest and highest version that is spoken).
+# The lowest are those of Kafka 2.3, or lower where nothing that keyrange needs came later.
+API_VERSIONS: Final = (ApiVersionsRequest, ApiVersionsResponse, 0, 3)
+METADATA: Final = (MetadataRequest, MetadataResponse, 7, 12)
+LIST_OFFSETS: Final = (ListOffsetsRequest, ListOffsetsResponse, 4, 7)
+OFFSET_FOR_LEADER_EPOCH: Final = (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4)
+# The highest are the last ones before a request holds several groups, or ids in place of names.
+FIND_COORDINATOR: Final = (FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
+OFFSET_FETCH: Final = (OffsetFetchRequest, OffsetFetchResponse, 2, 7)
+OFFSET_COMMIT: Final = (OffsetCommitRequest, OffsetCommitResponse, 6, 9)
+SASL_HANDSHAKE: Final = (SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+SASL_AUTHENTICATE: Final = (SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+FETCH_KEY: Final = int(FetchRequest.API_KEY)
+
+
+def api_versions(client_version: str) -> Any:
+    return ApiVersionsRequest(
+        client_software_name="keyrange", client_software_version=client_version
+    )
+
+
+def metadata(topics: Iterable[str] | None) -> Any:
+    """`topics` None asks for all that the principal may describe."""
+    topic = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=None if topics is None else [topic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+    )
+
+
+def list_offsets(
+    by_topic: Mapping[str, Sequence[tuple[int, int]]], isolation_level: int, timeout_ms: int
+) -> Any:
+    """`by_topic`: (partition, timestamp) pairs; timestamp -1 is latest, -2 earliest."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    one = topic.ListOffsetsPartition
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        timeout_ms=timeout_ms,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    one(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+                    for partition, timestamp in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def offset_for_leader_epoch(by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]]) -> Any:
+    """`by_topic`: (partition, (present leader epoch or -1, epoch whose end is asked)) pairs."""
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    one = topic.OffsetForLeaderPartition
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            topic(
+                topic=name,
+                partitions=[
+                    one(partition=partition, current_leader_epoch=present, leader_epoch=epoch)
+                    for partition, (present, epoch) in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def find_coordinator(group_id: str) -> Any:
+    return FindCoordinatorRequest(key=group_id, key_type=int(CoordinatorType.GROUP))
+
+
+def offset_fetch(group_id: str, by_topic: Mapping[str, Sequence[int]]) -> Any:
+    """Only what no open transaction is about to change; older brokers cannot tell."""
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=[
+            topic(name=name, partition_indexes=list(wanted)) for name, wanted in by_topic.items()
+        ],
+        require_stable=True,
+    )
+
+
+def offset_commit(
+    group_id: str, by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]]
+) -> Any:
+    """A commit of nobody's: without a member. `by_topic`: (partition, (offset, epoch)) pairs."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = topic.OffsetCommitRequestPartition
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=DEFAULT_GENERATION_ID,
+        member_id=UNKNOWN_MEMBER_ID,
+        group_instance_id=None,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    one(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=epoch,
+                        committed_metadata="",
+                    )
+                    for partition, (offset, epoch) in wanted
+                ],
+            )
+            for name, wanted in by_topic.items()
+        ],
+    )
+
+
+def fetch(
+    wanted: Mapping[tuple[str, str], Sequence[tuple[int, int, int]]],
+    partition_max_bytes: int,
+    max_bytes: int,
+    settings: ClientSettings,
+    max_wait_ms: int,
+) -> Any:
+    """`wanted`: (topic, topic id in hexadecimal or "") to (partition, offset, leader epoch)
+    triples; a broker that leads in another epoch refuses, -1 leaves that out."""
+    topic = FetchRequest.FetchTopic
+    one = topic.FetchPartition
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=settings.fetch_min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level(settings),
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic(
+                topic=name,
+                topic_id=uuid.UUID(hex=topic_id or "0" * 32),
+                partitions=[
+                    one(
+                        partition=partition,
+                        current_leader_epoch=epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                    for partition, offset, epoch in positions
+                ],
+            )
+            for (name, topic_id), positions in wanted.items()
+        ],
+        forgotten_topics_data=[],
+        rack_id=settings.client_rack,
+    )
+
+
+def isolation_level(settings: ClientSettings) -> int:
+    return 1 if settings.isolation_level == "read_committed" else 0
+
+
+def sasl_handshake(mechanism: str) -> Any:
+    return SaslHandshakeRequest(mechanism=mechanism)
+
+
+def sasl_authenticate(token: bytes) -> Any:
+    return SaslAuthenticateRequest(auth_bytes=token)
+
+
+def new_sasl_client(mechanism: str, config: dict[str, Any]) -> Any:
+    """kafka-python's client side of a SASL mechanism: auth_bytes, receive, is_done."""
+    logging.getLogger("kafka.net.sasl").setLevel(logging.ERROR)
+    if mechanism == "GSSAPI":
+        return _Kerberos(**config)
+    if mechanism.startswith("SCRAM"):
+        # RFC 5802, 5.1: commas and equal signs part the message's fields.
+        name = config["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
+        config = config | {"sasl_plain_username": name}
+    client = get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **config)
+    if mechanism == "AWS_MSK_IAM":
+        made = partial(_amazon_session, client._boto_session_cls, config["profile"])
+        client._boto_session_cls = made
+    return client
+
+
+def _amazon_session(session_class: Any, profile: str) -> Any:
+    session = session_class(profile=profile or None)
+    if session.get_credentials() is None:
+        raise LookupError(
+            "botocore finds no AWS credentials: not in the environment, a profile or a role"
+        )
+    return session
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._token, self._extensions = token, extensions
+
+    def token(self) -> str:
+        return self._token
+
+    def extensions(self) -> Mapping[str, str]:
+        return self._extensions
+
+
+def token_provider(token: str, extensions: Mapping[str, str]) -> Any:
+    """What kafka-python's OAUTHBEARER asks for its token and its extensions (KIP-342)."""
+    return _Token(token, extensions)
+
+
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
+    """kafka-python's GSSAPI with a principal and a credential store of its own."""
+
+    def __init__(self, **config: Any) -> None:
+        import gssapi
+
+        self._is_done = self._is_authenticated = False
+        self.auth_id = f"{config['sasl_kerberos_service_name']}@{config['host']}"
+        self.gssapi_name = gssapi.Name(
+            self.auth_id, gssapi.NameType.hostbased_service
+        ).canonicalize(gssapi.MechType.kerberos)
+        principal, store = config["principal"], config["ticket_store"]
+        credentials = gssapi.Credentials(
+            name=gssapi.Name(principal, gssapi.NameType.kerberos_principal) if principal else None,
+            usage="initiate",
+            store=store or None,
+        )
+        self._client_ctx = gssapi.SecurityContext(
+            name=self.gssapi_name, creds=credentials, usage="initiate"
+        )
+        self._next_token = self._client_ctx.step(None)

@@ -1,0 +1,1 @@
+"""What the room of Kafka says as plain values: no clock, no socket."""

@@ -1,0 +1,110 @@
+"""When a query's committed positions are told to a Kafka group: what, when again, what to say.
+
+The group's offsets are for people and their tools. Nothing is ever read from them, so a commit that
+fails costs nothing but a while of a wrong lag: it is tried again later, and said once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSettings:
+    """Pauses in ms. After a failure the pause doubles, from `retry_ms` up to `retry_max_ms`.
+
+    Every `refresh_ms` all positions are committed again: Kafka forgets an offset that nobody has
+    committed for offsets.retention.minutes (seven days), also while the query stands there.
+    """
+
+    retry_ms: int = 1_000
+    retry_max_ms: int = 60_000
+    refresh_ms: int = 3_600_000
+
+
+class MirrorState:
+    """What was acknowledged, what is due, and what has been said. Times are ms of one clock."""
+
+    def __init__(self, settings: MirrorSettings = MirrorSettings()) -> None:
+        self._settings = settings
+        self._acknowledged: dict[TopicPartition, int] = {}
+        self._refresh_at_ms: float | None = None
+        self._wait_until_ms: float | None = None
+        self._pause_ms = settings.retry_ms
+        self._said: set[str] = set()
+        # Partitions of topics that Kafka does not know, and when they are tried again.
+        self._absent: dict[TopicPartition, float] = {}
+        self._last_error = ""
+        self._counts = {"committed": 0, "refused": 0, "failed": 0}
+
+    def due(self, positions: Positions, now_ms: float) -> dict[TopicPartition, int]:
+        """The positions to commit now; none within the pause that follows a failure.
+
+        `positions` are all those that are durably committed by the query.
+        """
+        # A partition that went may come back, as another one with the same name: it starts anew.
+        self._acknowledged = {p: at for p, at in self._acknowledged.items() if p in positions}
+        self._absent = {p: until for p, until in self._absent.items() if p in positions}
+        if self._wait_until_ms is not None and now_ms < self._wait_until_ms:
+            return {}
+        if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
+            self._acknowledged.clear()
+        return {
+            p: at
+            for p, at in positions.items()
+            if self._acknowledged.get(p) != at and self._absent.get(p, now_ms) <= now_ms
+        }
+
+    def acknowledge(self, committed: Positions, now_ms: float) -> None:
+        """Kafka has taken `committed`, which `due` gave."""
+        if not self._acknowledged:
+            self._refresh_at_ms = now_ms + self._settings.refresh_ms
+        self._acknowledged.update(committed)
+        for partition in committed:
+            self._absent.pop(partition, None)
+        self._wait_until_ms = None
+        self._pause_ms = self._settings.retry_ms
+        self._said.clear()
+        self._last_error = ""
+        self._counts["committed"] += 1
+
+    def refuse(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
+        """Kafka does not want them; whether that has to be said: once for each reason."""
+        return self._give_up("refused", tried, reason, text, now_ms)
+
+    def fail(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
+        """Whether Kafka has taken them is unknown; returns whether that has to be said."""
+        return self._give_up("failed", tried, reason, text, now_ms)
+
+    def leave_out(self, absent: Iterable[TopicPartition], text: str, now_ms: float) -> bool:
+        """Kafka knows no such topics, though the query has read them: they hold up no others.
+
+        Returns whether that has to be said: once for each partition, until Kafka takes it.
+        """
+        places = set(absent)
+        first = not places <= self._absent.keys()
+        self._absent |= dict.fromkeys(places, now_ms + self._settings.retry_max_ms)
+        for partition in places:
+            self._acknowledged.pop(partition, None)
+        self._counts["failed"] += 1
+        self._last_error = text
+        return first
+
+    def metrics(self) -> dict[str, int | str]:
+        """How many commits went how, and the error since the last one that went well, or ""."""
+        return {**self._counts, "lastError": self._last_error}
+
+    def _give_up(self, count: str, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
+        # Whatever Kafka holds of them: they are sent again even if the query goes back.
+        for partition in tried:
+            self._acknowledged.pop(partition, None)
+        self._wait_until_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
+        self._counts[count] += 1
+        self._last_error = text
+        first = reason not in self._said
+        self._said.add(reason)
+        return first

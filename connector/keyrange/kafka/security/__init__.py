@@ -1,0 +1,1 @@
+"""How a connection is secured: SASL, TLS stores, tokens."""

@@ -1,0 +1,96 @@
+"""What each SASL mechanism needs, looked up when a connection is made.
+
+References to secrets are resolved here, in the process that connects, and what they hold is not
+kept. Packages that only one mechanism needs are asked for by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from keyrange.errors import error
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.security import tokens
+from keyrange.options.allowed import NotAllowed, check_path, not_allowed
+from keyrange.options.jaas import file_of
+from keyrange.options.kafka_properties import ClientSettings, read_login
+
+
+def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
+    """The client side of the mechanism (auth_bytes, receive, is_done), and who logs in.
+
+    Raises SECRET_NOT_FOUND, PACKAGE_NOT_FOUND, INVALID_OPTIONS for a JAAS configuration that was
+    referred to and does not fit, and what `tokens.token` raises.
+    """
+    try:
+        login = {name: value.reveal() for name, value in read_login(settings).items()}
+    except NotAllowed as failure:
+        raise not_allowed("kafka.sasl.jaas.config", failure) from None
+    except ValueError as failure:
+        raise error("INVALID_OPTIONS", f"option 'kafka.sasl.jaas.config' {failure}") from None
+    config: dict[str, Any] = {"host": host, "security_protocol": settings.security_protocol}
+    mechanism = settings.sasl_mechanism
+    if mechanism == "OAUTHBEARER":
+        token, extensions = tokens.token(settings, login), tokens.extensions(login)
+        config["sasl_oauth_token_provider"] = protocol.token_provider(token, extensions)
+        user = login.get("clientId", "")
+    elif mechanism == "GSSAPI":
+        _require("gssapi", mechanism, "kerberos")
+        config |= {
+            "sasl_kerberos_service_name": login["serviceName"],
+            "principal": login.get("principal", ""),
+            "ticket_store": _ticket_store(login),
+        }
+        user = login.get("principal", "")
+    elif mechanism == "AWS_MSK_IAM":
+        _require("botocore", mechanism, "msk")
+        user = config["profile"] = login.get("awsProfileName", "")
+    else:
+        config["sasl_plain_username"] = user = login["username"]
+        config["sasl_plain_password"] = login["password"]
+    return protocol.new_sasl_client(mechanism, config), user
+
+
+def _require(package: str, mechanism: str, extra: str) -> None:
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError) as failure:
+        raise error(
+            "PACKAGE_NOT_FOUND",
+            f"{mechanism} needs the Python package {package} (pip install 'keyrange[{extra}]'): "
+            f"{failure}",
+        ) from None
+
+
+def _ticket_store(login: Mapping[str, str]) -> dict[str, str]:
+    """MIT's credential store for the options of Krb5LoginModule; empty: the process's defaults.
+
+    As in Java, a key tab counts with useKeyTab, and a ticket cache beside it with useTicketCache.
+    """
+    store: dict[str, str] = {}
+    for name in ("ticketCache", "keyTab"):
+        try:
+            if name in login:
+                check_path(file_of(login[name]))
+        except NotAllowed as failure:
+            raise not_allowed("kafka.sasl.jaas.config", failure) from None
+    if login.get("ticketCache"):
+        store["ccache"] = login["ticketCache"]
+    if login.get("useKeyTab", "").lower() == "true":
+        if key_tab := login.get("keyTab"):
+            if not os.access(key_tab.removeprefix("FILE:"), os.R_OK):
+                # Kerberos itself would speak of a ticket cache that nobody asked for.
+                raise error(
+                    "SECRET_NOT_FOUND",
+                    f"keyTab {key_tab} cannot be read in the process that connects",
+                )
+            store["client_keytab"] = key_tab
+        if login.get("useTicketCache", "").lower() != "true":
+            # A cache of this process's memory, so that a stranger's ticket is not taken.
+            who = f"{login.get('keyTab', '')} {login.get('principal', '')}"
+            store["ccache"] = f"MEMORY:keyrange-{hashlib.sha256(who.encode()).hexdigest()[:16]}"
+    return store

@@ -1,0 +1,1 @@
+"""Late binding: tasks ask the planning process what they read."""

@@ -1,0 +1,213 @@
+"""The side of the planning process: answers tasks that ask what they read."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
+from keyrange.members.binding.connections import Places
+from keyrange.members.model.binding import (
+    NO_SLOT,
+    Binding,
+    Counts,
+    End,
+    Give,
+    PinRule,
+    Refuse,
+    Wait,
+)
+from keyrange.members.model.greeting import Address
+
+_log = logging.getLogger(__name__)
+
+# A job may still run again what a batch before this one has planned.
+_PLANS_MAX: Final = 64
+_CONNECTIONS_MAX: Final = 1024
+# Of one address, without a proof that it knows the secret. All executors may be behind one address.
+_UNPROVEN_MAX: Final = 256
+# Who has connected has so long for its first proven line, and then for each line that follows.
+_UNPROVEN_S: Final = 10.0
+_SILENCE_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Plan:
+    binding: Binding
+    documents: tuple[Mapping[str, Any], ...]
+    owners: frozenset[str]
+    # The number of its batch, as soon as a task has said it.
+    batch: int | None = None
+
+
+class BindingService:
+    """Answers on one port for as long as a run lasts. `host` is what tasks are told, and what it
+    listens on unless `bind_address` says another."""
+
+    def __init__(self, host: str, port: int, bind_address: str = "") -> None:
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[str, _Plan] = OrderedDict()
+        self._slots: set[str] = set()
+        self._epoch = 0
+        self._holdings: Mapping[str, Any] = {}
+        self._secret = secrets.token_bytes(32)
+        self._server = _Server((bind_address or host, port), self)
+        self._address = Address(host, self._server.server_address[1], self._secret)
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="keyrange-binding", daemon=True
+        ).start()
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(
+        self,
+        owners: Sequence[str],
+        documents: Sequence[Mapping[str, Any]],
+        present: Collection[str],
+        tasks: int,
+        rule: PinRule,
+        awaited: Collection[str] = (),
+    ) -> str:
+        """Make a plan known: the slot of each portion and what its reader is told; returns the
+        plan's name. One without portions stands for a batch that anybody reads."""
+        name = secrets.token_hex(8)
+        binding = Binding(owners, present, tasks, rule, awaited)
+        plan = _Plan(binding, tuple(documents), frozenset(owners))
+        with self._lock:
+            self._plans[name] = plan
+            while len(self._plans) > _PLANS_MAX:
+                self._plans.popitem(last=False)
+        return name
+
+    def tell_ranges(self, epoch: int, holdings: Mapping[str, Any]) -> None:
+        """What each slot has by the present assignment: `ranges`, and `since` when."""
+        with self._lock:
+            self._epoch, self._holdings = epoch, holdings
+
+    def counts(self, plan: str) -> Counts | None:
+        """Who read a plan's portions so far; None for a plan that is forgotten."""
+        with self._lock:
+            found = self._plans.get(plan)
+            return found.binding.counts() if found is not None else None
+
+    def slots(self) -> frozenset[str]:
+        """The slots that this service was reached from so far."""
+        with self._lock:
+            return frozenset(self._slots)
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one line. Raises KeyError, TypeError, ValueError for one that says
+        nothing."""
+        if "hello" in question:
+            self._hear_from(question["hello"]["slot"])
+            return {"welcome": True}
+        if "ranges" in question:
+            with self._lock:
+                nothing = {"ranges": {}, "since": ["", self._epoch]}
+                found = self._holdings.get(question["ranges"]["slot"], nothing)
+                return {"epoch": self._epoch, **found}
+        asked = question["ask"]
+        # Executors that come while batches are bound say nothing else.
+        self._hear_from(asked["slot"])
+        now_ms = time.monotonic_ns() // 1_000_000
+        with self._lock:
+            plan = self._plans.get(asked["plan"])
+            if plan is None:
+                return {"forgotten": True}
+            found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms)
+            plan.batch = int(asked["batch"])
+            last = self._last_batch(asked["plan"], asked["slot"], plan.batch)
+        match found:
+            case Give(portion):
+                return {"read": {**plan.documents[portion], "last": last}}
+            case Wait(pause_ms):
+                return {"wait": pause_ms}
+            case Refuse(slots):
+                return {"refuse": slots}
+            case End():
+                return {"end": True}
+
+    def _last_batch(self, plan: str, slot: str, batch: int) -> int:
+        """The last batch before this one that had something of a slot's, or may have had."""
+        names = list(self._plans)
+        for name in reversed(names[: names.index(plan)]):
+            other = self._plans[name]
+            if other.batch is None:
+                break
+            if other.batch < batch and slot in other.owners:
+                return other.batch
+        return batch - 1
+
+    def _hear_from(self, slot: str) -> None:
+        if slot != NO_SLOT:
+            with self._lock:
+                self._slots.add(slot)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """One thread for each task that is connected."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 256
+
+    def __init__(self, address: tuple[str, int], service: BindingService) -> None:
+        self.service = service
+        self.secret = service._secret
+        self.places = Places(_CONNECTIONS_MAX, _UNPROVEN_MAX)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.places.take(request, client_address[0]):
+            _log.warning("%d tasks are connected: one more is turned away", _CONNECTIONS_MAX)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # No thread could be started.
+            self.places.leave(request)
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        _log.exception("a task's question could not be answered")
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        channel = Channel(self.request, self.server.secret, is_service=True)
+        channel.within(_UNPROVEN_S)
+        try:
+            channel.begin()
+            question = channel.receive(ASK_BYTES_MAX)
+            self.server.places.prove(self.request)
+            while True:
+                channel.within(_SILENCE_S)
+                channel.send(self.server.service.answer(question))
+                question = channel.receive(ASK_BYTES_MAX)
+        except BadLine as failure:
+            _log.debug("a connection ends: %s", failure)
+        except (KeyError, TypeError, ValueError) as failure:
+            _log.warning("a question says nothing: %s", type(failure).__name__)
+        except OSError:
+            pass
+        finally:
+            # Before the socket is closed, so that none is shut down whose number another has.
+            self.server.places.leave(self.request)

@@ -1,0 +1,1 @@
+"""The pure part of members: assignment, membership, the group protocol's states."""

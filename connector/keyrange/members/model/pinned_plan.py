@@ -1,0 +1,143 @@
+"""The plan of a batch whose key ranges belong to slots: portions, each of one slot, instead of
+tasks.
+
+A portion is what a task reads before it asks for the next one. What is shared on a host is shared
+within a slot: other slots are elsewhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from keyrange.commits.model import delivery_plan
+from keyrange.commits.model.intake import PartitionIntake
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.model.assignment import Owned
+from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
+from keyrange.ranges.model.range_plan import Cell, cut_line, plan_tasks, weigh
+from keyrange.ranges.model.splits import Split
+
+Owners = Mapping[TopicPartition, Sequence[Owned]]
+Naming = Callable[[TopicPartition], str]
+
+# Finer than the portions, so that the line of a slot's ranges can be cut where the bytes are.
+_PIECES_PER_PORTION: Final = 4
+# To ask for less costs more than to read it.
+_PORTION_BYTES_MIN: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What is read in one go, and the slot that it belongs to."""
+
+    slot: str
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Into how many portions a slot's ranges are cut: `per_slot` of each, `other` of a slot that is
+    not named."""
+
+    per_slot: Mapping[str, int]
+    other: int = 1
+
+    def of(self, slot: str, size: float) -> int:
+        """As many as there are to be, and not more than are worth the asking."""
+        worth = max(round(size / _PORTION_BYTES_MIN), 1)
+        return min(self.per_slot.get(slot, self.other), worth)
+
+
+def plan_pinned(
+    ranges: Mapping[TopicPartition, OffsetRange],
+    owners: Owners,
+    bytes_per_offset: Mapping[TopicPartition, float],
+    places: Callable[[TopicPartition], Sequence[int]],
+    shape: Shape,
+    naming: Callable[[], Naming],
+) -> list[Portion]:
+    """The portions of a batch that reads `ranges`, each slot's larger ones first. `naming` makes
+    names for what the portions of one slot share: whoever reads for two shares with neither."""
+    pieces = _pieces({p: owners[p] for p in ranges}, shape)
+    found: dict[str, list[Cell]] = {}
+    for partition, span in sorted(ranges.items()):
+        size = span.size * bytes_per_offset[partition]
+        spans = [each.span for each in pieces[partition]]
+        cells = weigh(partition, spans, size, places(partition))
+        for cell, each in zip(cells, pieces[partition], strict=True):
+            found.setdefault(each.slot, []).append(cell)
+    return [
+        Portion(slot, splits)
+        for slot, cells in sorted(found.items())
+        for splits in plan_tasks(cells, ranges, shape.of(slot, _total(cells)), naming())
+    ]
+
+
+def plan_pinned_deliveries(
+    intakes: Mapping[TopicPartition, PartitionIntake],
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
+    owners: Owners,
+    bytes_per_offset: Mapping[TopicPartition, float],
+    places: Callable[[TopicPartition], Sequence[int]],
+    shape: Shape,
+    naming: Callable[[], Naming],
+) -> list[Portion] | None:
+    """The portions of a batch that reads what `intakes` hand out, in the key ranges `spans`; None
+    where one of these belongs to two slots.
+
+    No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
+    records of one only a single task may speak.
+    """
+    found: dict[str, list[Cell]] = {}
+    for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places):
+        slot = _owner(owners[cell.partition], cell.span)
+        if slot is None:
+            return None
+        found.setdefault(slot, []).append(cell)
+    portions: list[Portion] = []
+    for slot, cells in sorted(found.items()):
+        count = shape.of(slot, _total(cells))
+        stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
+        planned = delivery_plan.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
+        portions += [Portion(slot, splits) for splits in planned]
+    return portions
+
+
+def portion_cuts(owners: Owners, shape: Shape) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where portions may begin inside a partition, for each that is cut: hashes, ascending."""
+    cuts = {
+        partition: tuple(piece.span.from_hash for piece in pieces[1:])
+        for partition, pieces in _pieces(owners, shape).items()
+    }
+    return {partition: each for partition, each in cuts.items() if each}
+
+
+def _owner(owned: Sequence[Owned], span: KeyRange) -> str | None:
+    """The slot that has all of a key range."""
+    at = bisect_right(owned, span.from_hash, key=lambda each: each.span.from_hash) - 1
+    return owned[at].slot if span.until_hash <= owned[at].span.until_hash else None
+
+
+def _pieces(owners: Owners, shape: Shape) -> dict[TopicPartition, list[Owned]]:
+    """The owned ranges, cut further where a slot has few of them."""
+    counts: dict[str, int] = {}
+    for owned in owners.values():
+        for each in owned:
+            counts[each.slot] = counts.get(each.slot, 0) + 1
+
+    def cut(each: Owned) -> Iterable[Owned]:
+        wanted = shape.per_slot.get(each.slot, shape.other) * _PIECES_PER_PORTION
+        for span in split_evenly(each.span, -(-wanted // counts[each.slot])):
+            yield replace(each, span=span)
+
+    return {
+        partition: [piece for each in owned for piece in cut(each)]
+        for partition, owned in owners.items()
+    }
+
+
+def _total(cells: Iterable[Cell]) -> float:
+    return sum(cell.bytes for cell in cells)

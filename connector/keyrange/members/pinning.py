@@ -1,0 +1,393 @@
+"""Which executor reads which key ranges, in the process that plans: who is there, who has what, and
+the plan of a batch by that.
+
+Between batches the Kafka group of the members is looked at, and what people asked for; an
+assignment changes only there, and is in the table before a batch is planned from it. Batches are
+planned for tasks that run anywhere until there is an assignment and executors have reached this
+process: those of the first batch of a run try. Where executors have reached the run before, and
+have static names, the first batch is for those that the table names, and waits for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.assignment_log import AssignmentLog, Sighting, stored_members
+from keyrange.members.binding.service import BindingService
+from keyrange.members.group import GroupView, describe_members, remove_member
+from keyrange.members.model.assignment import Assignment, assign, tempered
+from keyrange.members.model.binding import count_tasks
+from keyrange.members.model.greeting import Address, Greeting
+from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
+from keyrange.members.model.membership import Membership, Present, Reassign
+from keyrange.members.model.pinned_plan import Portion, Shape, portion_cuts
+from keyrange.members.model.unbroken import Since
+from keyrange.members.table.assignment_rows import REACHED, TRIED
+from keyrange.members.table.assignments import open_assignments
+from keyrange.options import SourceOptions
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.members import MemberOptions
+from keyrange.ranges.model.key_ranges import write_ranges
+from keyrange.ranges.read_tasks import BoundTask, ReadTask, write_bound_task
+
+_log = logging.getLogger(__name__)
+
+# A member whose tasks have not come here after so many batches does not reach this process.
+_BATCHES_TO_GREET: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of the Kafka group: static or not, and what it says of itself."""
+
+    is_static: bool
+    told: MemberMetadata
+
+    @property
+    def slot(self) -> str:
+        return self.told.slot
+
+
+class Pinning:
+    """One run of a query. Not for two threads, but for the service's answers."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
+        assert options.members.rule is not None
+        self._options: MemberOptions = options.members
+        self._rule = options.members.rule
+        self._client = options.client
+        self._cluster = cluster
+        self._run = uuid.uuid4().hex
+        storage = options.commits.revealed_storage()
+        self._table = open_assignments(self._options.table, self._options.group, storage)
+        self._written = AssignmentLog(self._table, self._options, self._run)
+        self._members: tuple[Member, ...] = ()
+        self._seen_ms: dict[str, int] = {}
+        self._has_looked = False
+        # Whether the first batch is for executors that have not come yet; None: not known yet.
+        self._awaits: bool | None = None
+        self._look_again_at = 0.0
+        self._weights: dict[TopicPartition, float] = {}
+        self._service: BindingService | None = None
+        self._planned = 0
+        self._last_plan = ""
+        # The assignment whose ranges the service knows.
+        self._told_epoch = 0
+        self._has_said = False
+
+    @property
+    def assignment(self) -> Assignment | None:
+        return self._written.assignment
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.close()
+
+    def look(self) -> None:
+        """Between two batches: see who is there and what was asked for, and assign anew where it is
+        time. At most once a heartbeat, also where it fails, and not while the group rebalances.
+
+        Raises ASSIGNMENT_CHANGED where another driver has taken over, and what the table and the
+        group's coordinator fail with.
+        """
+        now = time.monotonic()
+        if self._has_looked and now < self._look_again_at:
+            return
+        self._look_again_at = now + self._options.heartbeat_interval_ms / 1000
+        self._settle()
+        self._has_looked = True
+        group = describe_members(self._cluster, self._options.kafka_group)
+        if group.is_rebalancing:
+            return
+        self._members = read_members(group)
+        now_ms, seen_ms = _passed_ms(), _now_ms()
+        self._seen_ms |= {each.slot: seen_ms for each in self._members}
+        before = self._standings()
+        present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
+        self._written.membership.observe(present, now_ms)
+        taken = self._take_commands(now_ms)
+        due = self._written.membership.due(now_ms)
+        if due is not None and (self._weights or self.assignment is not None):
+            self._reassign(due, taken)
+        elif taken or self._standings() != before or self._is_news():
+            self._write("members changed", self.assignment, self._written.membership, taken)
+
+    def take_in(
+        self, sizes: Mapping[TopicPartition, float], partitions: Collection[TopicPartition]
+    ) -> None:
+        """Note how many bytes a batch reads, by partition: shares are by that. `partitions` are all
+        that there are: one that has nothing yet belongs to somebody too."""
+        for partition in partitions:
+            self._weights.setdefault(partition, 0.0)
+        for partition, size in sizes.items():
+            self._weights[partition] = self._weights.get(partition, 0.0) + size
+        self._settle()
+        assignment = self.assignment
+        if assignment is not None and not self._weights.keys() <= assignment.owners.keys():
+            members = {
+                name: state.assigned_capacity
+                for name, state in self._written.membership.members.items()
+                if state.assigned_capacity is not None
+            }
+            if members:
+                after = assign(self._shares(), members, assignment, assignment.epoch + 1)
+                self._write("partitions were added", after, self._written.membership)
+
+    def greeting(self) -> Greeting:
+        """What tasks are told that are not bound: which member their executor is to have, and where
+        this process listens."""
+        return Greeting(self._address(), self._run)
+
+    def owners(self, partitions: Sequence[TopicPartition]) -> Assignment | None:
+        """The assignment that the next batch is planned by; None for tasks that run anywhere."""
+        assignment = self.assignment
+        self._planned += 1
+        if self._planned > 1:
+            self._awaits = False
+        if self._service is None:
+            return None
+        there = self._reached() | self._awaited()
+        if (
+            assignment is None
+            or any(partition not in assignment.owners for partition in partitions)
+            or not there
+        ):
+            self._awaits = False
+            if assignment is not None and not there:
+                self._say_unreached()
+            self.pass_over()
+            return None
+        if not self._reached():
+            # The next run does not rely on it, unless this one sees that it holds.
+            self._write("begins bound", assignment, self._written.membership, reached=TRIED)
+        return assignment
+
+    def pass_over(self) -> None:
+        """Note that the next batch is read by whoever is free: no slot has read all of its own."""
+        if self._service is not None:
+            self._service.add([], [], (), 0, self._rule)
+
+    def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
+        """Where the portions of a batch with these partitions may begin inside one of them, by the
+        assignment as it stands."""
+        owners = self.assignment.owners if self.assignment is not None else {}
+        return portion_cuts({p: owners[p] for p in partitions if p in owners}, self.shape)
+
+    @property
+    def shape(self) -> Shape:
+        """Into how many portions each slot's ranges are cut."""
+        count = self._options.splits_per_core
+        return Shape({slot: count * cores for slot, cores in self._cores().items()}, count)
+
+    def bind(
+        self, portions: Sequence[Portion], make: Callable[[Portion], ReadTask]
+    ) -> list[BoundTask]:
+        """Tasks that ask for the portions when they run."""
+        assert self._service is not None
+        assert self.assignment is not None
+        cores = self._cores()
+        owners = [portion.slot for portion in portions]
+        tasks = count_tasks(owners, cores)
+        counts = Counter(owners)
+        documents = [
+            write_bound_task(make(each))
+            | {"slot": each.slot, "number": at, "count": counts[each.slot]}
+            for at, each in enumerate(portions)
+        ]
+        if not tasks:
+            return []
+        awaited = self._awaited()
+        there = self._reached() | awaited
+        name = self._service.add(owners, documents, there, tasks, self._rule, awaited)
+        epoch, greeting = self.assignment.epoch, self.greeting()
+        if self._told_epoch != epoch:
+            self._service.tell_ranges(epoch, self._holdings(self.assignment))
+            self._told_epoch = epoch
+        self._last_plan = name
+        return [BoundTask(greeting, name, number, epoch) for number in range(tasks)]
+
+    def metrics(self) -> dict[str, Any]:
+        """How the last bound batch was read, and who is there."""
+        counts = self._service.counts(self._last_plan) if self._service is not None else None
+        assignment = self.assignment
+        return {
+            "epoch": assignment.epoch if assignment is not None else 0,
+            "members": len(self._members),
+            "reached": len(self._reached()),
+            "ownPortions": counts.own if counts is not None else 0,
+            "foreignPortions": counts.foreign if counts is not None else 0,
+            "unownedPortions": counts.unowned if counts is not None else 0,
+        }
+
+    def _settle(self) -> None:
+        self._written.settle(_passed_ms())
+        if self._awaits is None:
+            reached = self._written.reached
+            self._awaits = reached == REACHED and self._options.names != "dynamic"
+            if reached == TRIED:
+                _log.warning(
+                    "no executor had reached the driver of the run before when it ended: the first "
+                    "batch is read by whoever is free"
+                )
+
+    def _is_news(self) -> bool:
+        """Whether executors have reached this process, and the table does not say so."""
+        return bool(self._reached()) and self._written.reached != REACHED
+
+    def _awaited(self) -> frozenset[str]:
+        """The slots that executors are to have that may be about to come."""
+        if not self._awaits or self.assignment is None:
+            return frozenset()
+        members = self._written.membership.members
+        return frozenset(
+            slot
+            for slot in self.assignment.slots
+            if slot in members and members[slot].is_static and slot not in self._reached()
+        )
+
+    def _reassign(self, due: Reassign, taken: int | None) -> None:
+        before = self.assignment
+        epoch = before.epoch + 1 if before is not None else 1
+        after = assign(self._shares(), due.members, before, epoch)
+        # What is written says that these were taken in: a driver that goes on from it agrees.
+        membership = self._written.membership.copy()
+        membership.applied(due, _passed_ms())
+        self._write(due.reason, after, membership, taken)
+        _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
+
+    def _shares(self) -> dict[TopicPartition, float]:
+        """The weights of all partitions that are known."""
+        assignment = self.assignment
+        known = {*self._weights, *(assignment.owners if assignment is not None else ())}
+        return tempered({p: self._weights.get(p, 0.0) for p in known})
+
+    def _take_commands(self, now_ms: int) -> int | None:
+        """Do what people asked for; returns the number of the last command, None without one."""
+        stored = self._written.stored
+        after = stored.commands_until if stored is not None else 0
+        last: int | None = None
+        for command in self._table.commands(after):
+            if command.action == "remove":
+                self._written.membership.remove(command.name, now_ms)
+                if any(each.slot == command.name and each.is_static for each in self._members):
+                    remove_member(self._cluster, self._options.kafka_group, command.name)
+            else:
+                self._written.membership.force(now_ms)
+            last = command.number
+            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
+        return last
+
+    def _write(
+        self,
+        reason: str,
+        assignment: Assignment | None,
+        membership: Membership,
+        commands_until: int | None = None,
+        reached: str | None = None,
+    ) -> None:
+        at_ms, before = _now_ms(), self._written.stored
+        sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
+        known = before.members if before is not None else ()
+        members = stored_members(membership, sighting, known, at_ms - _passed_ms())
+        reached = REACHED if self._reached() else reached
+        self._written.write(reason, assignment, membership, members, at_ms, commands_until, reached)
+
+    def _holdings(self, assignment: Assignment) -> dict[str, Any]:
+        """What each slot is told of its ranges."""
+        stored = self._written.stored
+        assert stored is not None
+        as_of_now = Since(stored.run_id, assignment.epoch)
+        found: dict[str, Any] = {}
+        for slot, ranges in ranges_by_slot(assignment).items():
+            since = stored.since.get(slot, as_of_now)
+            found[slot] = {"ranges": ranges, "since": [since.run, since.epoch]}
+        return found
+
+    def _standings(self) -> dict[str, str]:
+        return {name: str(each.standing) for name, each in self._written.membership.members.items()}
+
+    def _cores(self) -> dict[str, int]:
+        reached, members = self._reached(), self._written.membership.members
+        cores = {each.slot: each.told.cores for each in self._members if each.slot in reached}
+        cores |= {slot: members[slot].capacity for slot in self._awaited()}
+        return {slot: max(round(each), 1) for slot, each in cores.items()}
+
+    def _reached(self) -> frozenset[str]:
+        """The slots whose holders are in the group and have come to this process."""
+        if self._service is None:
+            return frozenset()
+        here = self._service.slots()
+        return frozenset(each.slot for each in self._members if each.slot in here)
+
+    def _say_unreached(self) -> None:
+        if self._has_said or self._planned < _BATCHES_TO_GREET or not self._members:
+            return
+        self._has_said = True
+        address = self._address()
+        _log.warning(
+            "no executor has reached this process at %s:%d: its tasks run anywhere, and key ranges "
+            "do not stay with their executors; option pin.driver.host says where executors find it",
+            address.host,
+            address.port,
+        )
+
+    def _address(self) -> Address:
+        if self._service is None:
+            host = self._options.host or route_to(self._client)
+            bind_address = self._options.bind_address
+            self._service = BindingService(host, self._options.port, bind_address)
+        return self._service.address
+
+
+def read_members(group: GroupView) -> tuple[Member, ...]:
+    """Who in a group says that it is one of keyrange's members, by slot."""
+    members: dict[str, Member] = {}
+    for each in group.members:
+        told = read_metadata(each.metadata)
+        if told is None:
+            _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
+        else:
+            members[told.slot] = Member(each.instance_id is not None, told)
+    return tuple(members[slot] for slot in sorted(members))
+
+
+def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
+    """What each slot has: by topic, by partition, both ends of each range included."""
+    found: dict[str, Any] = {}
+    for slot in assignment.slots:
+        topics: dict[str, Any] = {}
+        for partition, spans in assignment.of(slot).items():
+            topics.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(spans)
+        found[slot] = topics
+    return found
+
+
+def route_to(client: ClientSettings) -> str:
+    """This host's address on the way to the brokers. No packet is sent."""
+    for host, port in client.bootstrap_servers:
+        try:
+            [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return socket.gethostname()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _passed_ms() -> int:
+    """For timeouts: a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000

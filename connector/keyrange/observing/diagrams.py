@@ -1,0 +1,83 @@
+"""State diagrams, drawn from the transition tables.
+
+`python -m keyrange.observing.diagrams members` prints what ARCHITECTURE.md shows of members,
+`volumes` what it shows of the volume guard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from keyrange.guard.model import stages, standings
+from keyrange.members.model import group_states, member_states
+
+_DOT: Final = "[*]"
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A table (state, event) to state, and how it is drawn.
+
+    Where `begins_unknown`, `begin` is no state to draw but Mermaid's dot.
+    """
+
+    title: str
+    transitions: Mapping[tuple[Any, Any], Any]
+    begin: StrEnum
+    ends: Collection[StrEnum] = ()
+    begins_unknown: bool = False
+
+    def mermaid(self) -> str:
+        """Without what changes nothing; events between the same two states share an arrow."""
+        names = {self.begin: _DOT} if self.begins_unknown else {}
+        arrows: dict[tuple[str, str], list[str]] = {}
+        for (source, event), target in self.transitions.items():
+            if source != target:
+                ends = names.get(source, str(source)), names.get(target, str(target))
+                arrows.setdefault(ends, []).append(str(event))
+        lines = ["```mermaid", "stateDiagram-v2"]
+        if not self.begins_unknown:
+            lines.append(f"    {_DOT} --> {self.begin}")
+        for (left, right), events in arrows.items():
+            lines.append(f"    {left} --> {right}: {' / '.join(events)}")
+        lines += [f"    {end} --> {_DOT}" for end in sorted(map(str, self.ends))]
+        return "\n".join([*lines, "```"])
+
+
+CHAPTERS: Final = {
+    "members": (
+        Diagram(
+            "A name, in the eyes of who assigns (`member_states.py`)",
+            member_states.TRANSITIONS,
+            member_states.Standing.UNKNOWN,
+            begins_unknown=True,
+        ),
+        Diagram(
+            "A member, in the eyes of its group (`group_states.py`)",
+            group_states.TRANSITIONS,
+            group_states.State.UNJOINED,
+            group_states.ENDS,
+        ),
+    ),
+    "volumes": (
+        Diagram(
+            "What the throttle factor rests on (`standings.py`)",
+            standings.TRANSITIONS,
+            standings.Standing.UNKNOWN,
+        ),
+        Diagram("A guard that enforces (`stages.py`)", stages.TRANSITIONS, stages.Stage.UNKNOWN),
+    ),
+}
+
+
+def chapter(name: str) -> str:
+    """The diagrams of `members` or `volumes`, with a line above each."""
+    return "\n\n".join(f"{each.title}:\n\n{each.mermaid()}" for each in CHAPTERS[name])
+
+
+if __name__ == "__main__":
+    print(chapter(sys.argv[1]))

@@ -1,0 +1,226 @@
+"""A listener that tells of every finished batch: a line in the log, metrics, a file.
+
+Spark runs listeners where the session is, also with Spark Connect, and one event after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from keyrange.observing.model.query_metrics import QueryMetrics, Sample
+from keyrange.observing.model.query_progress import (
+    QueryProgress,
+    batch_fields,
+    batch_line,
+    first_cause,
+    read_query_progress,
+)
+from keyrange.observing.progress_file import BYTES_MAX, ProgressFile
+from keyrange.text.plain import one_line
+
+_log = logging.getLogger(__name__)
+
+# So many runs and queries are remembered: those that were heard of last.
+_KNOWN_MAX: Final = 1_000
+
+
+class ProgressListener(StreamingQueryListener):
+    """`spark.streams.addListener(keyrange.ProgressListener())`
+
+    Tells of each batch of the queries that read with keyrange; all others are left alone. Every
+    batch is a line in the log, at INFO, and every run that ends, at ERROR where it failed; `log`
+    and `log_ends` switch these off. `report` is called with each batch, a
+    `keyrange.observing.model.query_progress.QueryProgress`.
+
+    `prometheus` and `opentelemetry` are True, or a registry and a MeterProvider. The lag of single
+    partitions is told of the first `partitions` of a source.
+
+    `progress_file` gets a line of JSON for each batch: a path on this machine. With it, and one
+    more file beside it, `progress_bytes` bounds how much is kept.
+
+    Raises INVALID_OPTIONS where a library that is asked for is not installed, and where the file is
+    no path on this machine. Afterwards nothing is raised: a listener must not fail. What goes wrong
+    is logged, once until it goes well again.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: bool = True,
+        log_ends: bool = True,
+        progress_file: str | Path | None = None,
+        progress_bytes: int = BYTES_MAX,
+        prometheus: Any = False,
+        opentelemetry: Any = False,
+        partitions: int = 0,
+        report: Callable[[QueryProgress], None] | None = None,
+    ) -> None:
+        self._logs = log
+        self._logs_ends = log_ends
+        self._report = report
+        self._file = ProgressFile(progress_file, progress_bytes) if progress_file else None
+        self._metrics = QueryMetrics(partitions)
+        self._partitions = partitions
+        self._lock = threading.Lock()
+        # Label and last batch of the runs that keyrange reads for.
+        self._runs: dict[str, tuple[str, int]] = {}
+        # Label of each query by its id, which stays over restarts, and whether it reads with
+        # keyrange: a run that fails before its first batch does not say so.
+        self._queries: dict[str, tuple[str, bool]] = {}
+        self._ended = threading.Condition(self._lock)
+        self._ended_runs: dict[str, None] = {}
+        self._said: set[str] = set()
+        if prometheus is not False and prometheus is not None:
+            from keyrange.observing import prometheus as to_prometheus
+
+            to_prometheus.register(self.samples, prometheus)
+        if opentelemetry is not False and opentelemetry is not None:
+            from keyrange.observing import opentelemetry as to_opentelemetry
+
+            to_opentelemetry.register(self.samples, opentelemetry)
+
+    def samples(self) -> list[Sample]:
+        """All figures as they are now. May be called from any thread."""
+        with self._lock:
+            return list(self._metrics.samples())
+
+    def wait_ended(self, run_id: str, timeout_s: float) -> bool:
+        """Wait until everything was told of a run that has ended; whether it was, in time."""
+        with self._ended:
+            return self._ended.wait_for(lambda: run_id in self._ended_runs, timeout_s)
+
+    def onQueryStarted(self, event: Any) -> None:
+        with self._guarded("the start of a query"), self._lock:
+            query_id = str(event.id)
+            _, ours = self._queries.get(query_id, ("", False))
+            _remember(self._queries, query_id, (event.name or query_id, ours))
+
+    def onQueryProgress(self, event: Any) -> None:
+        with self._guarded("the progress of a query"):
+            document = _document(event.progress)
+            progress = read_query_progress(document)
+            if progress is None:
+                return
+            with self._lock:
+                _remember(self._runs, progress.run_id, (progress.label, progress.batch_id))
+                _remember(self._queries, progress.query_id, (progress.label, True))
+                self._metrics.observe(progress, time.time())
+            if self._logs:
+                fields = {"event": "batch", **batch_fields(progress)}
+                _log.info("%s", batch_line(progress), extra={"keyrange": fields})
+            self._say_cut(progress)
+            self._write(document)
+            if self._report is not None:
+                self._report(progress)
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None:
+        run_id = str(event.runId)
+        with self._guarded("the end of a query"):
+            with self._lock:
+                label, ours = self._queries.get(str(event.id), (str(event.id), False))
+                known = self._runs.pop(run_id, None)
+                label, batch_id = known or (label, None)
+                ours = ours or known is not None or "keyrange" in (event.exception or "")
+                if ours:
+                    self._metrics.end(label, run_id, event.exception is not None)
+            if self._logs_ends and ours:
+                _log_end(event, label, batch_id)
+        with self._ended:
+            _remember(self._ended_runs, run_id, None)
+            self._ended.notify_all()
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        with self._guarded(f"the progress file {self._file.path}"):
+            self._file.append(document)
+
+    def _say_cut(self, progress: QueryProgress) -> None:
+        """That only some partitions have a figure of their own, where others are missed."""
+        most = max(len(source.behind) for source in progress.sources)
+        key = f"partitions of {progress.label}"
+        if 0 < self._partitions < most and key not in self._said:
+            self._said.add(key)
+            _log.warning(
+                "the lag of %d of %d partitions of query %s has a metric of its own",
+                self._partitions,
+                most,
+                one_line(progress.label),
+            )
+
+    def _guarded(self, what: str) -> _Guard:
+        return _Guard(what, self._said)
+
+
+class _Guard:
+    """Lets nothing out, and says what went wrong: once, until it goes well again."""
+
+    def __init__(self, what: str, said: set[str]) -> None:
+        self._what = what
+        self._said = said
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, failure: BaseException | None, trace: Any) -> bool:
+        if failure is None:
+            self._said.discard(self._what)
+            return True
+        if not isinstance(failure, Exception):
+            return False
+        if self._what not in self._said:
+            self._said.add(self._what)
+            # An OSError says by itself what is wrong, of all others the place is wanted.
+            place = None if isinstance(failure, OSError) else failure
+            _log.warning("%s could not be told: %s", self._what, failure, exc_info=place)
+        return True
+
+
+def _document(progress: Any) -> dict[str, Any]:
+    """A progress as JSON has it, from what classic sessions and Spark Connect hand over."""
+    text = getattr(progress, "json", None)
+    document = json.loads(text) if isinstance(text, str) else progress
+    if not isinstance(document, dict):
+        raise TypeError("a progress is a JSON object")
+    return document
+
+
+def _log_end(event: Any, label: str, batch_id: int | None) -> None:
+    """Of a failure only what is keyrange's own is told, since others may quote a record."""
+    after = f" after batch {batch_id}" if batch_id is not None else ""
+    cause = None
+    with suppress(AttributeError):
+        cause = event.errorClassOnException
+    text = event.exception
+    fields = {
+        "event": "failed" if text is not None else "ended",
+        "query": label,
+        "query_id": str(event.id),
+        "run_id": str(event.runId),
+        "batch_id": batch_id,
+        "error_class": cause,
+    }
+    what = "query %s %s%s"
+    name = one_line(label)
+    if text is None:
+        _log.info(what, name, "has ended", after, extra={"keyrange": fields})
+        return
+    why = first_cause(text) or cause or "see what Spark says of it"
+    _log.error(f"{what}: %s", name, "has failed", after, why, extra={"keyrange": fields})
+
+
+def _remember(known: dict[str, Any], name: str, value: Any) -> None:
+    known.pop(name, None)
+    known[name] = value
+    while len(known) > _KNOWN_MAX:
+        del known[next(iter(known))]

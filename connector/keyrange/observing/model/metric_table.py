@@ -1,0 +1,203 @@
+"""The metrics of queries: one table of what there is, and where in a progress it is from.
+
+Names and units are OpenTelemetry's (UCUM, annotations in braces); `prometheus_name` makes
+Prometheus' of them. Labels are bounded: `query` is the query's name, or its id, `source` the place
+of the source in the query; topic and partition are told of so many partitions only as were asked
+for. A run has no label, since there is another one after every restart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from keyrange.observing.model.query_progress import QueryProgress, SourceProgress
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row. `origin` says where in the progress it is from, "" for what is seen from outside."""
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    origin: str
+    labels: tuple[str, ...]
+
+
+OfQuery = Callable[[QueryProgress], float | None]
+OfSource = Callable[[SourceProgress], float | None]
+
+_QUERY: Final = ("query",)
+_SOURCE: Final = ("query", "source")
+_PARTITION: Final = ("query", "source", "topic", "partition")
+_ENDS: Final = "endOffset, latestOffset"
+
+
+def _count(
+    name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
+) -> Metric:
+    return Metric(f"keyrange.{name}", Kind.COUNTER, unit, text, origin, labels)
+
+
+def _gauge(
+    name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
+) -> Metric:
+    return Metric(f"keyrange.{name}", Kind.GAUGE, unit, text, origin, labels)
+
+
+RUNNING = _gauge("query.running", "1", "1 while the query runs, 0 when it has ended.")
+FAILURES = _count("query.failures", "{run}", "Runs that ended with an error.")
+FINISHED_AT = _gauge("last_batch.timestamp", "s", "When the last batch was done, since 1970.")
+PARTITION_LAG = _gauge(
+    "partition.lag", "{offset}", "Offsets behind the end of a partition.", _ENDS, _PARTITION
+)
+PARTITION_LOST = _count(
+    "partition.lost", "{offset}", "Those of a partition that were lost.", "losses.found", _PARTITION
+)
+
+OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
+    (_count("batches", "{batch}", "Batches that were done."), lambda _: 1),
+    (
+        _count("records", "{record}", "Records of these batches.", "numInputRows"),
+        lambda it: it.records,
+    ),
+    (
+        _count("busy.time", "s", "Time that batches took.", "batchDuration"),
+        lambda it: it.duration_ms / 1000,
+    ),
+    (_gauge("last_batch.number", "1", "The last batch.", "batchId"), lambda it: it.batch_id),
+    (
+        _gauge("last_batch.records", "{record}", "Its records.", "numInputRows"),
+        lambda it: it.records,
+    ),
+    (
+        _gauge("last_batch.duration", "s", "How long it took.", "batchDuration"),
+        lambda it: it.duration_ms / 1000,
+    ),
+)
+
+
+def _of_lag(name: str) -> OfSource:
+    return lambda it: None if it.lag is None else getattr(it.lag, name)
+
+
+def _of_part(origin: str) -> OfSource:
+    part, _, name = origin.partition(".")
+    return lambda it: it.number(part, name)
+
+
+def _of_ms(origin: str) -> OfSource:
+    """In seconds; -1 ms says that there is none."""
+    told_ms = _of_part(origin)
+
+    def read(it: SourceProgress) -> float | None:
+        found = told_ms(it)
+        return found / 1000 if found is not None and found >= 0 else None
+
+    return read
+
+
+# Of a source, as of when its batch was planned: name, unit, what it is, and where it is from.
+_PARTS: Final = (
+    ("tasks", "{task}", "Tasks of the batch before.", "plan.tasks"),
+    ("key_ranges", "{range}", "Key ranges of the batch before, 0 unsplit.", "plan.keyRanges"),
+    ("holes", "{record}", "Records that were handed out and are not done.", "commits.holes"),
+    ("held", "1", "Partitions of which key ranges take in less.", "commits.partitionsHeld"),
+    ("max_range_lag", "{offset}", "The slowest key range's own lag.", "commits.maxRangeLag"),
+    ("members", "{member}", "Members of the group.", "members.members"),
+    ("reached_members", "{member}", "Members that reach the driver.", "members.reached"),
+    ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),
+    ("throttle_factor", "1", "The volume guard's factor, 0 to 1.", "volumes.throttleFactor"),
+    ("fallback", "1", "1 while the guard's fallback is in force.", "volumes.fallback"),
+    ("volumes.violated", "{volume}", "Volumes at the limit.", "volumes.violated"),
+    ("volumes.held", "{partition}", "Partitions the guard holds.", "volumes.partitionsHeld"),
+)
+OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
+    (
+        _gauge("lag", "{offset}", "Offsets behind the ends.", _ENDS, _SOURCE),
+        _of_lag("total_offsets"),
+    ),
+    (
+        _gauge("max_lag", "{offset}", "The lag of the last partition.", _ENDS, _SOURCE),
+        _of_lag("max_offsets"),
+    ),
+    *((_gauge(*row, _SOURCE), _of_part(row[-1])) for row in _PARTS),
+    (
+        _gauge(
+            "volumes.full.time",
+            "s",
+            "Until the first volume is full.",
+            "volumes.timeToFullMs",
+            _SOURCE,
+        ),
+        _of_ms("volumes.timeToFullMs"),
+    ),
+)
+
+# Of the batch before: so each plan is counted once, one batch late.
+_PLANS: Final = (
+    ("read.bytes", "By", "Bytes of log that were read, by a sample.", "plan.bytes"),
+    ("fetched.bytes", "By", "Bytes that brokers sent for it.", "plan.fetchedBytes"),
+    ("portions.own", "{portion}", "Portions read by their owners.", "members.ownPortions"),
+    ("portions.foreign", "{portion}", "Portions read by others.", "members.foreignPortions"),
+    ("portions.unowned", "{portion}", "Portions of nobody there.", "members.unownedPortions"),
+)
+OF_PLAN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
+    (_count(*row, _SOURCE), _of_part(row[-1])) for row in _PLANS
+)
+
+# Told as sums of a run, which begin anew with the next one.
+_SUMS: Final = (
+    ("mirror.committed", "{commit}", "Commits to the Kafka group.", "mirror.committed"),
+    ("mirror.refused", "{commit}", "Those that Kafka refused.", "mirror.refused"),
+    ("mirror.failed", "{commit}", "Those that failed.", "mirror.failed"),
+    ("lost", "{offset}", "Offsets that were gone before they were read.", "losses.offsets"),
+)
+OF_RUN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
+    (_count(*row, _SOURCE), _of_part(row[-1])) for row in _SUMS
+)
+
+TABLE: Final[tuple[Metric, ...]] = (
+    RUNNING,
+    FAILURES,
+    *(metric for metric, _ in OF_QUERY),
+    FINISHED_AT,
+    *(metric for metric, _ in (*OF_SOURCE, *OF_PLAN, *OF_RUN)),
+    PARTITION_LAG,
+    PARTITION_LOST,
+)
+
+_UNIT_WORDS: Final = {"s": "seconds", "By": "bytes"}
+
+
+def prometheus_name(metric: Metric) -> str:
+    """The name in Prometheus, without the `_total` of counters, which its client adds."""
+    name = re.sub(r"[^a-zA-Z0-9]", "_", metric.name)
+    unit = _UNIT_WORDS.get(metric.unit, "")
+    return f"{name}_{unit}" if unit and not name.endswith(f"_{unit}") else name
+
+
+def markdown() -> str:
+    """The table for people."""
+    rows = [
+        "| OpenTelemetry | unit | Prometheus | labels | what it is | in the progress |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in TABLE:
+        name = prometheus_name(each) + ("_total" if each.kind is Kind.COUNTER else "")
+        where = f"`{each.origin}`" if each.origin else ""
+        labels = ", ".join(each.labels)
+        rows.append(
+            f"| `{each.name}` | {each.unit} | `{name}` | {labels} | {each.help} | {where} |"
+        )
+    return "\n".join(rows)

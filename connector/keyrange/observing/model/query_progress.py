@@ -1,0 +1,257 @@
+"""What Spark reports of a finished micro-batch, read: who, how much, how far behind, and what the
+planning process has added of itself.
+
+Python sources have no place for metrics in a progress. So keyrange's stand in `latestOffset`, under
+its reserved key, in parts: `plan`, `commits`, `members`, `volumes`, `mirror` and `losses`. They are
+as of the moment at which the batch was planned; those of `plan`, and the portions of `members`, are
+of the batch before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+from keyrange.errors import CATALOGUE
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.lag import (
+    Lag,
+    is_of_keyrange,
+    read_behind,
+    read_ends,
+    read_lag,
+    read_parts,
+)
+from keyrange.source.model.lost_offsets import Lost, read_lost
+from keyrange.text.plain import one_line
+
+# What is larger counts nothing that there is.
+_FIGURE_MAX: Final = 2**63
+_LOST_SHOWN: Final = 3
+
+
+def is_figure(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that can be counted with: neither endless nor NaN."""
+    # NaN is not below anything.
+    return isinstance(value, int | float) and abs(value) <= _FIGURE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """A keyrange source of a query; `index` is its place among all sources of the query.
+
+    `lag` is None where positions or ends are not known; `behind` is the same by partition, in
+    offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
+    part and name.
+    """
+
+    index: int
+    records: int
+    lag: Lag | None
+    behind: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    parts: Mapping[str, Mapping[str, Any]]
+
+    def number(self, part: str, name: str) -> float | None:
+        """A figure of a part; None where it is not told, or is none."""
+        value = self.parts.get(part, {}).get(name)
+        return float(value) if is_figure(value) else None
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What was found lost since the batch before, with failOnDataLoss=false."""
+        return read_lost(self.parts.get("losses", {}).get("found"))
+
+    @property
+    def bound_share(self) -> float | None:
+        """The part of the portions of the batch before that their owners read; None unbound."""
+        counts = [self.number("members", f"{who}Portions") for who in ("own", "foreign", "unowned")]
+        own, *others = [each or 0.0 for each in counts]
+        total = own + sum(others)
+        return own / total if total else None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """A finished batch. `name` is "" where the query has none, `began` is when its trigger began,
+    in ISO 8601; `records` are those of all its sources, `sources` only keyrange's."""
+
+    query_id: str
+    run_id: str
+    name: str
+    batch_id: int
+    began: str
+    duration_ms: int
+    records: int
+    sources: tuple[SourceProgress, ...]
+
+    @property
+    def label(self) -> str:
+        """What the query is called: its name, or its id."""
+        return self.name or self.query_id
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / max(self.duration_ms, 1) * 1000
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets behind the ends of all partitions; None where no source knows."""
+        known = [source.lag.total_offsets for source in self.sources if source.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What its sources found lost since the batch before."""
+        return tuple(each for source in self.sources for each in source.lost)
+
+    def sum_of(self, part: str, name: str) -> float | None:
+        """A figure summed up over the sources that tell it; None where none does."""
+        told = [source.number(part, name) for source in self.sources]
+        known = [each for each in told if each is not None]
+        return sum(known) if known else None
+
+    @property
+    def factor(self) -> float | None:
+        """The least throttle factor of its sources; None without a volume guard."""
+        told = [source.number("volumes", "throttleFactor") for source in self.sources]
+        return min((each for each in told if each is not None), default=None)
+
+
+def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
+    """A progress as JSON has it; None of a query that reads nothing with keyrange.
+
+    Raises INVALID_OFFSETS where keyrange's offsets cannot be read, KeyError, TypeError or
+    ValueError where it is no progress.
+    """
+    sources = tuple(_sources(progress["sources"]))
+    if not sources:
+        return None
+    return QueryProgress(
+        query_id=str(progress["id"]),
+        run_id=str(progress["runId"]),
+        name=str(progress.get("name") or ""),
+        batch_id=_count(progress["batchId"]),
+        began=str(progress.get("timestamp") or ""),
+        duration_ms=_count(progress.get("batchDuration")),
+        records=_count(progress.get("numInputRows")),
+        sources=sources,
+    )
+
+
+def _sources(sources: Any) -> Iterator[SourceProgress]:
+    for index, source in enumerate(sources):
+        if is_of_keyrange(source):
+            yield SourceProgress(
+                index=index,
+                records=_count(source.get("numInputRows")),
+                lag=read_lag(source),
+                behind=read_behind(source),
+                ends=read_ends(source),
+                parts=read_parts(source),
+            )
+
+
+def _count(value: Any) -> int:
+    """A whole number; 0 for None."""
+    if value is None:
+        return 0
+    if not is_figure(value) or value < 0:
+        raise ValueError(f"{str(value)[:20]} is no number of things")
+    return int(value)
+
+
+def batch_line(progress: QueryProgress) -> str:
+    """One line for one batch, for people."""
+    lag = "not known" if progress.lag is None else f"{progress.lag:,}"
+    words = [
+        f"batch {progress.batch_id}: {progress.records:,} records in "
+        f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), lag {lag}"
+    ]
+    if lost := progress.lost:
+        words.append(f"lost {lost_text(lost)}")
+    if holes := progress.sum_of("commits", "holes"):
+        words.append(f"{holes:,.0f} holes")
+    if held := progress.sum_of("commits", "partitionsHeld"):
+        words.append(f"{held:,.0f} partitions take in less")
+    if progress.factor is not None:
+        words.append(f"throttle factor {progress.factor:g}")
+    if before := _before(progress):
+        words.append(f"the batch before: {before}")
+    if progress.name:
+        words.append(f"query {one_line(progress.name)}")
+    return ", ".join(words)
+
+
+def lost_text(lost: Sequence[Lost]) -> str:
+    """How many offsets, and the first few intervals."""
+    more = f" and {len(lost) - _LOST_SHOWN} more" if len(lost) > _LOST_SHOWN else ""
+    shown = ", ".join(map(str, lost[:_LOST_SHOWN]))
+    return f"{sum(each.span.size for each in lost):,} offsets: {one_line(shown)}{more}"
+
+
+def _before(progress: QueryProgress) -> str:
+    """What is known of the batch before, once the next one is there."""
+    words = []
+    if read := progress.sum_of("plan", "bytes"):
+        size = f"{read / 1e6:,.1f} MB" if read >= 1e6 else f"{read / 1e3:,.1f} kB"
+        words.append(size)
+        fetched = progress.sum_of("plan", "fetchedBytes") or 0.0
+        if ranges := progress.sum_of("plan", "keyRanges"):
+            words.append(f"by {ranges:,.0f} key ranges")
+        words.append(f"sent {fetched / read:.2f} times")
+    shares = [each.bound_share for each in progress.sources if each.bound_share is not None]
+    if shares:
+        words.append(f"{min(shares):.0%} read by owners")
+    return " ".join(words)
+
+
+def batch_fields(progress: QueryProgress) -> dict[str, Any]:
+    """The same as a document, for programs; None for what is not known."""
+    read = progress.sum_of("plan", "bytes")
+    fetched = progress.sum_of("plan", "fetchedBytes")
+    shares = [each.bound_share for each in progress.sources if each.bound_share is not None]
+    return {
+        "query": progress.label,
+        "query_id": progress.query_id,
+        "run_id": progress.run_id,
+        "batch_id": progress.batch_id,
+        "records": progress.records,
+        "duration_ms": progress.duration_ms,
+        "records_per_s": round(progress.records_per_s, 1),
+        "lag": progress.lag,
+        "holes": progress.sum_of("commits", "holes"),
+        "held": progress.sum_of("commits", "partitionsHeld"),
+        "throttle_factor": progress.factor,
+        "lost": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "from_offset": each.span.from_offset,
+                "until_offset": each.span.until_offset,
+            }
+            for each in progress.lost
+        ],
+        "before": {
+            "bytes": read,
+            "key_ranges": progress.sum_of("plan", "keyRanges"),
+            "tasks": progress.sum_of("plan", "tasks"),
+            "amplification": round(fetched / read, 3) if read and fetched is not None else None,
+            "bound_share": round(min(shares), 4) if shares else None,
+        },
+    }
+
+
+# What Python's own errors of Spark look like as well, and those may quote a record.
+_CAUSE: Final = re.compile(r"Error: (?=\[([A-Z0-9_.]+)\] )")
+
+
+def first_cause(text: str) -> str:
+    """keyrange's own paragraph out of a Java and Python traceback, in one line; "" where there is
+    none."""
+    for found in _CAUSE.finditer(text):
+        if found[1] in CATALOGUE:
+            return one_line(text[found.end() :].partition("\n")[0]).strip()
+    return ""

@@ -1,0 +1,311 @@
+"""The `kafka.*` options: Java's consumer property names to frozen client settings.
+
+Every property of Java's consumer has a row here: mapped to a field of `ClientSettings`, ignored
+with the reason, or refused with the reason. A name without a row is a spelling mistake and is
+refused. The rows of sasl.* and ssl.* are in `security_properties`. Values of secrets are kept in
+`Secret`, which never shows them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.options.jaas import parse_jaas
+from keyrange.options.parsing import (
+    NAME_BYTES_MAX,
+    Property,
+    Violations,
+    int_between,
+    name_up_to,
+    one_of,
+)
+from keyrange.options.secrets import NO_SECRET, Secret
+from keyrange.options.security_properties import SECURITY_PROPERTIES, TLS_VERSIONS
+
+__all__ = [
+    "PROPERTIES",
+    "ClientSettings",
+    "Secret",
+    "parse_client_options",
+    "read_login",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How to reach, secure and pace one Kafka cluster's connections. Plain data, hashable."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...] = ()
+    client_id: str = "keyrange"
+    client_rack: str = ""
+    group_id: str = ""
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "GSSAPI"
+    sasl_jaas: Secret = NO_SECRET
+    sasl_username: Secret = NO_SECRET
+    sasl_password: Secret = NO_SECRET
+    kerberos_service_name: str = ""
+    oauth_token_endpoint_url: str = ""
+    oauth_client_id: Secret = NO_SECRET
+    oauth_client_secret: Secret = NO_SECRET
+    oauth_scope: str = ""
+    oauth_header_urlencode: bool = False
+    login_timeout_ms: int = 10_000
+    login_refresh_window_factor: float = 0.8
+    ssl_truststore_location: str = ""
+    ssl_truststore_type: str = ""
+    ssl_truststore_password: Secret = NO_SECRET
+    ssl_truststore_certificates: Secret = NO_SECRET
+    ssl_keystore_location: str = ""
+    ssl_keystore_type: str = ""
+    ssl_keystore_password: Secret = NO_SECRET
+    ssl_keystore_certificate_chain: Secret = NO_SECRET
+    ssl_keystore_key: Secret = NO_SECRET
+    ssl_key_location: str = ""
+    ssl_key_password: Secret = NO_SECRET
+    ssl_enabled_protocols: tuple[str, ...] = TLS_VERSIONS
+    ssl_check_hostname: bool = True
+    isolation_level: str = "read_uncommitted"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    # Java's default is 1 MiB, sized for consumers that hold all partitions at once. A task holds
+    # one chunk at a time, and larger chunks cost fewer round trips.
+    max_partition_fetch_bytes: int = 8 * 1024 * 1024
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    receive_buffer_bytes: int = -1
+    send_buffer_bytes: int = -1
+    metadata_max_age_ms: int = 300_000
+
+
+_ADDRESS = re.compile(
+    r"^([A-Z_]+://)?(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})$"
+)
+
+
+def _bootstrap_servers(value: str) -> tuple[tuple[str, int], ...]:
+    servers = []
+    for item in filter(None, (part.strip() for part in value.split(","))):
+        address = _ADDRESS.match(item)
+        if address is None or not 0 < int(address["port"]) < 65536:
+            raise ValueError("must be a list of host:port, separated by commas")
+        servers.append((address["host"].strip("[]"), int(address["port"])))
+    if not servers:
+        raise ValueError("must name at least one host:port")
+    return tuple(servers)
+
+
+_NAME = name_up_to(NAME_BYTES_MAX)
+_POSITIVE = int_between(1, 2**31 - 1)
+_NOT_NEGATIVE = int_between(0, 2**31 - 1)
+
+_OFFSETS_ARE_SPARKS = "Spark's checkpoint holds the offsets; use startingOffsets"
+_NO_GROUP = "the source joins no consumer group"
+_BYTES_STAY = "keys and values are handed over as bytes; decode them in the query"
+_SHARE_GROUP = "the source is no share consumer"
+
+_MAPPED = (
+    Property("bootstrap.servers", "bootstrap_servers", _bootstrap_servers),
+    Property("client.id", "client_id", _NAME),
+    Property("client.rack", "client_rack", _NAME),
+    Property("group.id", "group_id", _NAME),
+    Property("isolation.level", "isolation_level", one_of("read_uncommitted", "read_committed")),
+    Property("fetch.min.bytes", "fetch_min_bytes", _NOT_NEGATIVE),
+    Property("fetch.max.wait.ms", "fetch_max_wait_ms", _NOT_NEGATIVE),
+    Property("fetch.max.bytes", "fetch_max_bytes", _POSITIVE),
+    Property("max.partition.fetch.bytes", "max_partition_fetch_bytes", _POSITIVE),
+    Property("request.timeout.ms", "request_timeout_ms", _POSITIVE),
+    Property("default.api.timeout.ms", "default_api_timeout_ms", _POSITIVE),
+    Property("socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", _POSITIVE),
+    Property("retry.backoff.ms", "retry_backoff_ms", _NOT_NEGATIVE),
+    Property("retry.backoff.max.ms", "retry_backoff_max_ms", _NOT_NEGATIVE),
+    Property("receive.buffer.bytes", "receive_buffer_bytes", int_between(-1, 2**31 - 1)),
+    Property("send.buffer.bytes", "send_buffer_bytes", int_between(-1, 2**31 - 1)),
+    Property("metadata.max.age.ms", "metadata_max_age_ms", _NOT_NEGATIVE),
+)
+
+_IGNORED = (
+    Property("max.poll.records", ignored="chunks are decoded whole; see maxBatchRows"),
+    Property("max.poll.interval.ms", ignored=_NO_GROUP),
+    Property("session.timeout.ms", ignored=_NO_GROUP),
+    Property("heartbeat.interval.ms", ignored=_NO_GROUP),
+    Property("group.instance.id", ignored=_NO_GROUP),
+    Property("group.protocol", ignored=_NO_GROUP),
+    Property("group.remote.assignor", ignored=_NO_GROUP),
+    Property("partition.assignment.strategy", ignored=_NO_GROUP),
+    Property("auto.commit.interval.ms", ignored=_OFFSETS_ARE_SPARKS),
+    Property("allow.auto.create.topics", ignored="topics are never created by reading them"),
+    Property("exclude.internal.topics", ignored="topics are named one by one"),
+    Property("check.crcs", ignored="checksums are always checked"),
+    Property("connections.max.idle.ms", ignored="a connection that was closed is made again"),
+    Property("socket.connection.setup.timeout.max.ms", ignored="the call's deadline bounds it"),
+    Property("reconnect.backoff.ms", ignored="retry.backoff.ms paces new connections too"),
+    Property("reconnect.backoff.max.ms", ignored="see reconnect.backoff.ms"),
+    Property("client.dns.lookup", ignored="all addresses of a name are tried"),
+    Property("enable.metrics.push", ignored="no client metrics are pushed"),
+    Property("metrics.num.samples", ignored="Spark's metrics are used"),
+    Property("metrics.recording.level", ignored="Spark's metrics are used"),
+    Property("metrics.sample.window.ms", ignored="Spark's metrics are used"),
+    Property("metric.reporters", ignored="Spark's metrics are used"),
+    Property("auto.include.jmx.reporter", ignored="Spark's metrics are used"),
+    Property("metadata.recovery.strategy", ignored="the bootstrap servers are asked again"),
+    Property("metadata.recovery.rebootstrap.trigger.ms", ignored="see metadata.recovery.strategy"),
+    Property("share.acknowledgement.mode", ignored=_SHARE_GROUP),
+    Property("share.acquire.mode", ignored=_SHARE_GROUP),
+    Property("internal.leave.group.on.close", ignored=_NO_GROUP),
+    Property(
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        ignored="brokers without it are too old to be read",
+    ),
+)
+
+_REFUSED = (
+    Property("auto.offset.reset", refused=_OFFSETS_ARE_SPARKS),
+    Property("enable.auto.commit", refused=_OFFSETS_ARE_SPARKS),
+    Property("key.deserializer", refused=_BYTES_STAY),
+    Property("value.deserializer", refused=_BYTES_STAY),
+    Property("interceptor.classes", refused="they are Java classes; transform in the query"),
+)
+
+PROPERTIES: Final[dict[str, Property]] = {
+    row.name: row
+    for row in (
+        *_MAPPED,
+        *_IGNORED,
+        *_REFUSED,
+        *SECURITY_PROPERTIES,
+    )
+}
+
+
+def parse_client_options(
+    options: Mapping[str, str], violations: Violations, prefix: str = "kafka."
+) -> ClientSettings:
+    """Settings of the `kafka.*` options; what is wrong goes to `violations`.
+
+    Their names are without `prefix`, which they have where they are spoken of.
+    """
+    values: dict[str, Any] = {}
+    for name, value in sorted(options.items()):
+        unknown = unknown_property(name, prefix)
+        if unknown is not None:
+            violations.add(f"{prefix}{name}", unknown)
+            continue
+        row = PROPERTIES[name]
+        if row.refused:
+            violations.add(f"{prefix}{name}", f"is not supported: {row.refused}")
+        else:
+            with violations.collecting(f"{prefix}{name}"):
+                parsed = row.parse(value)
+                if row.field:
+                    values[row.field] = parsed
+    settings = ClientSettings(**values)
+    _check_together(settings, options, violations, prefix)
+    return settings
+
+
+def unknown_property(name: str, prefix: str = "kafka.") -> str | None:
+    """What is to be said of a name, without prefix, that no property has; None where one has it."""
+    if name in PROPERTIES:
+        return None
+    near = difflib.get_close_matches(name, PROPERTIES, 1)
+    hint = f"; did you mean '{prefix}{near[0]}'?" if near else ""
+    return f"is not a property of Kafka's consumer{hint}"
+
+
+def _check_together(
+    settings: ClientSettings, options: Mapping[str, str], violations: Violations, prefix: str
+) -> None:
+    if "bootstrap.servers" not in options:
+        violations.add(f"{prefix}bootstrap.servers", "must be specified")
+    for store, inline in (("truststore", "certificates"), ("keystore", "key")):
+        both = {f"ssl.{store}.location", f"ssl.{store}.{inline}"}
+        if both <= options.keys():
+            violations.add(
+                f"{prefix}ssl.{store}.{inline}", f"is given beside {prefix}ssl.{store}.location"
+            )
+    chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
+    if bool(chain) != bool(key):
+        violations.add(
+            f"{prefix}ssl.keystore.key", f"and {prefix}ssl.keystore.certificate.chain go together"
+        )
+    # A broken sasl property has its violation, and what it lacks would only be noise.
+    broken = any(message.startswith(f"option '{prefix}sasl.") for message in violations.messages)
+    if not broken and not settings.sasl_jaas.is_reference:
+        with violations.collecting(f"{prefix}sasl.jaas.config"):
+            read_login(settings, prefix)
+
+
+def read_login(settings: ClientSettings, prefix: str = "kafka.") -> dict[str, Secret]:
+    """All that logs in, by the names of JAAS: the entry's options, and the properties over them.
+
+    Looks up a JAAS configuration that is a reference. Raises SECRET_NOT_FOUND for that; ValueError
+    that begins with "must" and holds no value, where something is missing or does not fit.
+    """
+    module, login = None, dict[str, Secret]()
+    if settings.sasl_jaas:
+        module, login = parse_jaas(settings.sasl_jaas.reveal())
+    if not settings.security_protocol.startswith("SASL"):
+        return login
+    mechanism = settings.sasl_mechanism
+    if module and mechanism not in module.mechanisms:
+        raise ValueError(
+            f"must hold a login module for {mechanism}, which {prefix}sasl.mechanism is (by "
+            f"default GSSAPI); {module.short_name} is for {' and '.join(module.mechanisms)}"
+        )
+    service = settings.kerberos_service_name
+    if service and "serviceName" in login and login["serviceName"].reveal() != service:
+        raise ValueError(f"must have the serviceName that {prefix}sasl.kerberos.service.name has")
+    properties = {
+        "username": settings.sasl_username,
+        "password": settings.sasl_password,
+        "clientId": settings.oauth_client_id,
+        "clientSecret": settings.oauth_client_secret,
+        "scope": _literal(settings.oauth_scope),
+        "serviceName": _literal(service),
+    }
+    login |= {name: value for name, value in properties.items() if value}
+    _check_login(settings, login, prefix)
+    return login
+
+
+def _literal(value: str) -> Secret:
+    return Secret(f"literal:{value}") if value else NO_SECRET
+
+
+def _check_login(settings: ClientSettings, login: Mapping[str, Secret], prefix: str) -> None:
+    """What each mechanism cannot do without."""
+    mechanism = settings.sasl_mechanism
+    given = {name for name, value in login.items() if value}
+    if mechanism == "GSSAPI" and "serviceName" not in given:
+        raise ValueError(
+            "must hold serviceName for mechanism GSSAPI (Java's default), or "
+            f"{prefix}sasl.kerberos.service.name be given"
+        )
+    if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
+        {"username", "password"} <= given
+    ):
+        raise ValueError(
+            f"must hold username and password for {mechanism}, or {prefix}sasl.username and "
+            f"{prefix}sasl.password be given"
+        )
+    if mechanism == "AWS_MSK_IAM" and settings.security_protocol != "SASL_SSL":
+        raise ValueError(f"must be used with {prefix}security.protocol SASL_SSL for AWS_MSK_IAM")
+    if mechanism == "OAUTHBEARER":
+        url = settings.oauth_token_endpoint_url
+        unsecured = any(name.startswith("unsecuredLogin") for name in given)
+        if bool(url) == unsecured:
+            raise ValueError(
+                f"must go with {prefix}sasl.oauthbearer.token.endpoint.url, or hold "
+                "unsecuredLoginStringClaim_sub for an unsecured token, and not both"
+            )
+        if url and not url.startswith("file:") and not {"clientId", "clientSecret"} <= given:
+            raise ValueError("must hold clientId and clientSecret for the token endpoint")

@@ -1,0 +1,232 @@
+"""Small parsers for option values, and the list that collects everything that is wrong with them.
+
+A parser takes the option's text and returns its value or raises ValueError with a message that
+begins with "must", so that it reads on from the option's name. Messages never repeat the value of a
+secret: parsers of secrets do not fail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from keyrange.errors import error, invalid_options
+from keyrange.options.allowed import NotAllowed, check_module, check_path
+
+# Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
+_WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
+
+
+class Violations:
+    """What is wrong with a set of options, all of it, in the order found."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.unparsed: set[str] = set()
+        self.not_allowed: list[str] = []
+
+    def add(self, name: str, message: str) -> None:
+        self.messages.append(f"option '{name}' {message}")
+
+    def check(self) -> None:
+        """Raises OPTION_NOT_ALLOWED or INVALID_OPTIONS, with everything that was found."""
+        if self.not_allowed:
+            raise error("OPTION_NOT_ALLOWED", "; ".join(self.not_allowed))
+        if self.messages:
+            raise invalid_options(self.messages)
+
+    @contextmanager
+    def collecting(self, name: str) -> Iterator[None]:
+        """Take a parser's ValueError as a violation of the option and go on; the option is among
+        `unparsed` then, which were given and have no value."""
+        try:
+            yield
+        except NotAllowed as failure:
+            self.unparsed.add(name)
+            self.not_allowed.append(f"option '{name}' {failure}")
+        except ValueError as failure:
+            self.unparsed.add(name)
+            self.add(name, str(failure))
+
+
+def text(value: str) -> str:
+    return value
+
+
+# A string of Kafka's messages has its length in two bytes.
+NAME_BYTES_MAX = 2**15 - 1
+
+
+def name_up_to(most_bytes: int) -> Callable[[str], str]:
+    """Text that goes into Kafka's messages as it is."""
+
+    def parse(value: str) -> str:
+        if len(value.encode(errors="replace")) > most_bytes:
+            raise ValueError(f"must have {most_bytes} bytes at the most")
+        return value
+
+    return parse
+
+
+def place(value: str) -> str:
+    """A path or a URI, which is not looked at any closer."""
+    if not value.strip("/ "):
+        raise ValueError("must be a path or a URI")
+    check_path(value.strip())
+    return value.strip()
+
+
+def local_path(value: str) -> str:
+    """A path of the process that opens it; "" for none."""
+    if value:
+        check_path(value)
+    return value
+
+
+def group_up_to(most_bytes: int) -> Callable[[str], str]:
+    """The name of a group, without blanks around it."""
+
+    def parse(value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be empty")
+        return name_up_to(most_bytes)(value.strip())
+
+    return parse
+
+
+def boolean(value: str) -> bool:
+    """true or false in any case, as Spark reads its own options."""
+    folded = value.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError(f"must be true or false, not '{value}'")
+    return folded == "true"
+
+
+def int_between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number with limits, both inclusive."""
+
+    def parse(value: str) -> int:
+        if not _WHOLE_NUMBER.match(value.strip()):
+            raise ValueError(f"must be a whole number, not '{value[:40]}'")
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError(f"must be between {least} and {most}, not {number}")
+        return number
+
+    return parse
+
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
+
+
+def size_between(least: int, most: int) -> Callable[[str], int]:
+    """Bytes, with an optional unit as Spark writes them: 512k, 8m, 1g (powers of 1,024)."""
+
+    def parse(value: str) -> int:
+        folded = value.strip().lower()
+        digits = folded.rstrip("kmgb")
+        unit = folded[len(digits) :]
+        if not _WHOLE_NUMBER.match(digits) or unit not in _UNITS:
+            raise ValueError(
+                f"must be a number of bytes such as 1048576, 512k or 8m, not '{value[:40]}'"
+            )
+        number = int(digits) * _UNITS[unit]
+        if not least <= number <= most:
+            raise ValueError(f"must be between {least} and {most} bytes, not {number}")
+        return number
+
+    return parse
+
+
+_TIMES_MS = {
+    "us": 1e-3,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_TIME = re.compile(r"^([0-9]{1,15})([a-z]*)$", re.ASCII)
+
+
+def duration_ms(value: str) -> int:
+    """Milliseconds, with an optional unit as Spark writes them: 500ms, 10s, 15m, 2h."""
+    time = _TIME.match(value.strip().lower())
+    if time is None or (time[2] or "ms") not in _TIMES_MS:
+        raise ValueError(f"must be a time such as 500ms, 10s, 15m or 2h, not '{value[:40]}'")
+    return int(int(time[1]) * _TIMES_MS[time[2] or "ms"])
+
+
+_NAMES = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_IMPORTABLE = re.compile(rf"({_NAMES}):({_NAMES})", re.ASCII)
+
+
+def importable(kind: str) -> Callable[[str], tuple[str, str]]:
+    """A name that Python imports, package.module:kind, as module and name."""
+
+    def parse(value: str) -> tuple[str, str]:
+        names = _IMPORTABLE.fullmatch(value.strip())
+        if names is None:
+            raise ValueError(
+                f"must be package.module:{kind}, a name that Python imports, not '{value[:40]}'"
+            )
+        check_module(names[1])
+        return names[1], names[2]
+
+    return parse
+
+
+_ISO_TIME = re.compile(
+    r"^P(?=[0-9T])(?:([0-9]{1,6})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,12})(?:\.([0-9]{1,3}))?S)?)?$",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def iso_duration_ms(value: str) -> int:
+    """Milliseconds of an ISO 8601 duration in days and smaller, as Java reads it: PT1M, P1DT2H."""
+    time = _ISO_TIME.match(value.strip())
+    if time is None:
+        raise ValueError(
+            "must be an ISO 8601 duration of days, hours, minutes and seconds such as PT5M or "
+            f"PT1H30M, not '{value[:40]}'"
+        )
+    days, hours, minutes, seconds = (int(each or 0) for each in time.groups()[:4])
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return whole * 1_000 + int((time[5] or "0").ljust(3, "0"))
+
+
+_DECIMAL = re.compile(r"^[0-9]{1,18}(\.[0-9]{1,18})?$|^\.[0-9]{1,18}$", re.ASCII)
+
+
+def part_of_one(value: str) -> float:
+    """A number from 0 to 1, both included."""
+    if not _DECIMAL.match(value.strip()) or not 0 <= float(value) <= 1:
+        raise ValueError(f"must be a number from 0.0 to 1.0, not '{value[:40]}'")
+    return float(value)
+
+
+def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        folded = value.strip().upper() if upper else value.strip()
+        if folded not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not '{value}'")
+        return folded
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One row: a `kafka.*` name without the prefix, and either its field or why it has none."""
+
+    name: str
+    field: str = ""
+    parse: Callable[[str], Any] = text
+    ignored: str = ""
+    refused: str = ""
+    secret: bool = False

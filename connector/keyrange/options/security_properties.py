@@ -1,0 +1,223 @@
+"""The rows of the `kafka.*` table that secure a connection: sasl.*, ssl.* and security.*.
+
+Java's names, and librdkafka's for credentials and PEM files. `client_options` holds the others, and
+the checks of one property against another.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from keyrange.options.allowed import check_path
+from keyrange.options.parsing import Property, boolean, int_between, local_path, one_of
+from keyrange.options.secrets import parse_secret, referred_path
+
+MECHANISMS: Final = (
+    "PLAIN",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "OAUTHBEARER",
+    "GSSAPI",
+    "AWS_MSK_IAM",
+)
+
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
+
+def _hostname_check(value: str) -> bool:
+    if value not in ("https", ""):
+        raise ValueError("must be 'https', or empty to switch the check of the host name off")
+    return value == "https"
+
+
+def _token_endpoint(value: str) -> str:
+    """https, http to this machine, or a file that something else keeps fresh."""
+    url = urlsplit(value)
+    if url.username or url.password or url.query or url.fragment:
+        raise ValueError("must be an address without user, password, query and fragment")
+    host = url.hostname or ""
+    secured = url.scheme == "https" and host
+    if not secured and not (url.scheme == "http" and is_loopback(host)) and url.scheme != "file":
+        raise ValueError(
+            "must be https://..., file:///... of a token, or http:// on the machine's own loopback"
+        )
+    if url.scheme == "file":
+        check_path(referred_path(value))
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is this machine and nothing else."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls_versions(value: str) -> tuple[str, ...]:
+    """Older ones may be named, as old configurations do; they are never spoken."""
+    named = {part.strip() for part in value.split(",")}
+    if not named <= {"TLSv1", "TLSv1.1", *TLS_VERSIONS}:
+        raise ValueError(f"must be a list of {', '.join(TLS_VERSIONS)}")
+    spoken = tuple(version for version in TLS_VERSIONS if version in named)
+    if not spoken:
+        raise ValueError(f"must name one of {', '.join(TLS_VERSIONS)}: older ones are not safe")
+    return spoken
+
+
+def _share(value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0.5 <= share <= 1:
+        raise ValueError("must be a number from 0.5 to 1.0")
+    return share
+
+
+def _class_among(*names: str) -> Callable[[str], str]:
+    """A Java class whose work is done here anyway; a platform may have shaded its name."""
+
+    def parse(value: str) -> str:
+        if value and not any(f".{value}".endswith(f".{name}") for name in names):
+            raise ValueError(
+                f"must be empty or one of {', '.join(names)}: Java classes are not run"
+            )
+        return value
+
+    return parse
+
+
+_TICKETS = "a ticket is taken from the cache or the keytab when a connection is made"
+_NO_REFRESH = "a token that is due is replaced when the next connection is made"
+_BROKERS_CHECK = "the broker checks tokens"
+_NO_ASSERTION = "only the client-credentials grant is spoken, with clientId and clientSecret"
+_STORE_TYPE = one_of("PEM", "PKCS12", "JKS", upper=True)
+_POSITIVE = int_between(1, 2**31 - 1)
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+
+_MAPPED = (
+    Property(
+        "security.protocol",
+        "security_protocol",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
+    ),
+    Property(
+        "sasl.mechanism",
+        "sasl_mechanism",
+        one_of(*MECHANISMS, upper=True),
+    ),
+    Property("sasl.jaas.config", "sasl_jaas", parse_secret, secret=True),
+    Property("sasl.username", "sasl_username", parse_secret),
+    Property("sasl.password", "sasl_password", parse_secret, secret=True),
+    Property("sasl.kerberos.service.name", "kerberos_service_name"),
+    Property("sasl.oauthbearer.token.endpoint.url", "oauth_token_endpoint_url", _token_endpoint),
+    Property("sasl.oauthbearer.client.credentials.client.id", "oauth_client_id", parse_secret),
+    Property(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "oauth_client_secret",
+        parse_secret,
+        secret=True,
+    ),
+    Property("sasl.oauthbearer.scope", "oauth_scope"),
+    Property("sasl.oauthbearer.header.urlencode", "oauth_header_urlencode", boolean),
+    Property("sasl.login.read.timeout.ms", "login_timeout_ms", _POSITIVE),
+    Property("sasl.login.refresh.window.factor", "login_refresh_window_factor", _share),
+    Property("ssl.ca.location", "ssl_truststore_location", local_path),
+    Property("ssl.truststore.location", "ssl_truststore_location", local_path),
+    Property("ssl.truststore.type", "ssl_truststore_type", _STORE_TYPE),
+    Property("ssl.truststore.password", "ssl_truststore_password", parse_secret, secret=True),
+    Property("ssl.truststore.certificates", "ssl_truststore_certificates", parse_secret),
+    Property("ssl.certificate.location", "ssl_keystore_location", local_path),
+    Property("ssl.keystore.location", "ssl_keystore_location", local_path),
+    Property("ssl.keystore.type", "ssl_keystore_type", _STORE_TYPE),
+    Property("ssl.keystore.password", "ssl_keystore_password", parse_secret, secret=True),
+    Property("ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", parse_secret),
+    Property("ssl.keystore.key", "ssl_keystore_key", parse_secret, secret=True),
+    Property("ssl.key.location", "ssl_key_location", local_path),
+    Property("ssl.key.password", "ssl_key_password", parse_secret, secret=True),
+    Property("ssl.enabled.protocols", "ssl_enabled_protocols", _tls_versions),
+    Property("ssl.endpoint.identification.algorithm", "ssl_check_hostname", _hostname_check),
+)
+
+_IGNORED = (
+    Property("ssl.protocol", ignored="see ssl.enabled.protocols; by default TLS 1.2 or newer"),
+    Property(
+        "sasl.login.callback.handler.class",
+        parse=_class_among(
+            f"{_OAUTH}OAuthBearerLoginCallbackHandler",
+            f"{_OAUTH}secured.OAuthBearerLoginCallbackHandler",
+            f"{_OAUTH}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
+        ),
+        ignored="tokens come from the token endpoint, or are made where they are unsecured",
+    ),
+    Property(
+        "sasl.client.callback.handler.class",
+        parse=_class_among("software.amazon.msk.auth.iam.IAMClientCallbackHandler"),
+        ignored="AWS_MSK_IAM signs with the credentials that botocore finds",
+    ),
+    Property(
+        "sasl.oauthbearer.jwt.retriever.class",
+        parse=_class_among(
+            f"{_OAUTH}DefaultJwtRetriever",
+            f"{_OAUTH}ClientCredentialsJwtRetriever",
+            f"{_OAUTH}FileJwtRetriever",
+        ),
+        ignored="the token endpoint's address says which it is",
+    ),
+    Property("sasl.kerberos.kinit.cmd", ignored=_TICKETS),
+    Property("sasl.kerberos.min.time.before.relogin", ignored=_TICKETS),
+    Property("sasl.kerberos.ticket.renew.jitter", ignored=_TICKETS),
+    Property("sasl.kerberos.ticket.renew.window.factor", ignored=_TICKETS),
+    Property("sasl.login.connect.timeout.ms", ignored="sasl.login.read.timeout.ms bounds it too"),
+    Property("sasl.login.refresh.buffer.seconds", ignored=_NO_REFRESH),
+    Property("sasl.login.refresh.min.period.seconds", ignored=_NO_REFRESH),
+    Property("sasl.login.refresh.window.jitter", ignored=_NO_REFRESH),
+    Property("sasl.login.retry.backoff.ms", ignored="retry.backoff.ms paces it"),
+    Property("sasl.login.retry.backoff.max.ms", ignored="retry.backoff.max.ms paces it"),
+    Property("sasl.oauthbearer.clock.skew.seconds", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.expected.audience", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.expected.issuer", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.jwks.endpoint.refresh.ms", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.jwks.endpoint.url", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.jwt.validator.class", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.scope.claim.name", ignored=_BROKERS_CHECK),
+    Property("sasl.oauthbearer.sub.claim.name", ignored=_BROKERS_CHECK),
+    Property("ssl.secure.random.implementation", ignored="OpenSSL's is used"),
+)
+
+_REFUSED = (
+    Property("config.providers", refused="write env:NAME or file:PATH in place of the secret"),
+    Property("sasl.login.class", refused="it is a Java class"),
+    *(
+        Property(f"sasl.oauthbearer.assertion.{name}", refused=_NO_ASSERTION)
+        for name in (
+            "algorithm",
+            "claim.aud",
+            "claim.exp.seconds",
+            "claim.iss",
+            "claim.jti.include",
+            "claim.nbf.seconds",
+            "claim.sub",
+            "file",
+            "private.key.file",
+            "template.file",
+        )
+    ),
+    Property(
+        "sasl.oauthbearer.assertion.private.key.passphrase", refused=_NO_ASSERTION, secret=True
+    ),
+    Property("ssl.provider", refused="OpenSSL is used"),
+    Property("ssl.cipher.suites", refused="OpenSSL's defaults are used"),
+    Property("ssl.keymanager.algorithm", refused="OpenSSL is used"),
+    Property("ssl.trustmanager.algorithm", refused="OpenSSL is used"),
+    Property("ssl.engine.factory.class", refused="OpenSSL is used"),
+    Property("security.providers", refused="OpenSSL is used"),
+)
+
+SECURITY_PROPERTIES: Final = (*_MAPPED, *_IGNORED, *_REFUSED)

@@ -1,0 +1,66 @@
+"""What a planned batch costs to read: its tasks, its key ranges, and what brokers have to send.
+
+These figures are in the progress of the batch that follows, since Spark asks for them before it
+asks for a batch's plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.splits import Split
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFigures:
+    """`key_ranges` is 0 where whole partitions are read. `bytes` are those of the log that is read,
+    as far as a sample tells, and `fetched_bytes` what brokers send for it to one executor."""
+
+    tasks: int
+    key_ranges: int
+    bytes: int
+    fetched_bytes: int
+
+    def metrics(self, number: int) -> dict[str, int]:
+        """For a progress; `number` tells two plans of a run apart."""
+        return {
+            "number": number,
+            "tasks": self.tasks,
+            "keyRanges": self.key_ranges,
+            "bytes": self.bytes,
+            "fetchedBytes": self.fetched_bytes,
+        }
+
+
+def plan_figures(
+    tasks: int, splits: Iterable[Split], bytes_per_offset: Mapping[TopicPartition, float]
+) -> PlanFigures:
+    """The figures of the splits that so many tasks read."""
+    spans: dict[TopicPartition, list[tuple[int, int]]] = {}
+    ranges = 0
+    fetched = 0.0
+    shared: set[str] = set()
+    for split in splits:
+        partition = split.topic_partition
+        spans.setdefault(partition, []).append((split.from_offset, split.until_offset))
+        if split.placement is not None:
+            ranges += len(split.placement.ranges())
+        if split.shared and split.shared in shared:
+            continue
+        if split.shared:
+            shared.add(split.shared)
+        fetched += (split.until_offset - split.from_offset) * bytes_per_offset[partition]
+    read = sum(covered(found) * bytes_per_offset[place] for place, found in spans.items())
+    return PlanFigures(tasks, ranges, round(read), round(fetched))
+
+
+def covered(spans: Sequence[tuple[int, int]]) -> int:
+    """How many offsets lie in at least one of the half-open spans."""
+    count, reached = 0, 0
+    for begin, end in sorted(spans):
+        if end > reached:
+            count += end - max(begin, reached)
+            reached = end
+    return count

@@ -1,0 +1,135 @@
+"""What one batch reads, cut into splits and dealt out to tasks.
+
+A split is a run of offsets of one partition that one task reads in order. Large partitions may be
+cut into several splits (`minPartitions`, `maxRecordsPerPartition`); small ones share a task,
+because every further Python task costs a batch 20 to 50 ms (ARCHITECTURE.md).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.ranges.model.delivery import Delivery
+from keyrange.ranges.model.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A run of offsets of one partition, and about how many bytes of log it is.
+
+    In a batch read `from_offset` may be EARLIEST and `until_offset` LATEST: the task that reads it
+    asks where that is, so that a DataFrame that is run again sees what was written meanwhile.
+    With a `placement` only the key ranges of its reader are read, with a `delivery` only what that
+    names; it is the same for all readers of the split. `shared` names what the readers
+    of one partition share on a host, "" where there is nothing to share. `leader_epoch` is that in
+    which the log reached up to `until_offset`, -1 where that is not known.
+    """
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+    bytes_estimate: int
+    placement: Placement | None = None
+    shared: str = ""
+    delivery: Delivery | None = None
+    leader_epoch: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def plan_splits(
+    ranges: Mapping[TopicPartition, OffsetRange],
+    bytes_per_offset: Mapping[TopicPartition, float],
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[Split]:
+    """Cut ranges into splits of at most `max_records_per_partition` offsets, and so that there are
+    about `min_partitions`.
+
+    The JVM connector's arithmetic (KafkaOffsetRangeCalculator): first the cut by records. Where
+    that gives too few splits, those whose share rounds to one stay whole and the others get their
+    share of what is left. Pieces by whole division, so that the last ones take the remainder.
+    """
+    pieces = [
+        (partition, piece)
+        for partition, span in sorted(ranges.items())
+        for piece in cut(span, _count(span, max_records_per_partition))
+    ]
+    if min_partitions is not None and min_partitions > len(pieces):
+        pieces = _cut_further(pieces, min_partitions)
+    return [
+        Split(
+            *partition,
+            piece.from_offset,
+            piece.until_offset,
+            round(piece.size * bytes_per_offset[partition]),
+        )
+        for partition, piece in pieces
+    ]
+
+
+_Piece = tuple[TopicPartition, OffsetRange]
+
+
+def _count(span: OffsetRange, max_records: int | None) -> int:
+    return 1 if max_records is None else -(-span.size // max_records)
+
+
+def _cut_further(pieces: Sequence[_Piece], min_partitions: int) -> list[_Piece]:
+    total = sum(span.size for _, span in pieces)
+    large = {
+        at
+        for at, (_, span) in enumerate(pieces)
+        if _round_half_up(span.size / total * min_partitions) > 1
+    }
+    left = max(min_partitions - (len(pieces) - len(large)), 1)
+    large_total = sum(pieces[at][1].size for at in large)
+    return [
+        (partition, piece)
+        for at, (partition, span) in enumerate(pieces)
+        for piece in cut(span, _round_half_up(span.size / large_total * left) if at in large else 1)
+    ]
+
+
+def cut(span: OffsetRange, pieces: int) -> list[OffsetRange]:
+    """Cut a range into at most `pieces` non-empty ranges that follow one another."""
+    pieces = max(min(pieces, span.size), 1)
+    short, long_ones = divmod(span.size, pieces)
+    sizes = [short] * (pieces - long_ones) + [short + 1] * long_ones
+    bounds = list(accumulate(sizes, initial=span.from_offset))
+    return [OffsetRange(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+def _round_half_up(number: float) -> int:
+    """Java's Math.round for positive numbers; Python's rounds halves to even."""
+    return int(number + 0.5)
+
+
+def deal(splits: Sequence[Split], bytes_per_task: int, tasks_min: int) -> list[tuple[Split, ...]]:
+    """Deal splits out to as few tasks as pay: about `bytes_per_task` each, at least `tasks_min`.
+
+    The largest split goes first, each to the task with the least bytes so far, so that tasks end at
+    about the same time. Within a task splits are in order of partition and offset. `bytes_per_task`
+    0 gives every split a task of its own.
+    """
+    if not splits:
+        return []
+    total = sum(split.bytes_estimate for split in splits)
+    wanted = len(splits) if bytes_per_task == 0 else -(-total // bytes_per_task)
+    count = min(max(wanted, tasks_min, 1), len(splits))
+    loads = [(0, index) for index in range(count)]
+    tasks: list[list[Split]] = [[] for _ in range(count)]
+    for split in sorted(splits, key=lambda split: -split.bytes_estimate):
+        load, index = heapq.heappop(loads)
+        tasks[index].append(split)
+        # A split of no bytes still takes a place, so that empty tasks fill first.
+        heapq.heappush(loads, (load + max(split.bytes_estimate, 1), index))
+    key = lambda split: (split.topic, split.partition, split.from_offset)  # noqa: E731
+    return [tuple(sorted(task, key=key)) for task in tasks]

@@ -1,0 +1,76 @@
+"""The description of a task that reads: plain numbers and names, no secret and no code.
+
+It says who leads each partition, so that a task needs no metadata of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from keyrange.ranges.model.split_json import read_split, write_split
+from keyrange.ranges.model.splits import Split
+
+if TYPE_CHECKING:
+    from keyrange.members.model.greeting import Greeting
+
+
+class ReadTask(InputPartition):
+    """One task: its splits, and what the driver knew of the cluster when it planned them.
+
+    `brokers`: (node id, host, port). `leaders`: (topic, partition, node id). `topic_ids` are those
+    that the offsets belong to.
+    """
+
+    def __init__(
+        self,
+        splits: Sequence[Split],
+        brokers: Sequence[tuple[int, str, int]],
+        leaders: Sequence[tuple[str, int, int]],
+        topic_ids: Mapping[str, str],
+        greeting: Greeting | None = None,
+    ) -> None:
+        self.splits = tuple(splits)
+        self.brokers = tuple(brokers)
+        self.leaders = tuple(leaders)
+        self.topic_ids = dict(topic_ids)
+        self.greeting = greeting
+
+    def __repr__(self) -> str:
+        return f"ReadTask({', '.join(map(str, self.splits))})"
+
+
+class BoundTask(InputPartition):
+    """One task of a plan whose tasks ask what they read: task `number` of plan `plan`, planned with
+    assignment `epoch`."""
+
+    def __init__(self, greeting: Greeting, plan: str, number: int, epoch: int) -> None:
+        self.greeting = greeting
+        self.plan = plan
+        self.number = number
+        self.epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"BoundTask({self.number} of {self.plan})"
+
+
+def write_bound_task(task: ReadTask) -> dict[str, Any]:
+    """What a bound task is told to read."""
+    return {
+        "splits": [write_split(split) for split in task.splits],
+        "brokers": task.brokers,
+        "leaders": task.leaders,
+        "topicIds": task.topic_ids,
+    }
+
+
+def read_bound_task(document: Mapping[str, Any]) -> ReadTask:
+    """What `write_bound_task` has written."""
+    return ReadTask(
+        [read_split(each) for each in document["splits"]],
+        [tuple(each) for each in document["brokers"]],
+        [tuple(each) for each in document["leaders"]],
+        document["topicIds"],
+    )

@@ -1,0 +1,124 @@
+"""The batch reader: from one set of positions to another.
+
+Spark plans a DataFrame's tasks once and runs them as often as the DataFrame is used. As in Spark's
+own Kafka source, earliest and latest stay what they are in the plan and are asked for by the tasks,
+so that a DataFrame that is used again sees what was written meanwhile. Only partitions that are cut
+into several splits have their cuts fixed when they are planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.splits import Split, plan_splits
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source.read import read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
+
+_Places = Mapping[TopicPartition, int]
+
+
+class KeyRangeBatchReader(DataSourceReader):
+    """Spark pickles this object into every task: it holds options and nothing else."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from keyrange.kafka.cluster import Cluster
+        from keyrange.kafka.security.exposure import warn_of_exposure
+        from keyrange.kafka.subscribed import retrying
+
+        options = self._options
+        warn_of_exposure(options.client)
+        cluster = Cluster(options.client)
+        try:
+            return retrying(
+                cluster,
+                options.fetch_offset_tries,
+                options.fetch_offset_pause_ms,
+                lambda: self._plan(cluster),
+            )
+        finally:
+            cluster.close()
+
+    def _narrow(
+        self,
+        cluster: Cluster,  # noqa: ARG002
+        view: ClusterView,  # noqa: ARG002
+        ranges: Mapping[TopicPartition, OffsetRange],
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """What of the ranges is read: all of it."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options, partition)
+
+    def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
+        from keyrange.kafka.position_lookup import between, bind, place
+        from keyrange.kafka.record_sizes import RecordSizes
+        from keyrange.kafka.subscribed import describe
+        from keyrange.source.tasks import make_tasks, plan_read
+
+        options = self._options
+        view = describe(cluster, options.subscription)
+        start, end = place(cluster, view, options.start), place(cluster, view, options.end)
+        all_ranges = between(bind(cluster, view, start), bind(cluster, view, end))
+        ranges = self._narrow(cluster, view, all_ranges)
+        pending = {partition: span for partition, span in ranges.items() if span.size}
+        keys = options.key_ranges
+        sampled = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
+        sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
+        if keys.split_by != "partition":
+            # Tasks that share a partition have to mean the same offsets: these stay as planned.
+            return plan_read(pending, sizes, sampled.places, view, view.topic_ids(), options)
+        splits = plan_splits(
+            pending, sizes, options.min_partitions, options.max_records_per_partition
+        )
+        # What filters have narrowed is read once, as it is planned.
+        if ranges is all_ranges:
+            splits = late_bound(splits, ranges, start, end)
+        return make_tasks(splits, view, view.topic_ids(), options)
+
+
+def late_bound(
+    splits: Sequence[Split],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    start: _Places,
+    end: _Places,
+) -> list[Split]:
+    """Splits whose outer bounds are what was asked for: a start EARLIEST and an end LATEST stay.
+
+    A start LATEST, of a time behind the last record, is where the end was when it was planned: the
+    next use of the DataFrame sees what came after. A partition that is empty when it is planned has
+    a split too where its end stays open.
+    """
+    planned = {partition: list(each) for partition, each in groupby(splits, key=_topic_partition)}
+    bound: list[Split] = []
+    for partition in sorted(ranges):
+        pieces = planned.get(partition, [])
+        if not pieces and end[partition] < 0:
+            span = ranges[partition]
+            pieces = [Split(*partition, span.from_offset, span.until_offset, 0)]
+        if pieces and start[partition] == EARLIEST:
+            pieces[0] = replace(pieces[0], from_offset=start[partition])
+        if pieces and end[partition] < 0:
+            pieces[-1] = replace(pieces[-1], until_offset=end[partition])
+        bound.extend(pieces)
+    return bound
+
+
+def _topic_partition(split: Split) -> TopicPartition:
+    return split.topic_partition

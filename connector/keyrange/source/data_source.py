@@ -1,0 +1,54 @@
+"""`format("keyrange")`: what Spark constructs, pickles and asks for readers.
+
+Spark imports this module in a short-lived process for every lookup of data sources, and one failing
+import there hides all Python sources: only the standard library, pyspark and pure modules are
+imported at the top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from keyrange.options import Mode, SourceOptions, parse_options
+from keyrange.source.schema import check_schema, frame_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class KeyRangeDataSource(DataSource):
+    """Reads Kafka topics as a batch or a stream; `keyrange options` lists what it takes."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "keyrange"
+
+    def schema(self) -> StructType:
+        # The first call of every load(): what is wrong with the options is said here, because an
+        # error in a reader's constructor reaches the user without its text.
+        return frame_schema(parse_options(self._given()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from keyrange.source.batch import KeyRangeBatchReader
+        from keyrange.source.pushdown import KeyRangePushdownReader, takes_filters
+
+        options = self._parsed(schema, "batch")
+        if options.filter_pushdown and takes_filters():
+            return KeyRangePushdownReader(options)
+        return KeyRangeBatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from keyrange.source.stream import KeyRangeStreamReader
+
+        return KeyRangeStreamReader(self._parsed(schema, "stream"))
+
+    def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
+        options = parse_options(self._given(), mode)
+        check_schema(schema, frame_schema(options))
+        return options
+
+    def _given(self) -> Mapping[str, str]:
+        return dict(self.options)

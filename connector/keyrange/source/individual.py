@@ -1,0 +1,362 @@
+"""The part of a planning session that commits individually: what is known from the commit table,
+and what of it the next batch takes up.
+
+The table is written by another process and read here. It is asked after every batch, before one is
+planned, and now and then in between, because somebody may set positions by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from keyrange.commits.intakes import plan_intakes, planned_from, resumed_from, spans_of, state_of
+from keyrange.commits.model.agreement import check_agreement, check_terms, is_left
+from keyrange.commits.model.intake import (
+    PartitionIntake,
+    due_holes,
+    due_until_ms,
+    lags_too_far,
+    next_due_ms,
+)
+from keyrange.commits.model.log import Known
+from keyrange.commits.model.state import PartitionState
+from keyrange.commits.model.table import CommitTable
+from keyrange.errors import error
+from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.source.planning import Sizes, count_ranges
+
+_log = logging.getLogger(__name__)
+
+OpenTable = Callable[[CommitOptions, str], CommitTable]
+States = Mapping[TopicPartition, PartitionState]
+Intakes = dict[TopicPartition, PartitionIntake]
+CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
+_SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Sizes]
+
+# How old may be what is known of the table while there is nothing to read.
+_KNOWN_AGE_S: Final = 5.0
+
+
+class IndividualCommits:
+    """What the commit table says of one query, and the marks that its batches are planned by."""
+
+    def __init__(
+        self, options: SourceOptions, open_table: OpenTable, cuts_of: CutsOf | None = None
+    ) -> None:
+        """`cuts_of` says where the portions of partitions may begin that slots read."""
+        self._options = options
+        self._cuts_of = cuts_of
+        self._commits = options.commits
+        self._terms = options.commits.terms(options.key_ranges.nulls_first)
+        self._open_table = open_table
+        self._tables: dict[str, CommitTable] = {}
+        self._made_up = uuid.uuid4().hex
+        self._resumes: tuple[str, int] | None = None
+        self._start: Checkpoint | None = None
+        self._known = Known()
+        self._asked_at = 0.0
+        self._states: States = {}
+        self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
+        self._held: set[tuple[TopicPartition, str]] = set()
+        self._waited_ms = 0
+
+    @property
+    def seq(self) -> int:
+        return self._known.seq
+
+    def look(self, start: Checkpoint, anew: bool = False) -> bool:
+        """Ask the table what is known after the batch that ended at `start`, unless that was asked
+        shortly before; returns whether it was asked.
+
+        Raises KeyrangeError where checkpoint, table and options contradict one another.
+        """
+        now = time.monotonic()
+        if not anew and start == self._start and now - self._asked_at < _KNOWN_AGE_S:
+            return False
+        if start.commits is None:
+            known = self._begin(start)
+        else:
+            known = self._table(start.commits.source_id).known()
+            check_agreement(known, start)
+        check_terms(known, self._terms)
+        self._start, self._known, self._asked_at = start, known, now
+        return True
+
+    def resumed(
+        self, positions: Positions, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Where a query without a checkpoint goes on from the commits of its group: the state of
+        each of `positions` that they have one of."""
+        if self._commits.on_fresh_start != "resume":
+            return {}
+        # A query whose first batch failed has written that it began, and nothing else.
+        last = self._table(self._made_up).last_source(self._commits.group, with_states=True)
+        if last is None:
+            return {}
+        before = self._table(last).known()
+        self._resumes = (last, before.seq)
+        return {
+            partition: state
+            for partition, state in resumed_from(before).states.items()
+            if partition in positions
+            and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
+        }
+
+    def states(self, start: Checkpoint, base: Checkpoint) -> States:
+        """The states of the partitions of `base`, which stands where the next batch begins."""
+        self._states = {p: state_of(self._known, p, start, base) for p in base.positions}
+        return self._states
+
+    def admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
+        """How far each partition may be read, one with a range that lags too far not at all."""
+        ends = dict(latest)
+        for partition, state in states.items():
+            too_far = lags_too_far(state, self._commits.limits)
+            self._say_held(
+                partition,
+                "lag",
+                too_far,
+                f"a key range is {state.position - state.scanned} offsets behind, more than "
+                f"max.range.lag: partition {partition} takes in nothing new",
+            )
+            if too_far:
+                ends[partition] = state.position
+        return ends
+
+    def late(self, states: States) -> dict[TopicPartition, float]:
+        """How many offsets of each partition are to be read that are not new, a key range's counted
+        by its part of the hash space."""
+        until_ms = self._due_until_ms()
+        return {
+            partition: len(due_holes(state, until_ms, self._commits.keeps_order))
+            + sum(
+                (state.position - piece.scanned) * piece.span.size / SPACE.size
+                for piece in state.pieces
+            )
+            for partition, state in states.items()
+        }
+
+    def planned(
+        self, start: Checkpoint, base: Checkpoint, ends: Positions, moved: bool, sizes: _SizesOf
+    ) -> Checkpoint | None:
+        """The end of a batch from where `base` stands up to `ends` at the most, with its mark; None
+        where nothing would be handed out and nothing has `moved`."""
+        states = self._states
+        due_at_ms = next_due_ms(states, self._commits.keeps_order)
+        until_ms = self._due_until_ms()
+        is_due = due_at_ms is not None and due_at_ms <= until_ms
+        new = dict(ends) != dict(base.positions)
+        if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
+            return None
+        mark = self._mark(start, ends, sizes, until_ms if is_due else NEVER_DUE)
+        end = replace(base, positions=ends, commits=mark)
+        intakes = plan_intakes(self._known, start, end, self._options)
+        reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
+        if reached != dict(ends):
+            end = replace(end, positions=reached)
+            intakes = plan_intakes(self._known, start, end, self._options)
+        self._say_slow(intakes, ends)
+        if not moved and all(intake.is_empty for intake in intakes.values()):
+            return None
+        return end
+
+    def intakes(self, start: Checkpoint, end: Checkpoint) -> Intakes:
+        """What a planned batch hands out, of the partitions that it hands something out of."""
+        assert end.commits is not None
+        known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
+        check_terms(known, self._terms)
+        intakes = plan_intakes(known, start, end, self._options)
+        return {p: intake for p, intake in intakes.items() if not intake.is_empty}
+
+    def spans(
+        self, partitions: Iterable[TopicPartition], mark: CommitMark
+    ) -> dict[TopicPartition, list[KeyRange]]:
+        """The key ranges that this query reads of each partition."""
+        return {partition: self._own(partition, mark) for partition in partitions}
+
+    def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
+        """The committed offsets of the partitions: all below is done. They never go back, unless
+        the topic is another one. Nothing before the table was asked."""
+        if self._start is None:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for partition, position in at.positions.items():
+            state = self._known.states.get(partition)
+            topic_id = at.topic_ids.get(partition.topic, "")
+            same = state is not None and (not topic_id or state.topic_id in ("", topic_id))
+            offset = state.committed if state is not None and same else position
+            told_id, told = self._mirrored.get(partition, ("", -1))
+            if told_id == topic_id:
+                offset = max(offset, told)
+            self._mirrored[partition] = (topic_id, offset)
+            found[partition] = offset
+        return found
+
+    def due_in_s(self) -> float | None:
+        """How long it is until the first hole is due; None where there is none."""
+        due_ms = next_due_ms(self._states, self._commits.keeps_order)
+        if due_ms is None:
+            return None
+        return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
+
+    def _due_until_ms(self) -> int:
+        wait_ms_max = self._commits.policy.backoff_max_ms
+        return due_until_ms(self._states, _now_ms(), wait_ms_max, self._commits.keeps_order)
+
+    def waits_for_due(self) -> bool:
+        """At the end of a run with availableNow: say what waits, or wait for it as the options
+        say; returns whether something is due then."""
+        due_in_s = self.due_in_s()
+        holes = sum(len(state.holes) for state in self._states.values())
+        if due_in_s is None:
+            return False
+        left_ms = self._commits.available_now_timeout_ms - self._waited_ms
+        if self._commits.available_now == "drain" and due_in_s * 1000 <= left_ms:
+            # A moment longer: what is due at this very millisecond is due.
+            time.sleep(due_in_s + 0.001)
+            self._waited_ms += int(due_in_s * 1000) + 1
+            return True
+        _log.warning(
+            "%d records wait for their next delivery, the first for %.1f s more; "
+            "they come with the next run",
+            holes,
+            due_in_s,
+        )
+        return False
+
+    def metrics(self) -> dict[str, int]:
+        """What is not done: records, how many key ranges take in less, and how far the slowest is
+        behind, in offsets."""
+        states = self._states.values()
+        due_ms = next_due_ms(self._states, self._commits.keeps_order)
+        return {
+            "holes": sum(len(state.holes) for state in states),
+            "partitionsHeld": len(self._held),
+            "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
+            "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
+        }
+
+    def _begin(self, start: Checkpoint) -> Known:
+        """What a query knows that has no commits yet."""
+        group, how = self._commits.group, self._commits.on_fresh_start
+        last = self._table(self._made_up).last_source(group, with_states=how == "resume")
+        if last is None or how == "ignore":
+            return Known()
+        if how == "resume" and start.fresh and self._resumes is not None:
+            return resumed_from(self._table(self._resumes[0]).known(self._resumes[1]))
+        raise error(
+            "COMMITS_OF_ANOTHER_QUERY",
+            f"the checkpoint is {'new' if start.fresh else 'one of whole batches'}, and group "
+            f"'{group}' of the commit table has commits already",
+            source_id=last,
+        )
+
+    def _table(self, source_id: str) -> CommitTable:
+        if source_id not in self._tables:
+            self._tables[source_id] = self._open_table(self._commits, source_id)
+        return self._tables[source_id]
+
+    def _mark(self, start: Checkpoint, ends: Positions, sizes: _SizesOf, due_ms: int) -> CommitMark:
+        keys = self._options.key_ranges
+        late = self.late(self._states)
+        pending = {
+            partition: OffsetRange(max(state.position - int(late[partition]), 0), ends[partition])
+            for partition, state in sorted(self._states.items())
+        }
+        pending = {partition: span for partition, span in pending.items() if span.size}
+        counts: Mapping[TopicPartition, int] = {}
+        if keys.split_by == "keyRange" and pending:
+            counts = count_ranges(pending, sizes(pending), self._options)
+        begins = start.commits is None
+        return CommitMark(
+            source_id=start.commits.source_id if start.commits else self._made_up,
+            seq=self._known.seq,
+            due_ms=due_ms,
+            ranges=counts,
+            holes_max=self._commits.limits.holes_max,
+            keeps_order=self._commits.keeps_order,
+            deliveries_max=self._commits.policy.deliveries_max,
+            resumes=self._resumes if begins and start.fresh else None,
+            cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
+        )
+
+    def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:
+        keys = self._options.key_ranges
+        given = keys.given(partition) if keys.partial else None
+        return sorted(given) if given is not None else spans_of(partition, mark, self._options)
+
+    def _reached(self, partition: TopicPartition, intake: PartitionIntake, mark: CommitMark) -> int:
+        """How far the range comes that comes farthest: where all of them stop, the position does
+        not run away from them."""
+        if not self._options.key_ranges.partial:
+            return max(intake.start, *(cell.until_offset for cell in intake.cells))
+        own = {span.from_hash for span in self._own(partition, mark)}
+        ends = [c.until_offset for c in intake.cells if c.span.from_hash in own]
+        return max([intake.start, *ends])
+
+    def _say_slow(self, intakes: Intakes, ends: Positions) -> None:
+        for partition, intake in intakes.items():
+            slow = sum(cell.until_offset < ends[partition] for cell in intake.cells)
+            self._say_held(
+                partition,
+                "holes",
+                slow > 0,
+                f"{slow} of {len(intake.cells)} key ranges of partition {partition} take in less: "
+                f"they have {self._commits.limits.holes_max // 2} records or more that are not "
+                "done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
+            )
+
+    def _say_held(self, partition: TopicPartition, why: str, holds: bool, text: str) -> None:
+        """A warning when it begins, and a line when it is over."""
+        key = (partition, why)
+        if holds and key not in self._held:
+            self._held.add(key)
+            _log.warning("%s", text)
+        elif not holds and key in self._held:
+            self._held.remove(key)
+            _log.info("partition %s takes in everything again", partition)
+
+
+def with_log_ends(end: Checkpoint, latest: Positions) -> Checkpoint:
+    """An end whose mark says too where the logs end that it does not reach: lag is told of it."""
+    assert end.commits is not None
+    beyond = {p: latest[p] for p, at in end.positions.items() if latest.get(p, 0) > at}
+    return replace(end, commits=replace(end.commits, log_ends=beyond))
+
+
+def check_left(start: Checkpoint, options: SourceOptions, open_table: OpenTable | None) -> None:
+    """A query may go back to whole batches when nothing is left that would never come again.
+
+    Raises COMMIT_TERMS_CHANGED.
+    """
+    if start.commits is None:
+        return
+    if not options.commits.table or open_table is None:
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            "the checkpoint is of a query that commits individually, and commitMode is batch; "
+            "whether everything is done only option commitTable could tell",
+        )
+    known = open_table(options.commits, start.commits.source_id).known()
+    check_agreement(known, start)
+    if is_left(known):
+        holes = sum(len(state.holes) for state in known.states.values())
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            f"commitMode was individual and is batch, and {holes} records are not done, which "
+            "would never come again",
+            seq=known.seq,
+        )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

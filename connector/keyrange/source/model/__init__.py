@@ -1,0 +1,1 @@
+"""The pure part of planning: offsets, checkpoints, limits."""

@@ -1,0 +1,67 @@
+"""How much of what is pending a batch takes, and when: limits by offsets and by bytes.
+
+The arithmetic by offsets is the JVM connector's (`rateLimit` of KafkaMicroBatchStream): each
+partition gets its share of the limit, a share below one is rounded up so that small partitions do
+not starve, others are rounded down; the sum is close to the limit, not exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from keyrange.kafka.model.offsets import OFFSET_MAX, Positions, TopicPartition, pending
+
+
+def admit_offsets(start: Positions, end: Positions, offsets_max: int) -> dict[TopicPartition, int]:
+    """The end of a batch of about `offsets_max` offsets, over all partitions."""
+    return _admit(start, end, offsets_max, dict.fromkeys(end, 1.0))
+
+
+def admit_bytes(
+    start: Positions,
+    end: Positions,
+    bytes_max: int,
+    bytes_per_offset: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    """The end of a batch of about `bytes_max` bytes of log, by the bytes per offset."""
+    return _admit(start, end, bytes_max, bytes_per_offset)
+
+
+def _admit(
+    start: Positions, end: Positions, limit: int, weights: Mapping[TopicPartition, float]
+) -> dict[TopicPartition, int]:
+    ranges = pending(start, end)
+    total = sum(span.size * weights[partition] for partition, span in ranges.items())
+    if total <= limit:
+        return dict(end)
+    admitted = dict(end)
+    for partition, span in ranges.items():
+        share = limit * (span.size / total)
+        offsets = math.ceil(share) if share < 1 else math.floor(share)
+        admitted[partition] = min(span.until_offset, span.from_offset + offsets, OFFSET_MAX)
+    return admitted
+
+
+def left_for_new(limit: int, late: float) -> int:
+    """What a limit leaves to new records beside so much that is late: at least half of it, so that
+    what is late holds up nothing."""
+    return max(limit - int(late), limit // 2, 1)
+
+
+def holds_back(
+    start: Positions,
+    end: Positions,
+    offsets_min: int,
+    delay_max_ms: int,
+    fired_ms: int | None,
+    now_ms: int,
+) -> bool:
+    """Whether a batch waits until at least `offsets_min` offsets are pending.
+
+    It waits no longer than `delay_max_ms` after the last batch (`fired_ms`); the first one of a run
+    does not wait (`delayBatch` of KafkaMicroBatchStream).
+    """
+    if fired_ms is None or now_ms - fired_ms >= delay_max_ms:
+        return False
+    return sum(span.size for span in pending(start, end).values()) < offsets_min

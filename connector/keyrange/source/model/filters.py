@@ -1,0 +1,140 @@
+"""What a query's filters say of where to read: topics, partitions, offsets, and from which time on.
+
+A row that satisfies all conditions is never left out; rows that do not may stay in, because Spark
+applies the filters again. So a condition that is not understood is no constraint.
+
+Of timestamps only a lower bound is used. Kafka answers "the first offset whose record has a
+timestamp of at least T": all before it are older, so reading may start there. The same answer says
+nothing of what comes behind it. Producers set timestamps, and they may be out of order: a record
+that is older than an upper bound may stand behind any number of younger ones, so that bound ends no
+range.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
+
+Operator = Literal["=", "in", ">", ">=", "<", "<=", "starts with"]
+
+_OPPOSITE: Final[dict[Operator, Operator]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+# Text is compared by code points, which is Spark's order of UTF-8 bytes.
+_MATCH: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "in": lambda actual, values: actual in values,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "starts with": str.startswith,
+}
+_TYPES: Final = {"topic": str, "partition": int, "offset": int, "timestamp": int}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`column operator value`, or its opposite.
+
+    The columns are those of the source that are never null: topic, partition, offset, and timestamp
+    in microseconds since 1970. `in` takes a tuple; a null in it matches nothing.
+    """
+
+    column: str
+    operator: Operator
+    value: Any
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What rows that satisfy all conditions have in common.
+
+    `places` are the conditions on topic and partition. Offsets are half-open.
+    `from_timestamp_ms` None: any time.
+    """
+
+    places: tuple[Condition, ...] = ()
+    from_offset: int = 0
+    until_offset: int = OFFSET_MAX
+    from_timestamp_ms: int | None = None
+
+    def keeps(self, partition: TopicPartition) -> bool:
+        """Whether a row of this partition may satisfy the conditions."""
+        actual = {"topic": partition.topic, "partition": partition.partition}
+        return all(
+            _MATCH[each.operator](actual[each.column], each.value) != each.negated
+            for each in self.places
+        )
+
+    def clamp(self, span: OffsetRange) -> OffsetRange:
+        """The part of a range that the conditions on offsets leave; it may be empty."""
+        return OffsetRange(
+            max(span.from_offset, self.from_offset), min(span.until_offset, self.until_offset)
+        )
+
+
+def constrain(conditions: Iterable[Condition]) -> Constraints:
+    """What holds for every row that satisfies all of the conditions."""
+    found = Constraints()
+    for given in conditions:
+        condition = _understood(given)
+        if condition is None:
+            continue
+        if condition.column in ("topic", "partition"):
+            found = replace(found, places=(*found.places, condition))
+            continue
+        least, most = _bounds(condition)
+        if condition.column == "offset":
+            found = replace(
+                found,
+                from_offset=found.from_offset if least is None else max(found.from_offset, least),
+                until_offset=(
+                    found.until_offset if most is None else min(found.until_offset, most + 1)
+                ),
+            )
+        elif least is not None:
+            # Records have milliseconds: the first one that is not before the bound.
+            least_ms = -(-least // 1000)
+            known_ms = found.from_timestamp_ms
+            found = replace(
+                found,
+                from_timestamp_ms=least_ms if known_ms is None else max(known_ms, least_ms),
+            )
+    return found
+
+
+def _understood(condition: Condition) -> Condition | None:
+    """The condition without negation where that can be said so; None where nothing follows."""
+    wanted = _TYPES.get(condition.column)
+    if wanted is None:
+        return None
+    value = condition.value
+    if condition.operator == "in":
+        if not isinstance(value, tuple):
+            return None
+        value = tuple(each for each in value if each is not None)
+    values = value if isinstance(value, tuple) else (value,)
+    # Not isinstance: True is an int, and no offset.
+    if any(type(each) is not wanted for each in values):
+        return None
+    if condition.operator == "starts with" and wanted is not str:
+        return None
+    if condition.negated and condition.operator in _OPPOSITE:
+        return Condition(condition.column, _OPPOSITE[condition.operator], value)
+    return replace(condition, value=value)
+
+
+def _bounds(condition: Condition) -> tuple[int | None, int | None]:
+    """The least and the most that a number can be, both inclusive; None is no bound."""
+    if condition.negated:
+        return None, None
+    value = condition.value
+    if isinstance(value, tuple):
+        return (min(value), max(value)) if value else (OFFSET_MAX, -1)
+    least = {"=": value, ">=": value, ">": value + 1}.get(condition.operator)
+    most = {"=": value, "<=": value, "<": value - 1}.get(condition.operator)
+    return least, most

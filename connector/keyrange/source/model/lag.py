@@ -1,0 +1,92 @@
+"""How far a query is behind Kafka, read from what Spark reports of its progress.
+
+The figures are those that Spark's Kafka source reports (`metrics` of a source in a progress), which
+Python sources cannot do, and their sum.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.source.model.checkpoint import RESERVED, read_positions
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Offsets behind the ends of the partitions: the least, the most, on average and in sum."""
+
+    min_offsets: int
+    max_offsets: int
+    avg_offsets: float
+    total_offsets: int
+
+
+def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) -> Lag | None:
+    """The lag over the partitions that both know; None where there is none.
+
+    A partition that a batch has not planned yet has no position to count from. An end before a
+    position, from a leader that has not caught up, counts as 0.
+    """
+    if not consumed or not latest:
+        return None
+    behind = [max(end - consumed[place], 0) for place, end in latest.items() if place in consumed]
+    if not behind:
+        return None
+    total = sum(behind)
+    return Lag(min(behind), max(behind), total / len(behind), total)
+
+
+def is_of_keyrange(source: Mapping[str, Any]) -> bool:
+    """Whether a source of a progress is keyrange's: either of its offsets says so."""
+    return any(RESERVED in _document(source.get(name)) for name in ("endOffset", "latestOffset"))
+
+
+def read_lag(source: Mapping[str, Any]) -> Lag | None:
+    """The lag of a source of a progress; None where positions or ends are not known.
+
+    Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
+    """
+    end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
+    return offsets_behind_latest(_positions(end), _positions(latest))
+
+
+def read_behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """How many offsets each partition is behind, of those whose position and end are known."""
+    consumed = _positions(_document(source.get("endOffset")))
+    latest = _positions(_document(source.get("latestOffset")))
+    return {
+        place: max(end - consumed[place], 0)
+        for place, end in sorted(latest.items())
+        if place in consumed
+    }
+
+
+def read_ends(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Where the partitions end, as of when the batch was planned."""
+    return _positions(_document(source.get("latestOffset")))
+
+
+def read_parts(source: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What the planning process has told of itself, by part."""
+    reserved: Any = _document(source.get("latestOffset")).get(RESERVED)
+    metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
+    found = metrics if isinstance(metrics, dict) else {}
+    return {name: part for name, part in found.items() if isinstance(part, dict)}
+
+
+def _document(offset: Any) -> dict[str, Any]:
+    """An offset's JSON object; empty for what other sources write, and where there is none."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def _positions(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0)

@@ -1,0 +1,43 @@
+"""Whether a query may go on from a checkpoint with the options that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from keyrange.errors import error
+from keyrange.kafka.model.position_options import Offsets, PositionSpec
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.ownership import Ownership, first_change, owned
+from keyrange.source.model.checkpoint import Checkpoint
+
+
+def check_ownership(known: Checkpoint, now: Ownership) -> None:
+    """The positions of a query that reads only some key ranges are those of no other ranges."""
+    if known.fresh:
+        return
+    changed = first_change(known.ownership, now, known.known)
+    if changed is not None:
+        was, is_now = (owned(each, changed) or (SPACE,) for each in (known.ownership, now))
+        raise error(
+            "KEY_RANGES_CHANGED",
+            f"the checkpoint is of a query that reads {_listed(was)} of partition {changed}, "
+            f"and the options say {_listed(is_now)}",
+        )
+
+
+def check_foreign(end: Checkpoint, start: PositionSpec) -> None:
+    """The start of the JVM connector's first batch is in a file that Spark does not show to
+    Python: only the user can say it."""
+    place = start.place
+    said = place.each if isinstance(place, Offsets) else {}
+    if any(said.get(partition, -1) < 0 for partition in end.positions):
+        raise error(
+            "UNCOMMITTED_FOREIGN_BATCH",
+            "batch 0 of this checkpoint was planned by Spark's own Kafka source and is not "
+            "committed; where it starts is kept in a file of the checkpoint, sources/0/0, that "
+            "Spark does not hand to a Python source",
+        )
+
+
+def _listed(spans: Iterable[KeyRange]) -> str:
+    return ", ".join(map(str, spans))

@@ -1,0 +1,135 @@
+"""What became of the partitions since an offset was written: new, absent, recreated, gone back.
+
+Whether a partition was deleted for good, nobody says: a broker that has just started, or that may
+not tell this principal of a topic for a moment, gives the same answer. So where it stood is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.source.model.checkpoint import Checkpoint
+
+# An offset is written with every batch: of what went long ago no more than so many are kept.
+ABSENT_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Where to start every partition, and what was lost.
+
+    `restarted` are the partitions whose position in the offset does not hold any more. `losses` are
+    not raised here: whether they pass is an option. `absent` is where partitions stood that are not
+    there, the longest absent first; `back` are those that were absent and go on there, `forgotten`
+    those that have been absent for too long.
+    """
+
+    start: dict[TopicPartition, int]
+    restarted: frozenset[TopicPartition]
+    losses: tuple[KeyrangeError, ...]
+    absent: dict[TopicPartition, int]
+    back: tuple[TopicPartition, ...] = ()
+    forgotten: tuple[TopicPartition, ...] = ()
+
+
+def compare(
+    start: Checkpoint,
+    latest: Positions,
+    firsts: Positions,
+    recreated: Collection[str],
+    truncated: Positions = MappingProxyType({}),
+    group_id: str = "",
+) -> Findings:
+    """Compare an offset with the cluster.
+
+    `latest`: where the partitions that exist end. `firsts`: where the new ones, and those of
+    `recreated` topics, begin. `truncated`: where the logs part that lost records after the offset
+    was written. `group_id` is the user's own, for the name of the loss alone.
+    """
+    # That a topic went whose partitions are all absent was told when they did.
+    live = {partition.topic for partition in start.positions}.intersection(recreated)
+    stood = {p: at for p, at in start.known.items() if p.topic not in recreated}
+    losses = [_recreated(topic, start) for topic in sorted(live)]
+    if deleted := sorted(set(start.positions) - set(latest)):
+        losses.append(_deleted(deleted, group_id))
+    begin: dict[TopicPartition, int] = {}
+    restarted: set[TopicPartition] = set()
+    for partition in sorted(latest):
+        known = stood.get(partition)
+        if partition.topic in live:
+            begin[partition] = firsts.get(partition, 0)
+            restarted.add(partition)
+        elif known is None:
+            begin[partition] = firsts.get(partition, 0)
+            if begin[partition] != 0:
+                losses.append(_not_from_zero(partition, begin[partition]))
+        elif partition in truncated:
+            losses.append(_truncated(partition, known, truncated[partition], start))
+            begin[partition] = truncated[partition]
+            restarted.add(partition)
+        elif latest[partition] < known:
+            losses.append(_went_back(partition, known, latest[partition]))
+            begin[partition] = latest[partition]
+            restarted.add(partition)
+        else:
+            begin[partition] = known
+    back = tuple(p for p in sorted(start.absent) if stood.get(p) == begin.get(p, -1))
+    # Without its topic's id nobody could tell one that is back from one of another topic.
+    absent = {p: at for p, at in stood.items() if p not in latest and start.topic_ids.get(p.topic)}
+    long_absent = [p for p in absent if p not in start.positions]
+    forgotten = tuple(long_absent[: max(len(long_absent) - ABSENT_MAX, 0)])
+    for partition in forgotten:
+        del absent[partition]
+    return Findings(begin, frozenset(restarted), tuple(losses), absent, back, forgotten)
+
+
+def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+        f"some data may have been lost: topic {topic} was deleted and created anew",
+        was=start.topic_ids.get(topic, ""),
+    )
+
+
+def _deleted(partitions: Collection[TopicPartition], group_id: str) -> KeyrangeError:
+    names = ", ".join(map(str, partitions))
+    # From the positions alone both look the same.
+    lost = (
+        f"some data may have been lost: partitions {names} are gone, or not subscribed to any more"
+    )
+    if group_id:
+        return error(
+            "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
+            f"{lost}, and kafka.group.id is set to {group_id}",
+        )
+    return error("KAFKA_DATA_LOSS.PARTITIONS_DELETED", lost)
+
+
+def _not_from_zero(partition: TopicPartition, first: int) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        f"some data may have been lost: the new partition {partition} starts from {first}",
+    )
+
+
+def _truncated(partition: TopicPartition, known: int, end: int, start: Checkpoint) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+        f"some data may have been lost: the log of partition {partition} was cut back below the "
+        f"position {known}, as after an unclean leader election; what was read and what the log "
+        f"holds are the same up to offset {end}",
+        leader_epoch=start.leader_epochs.get(partition, -1),
+    )
+
+
+def _went_back(partition: TopicPartition, known: int, latest: int) -> KeyrangeError:
+    return error(
+        "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+        f"some data may have been lost: the end of partition {partition} was changed from {known} "
+        f"to {latest}",
+    )

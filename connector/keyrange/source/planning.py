@@ -1,0 +1,173 @@
+"""What a batch reads, dealt out to tasks: by partition, by key range, or by offset, as the options
+say.
+
+Rule of this file: no Spark and no cluster, so that the command line shows the plan that a query
+would have. What is known of the cluster comes in as numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from keyrange.commits.model import delivery_plan
+from keyrange.commits.model.delivery_plan import Intakes
+from keyrange.errors import error
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.range_plan import (
+    Cell,
+    auto_ranges,
+    cut_by_bytes,
+    cut_line,
+    even_ranges,
+    plan_tasks,
+    weigh,
+)
+from keyrange.ranges.model.splits import Split, deal, plan_splits
+from keyrange.ranges.sharing.shared_directory import name_of
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+Sizes = Mapping[TopicPartition, float]
+# The places of a sample of a partition's records in the hash space.
+Places = Callable[[TopicPartition], Sequence[int]]
+
+
+def plan_read(
+    ranges: Ranges, bytes_per_offset: Sizes, places: Places, options: SourceOptions
+) -> list[tuple[Split, ...]]:
+    """The splits of each task that reads `ranges`."""
+    if options.key_ranges.split_by == "partition":
+        splits = plan_splits(
+            ranges, bytes_per_offset, options.min_partitions, options.max_records_per_partition
+        )
+        return deal_out(splits, options)
+    check_accepted(ranges, options)
+    if options.key_ranges.split_by == "offset":
+        return cut_by_bytes(ranges, bytes_per_offset, _task_count(ranges, options))
+    cells = plan_cells(ranges, bytes_per_offset, places, options)
+    # As for partitions: no bytes to fill up a task with, so each has its own.
+    count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
+    return plan_tasks(cells, ranges, count, naming(options))
+
+
+def plan_deliveries(
+    intakes: Intakes,
+    spans: Mapping[TopicPartition, Sequence[KeyRange]],
+    bytes_per_offset: Sizes,
+    places: Places,
+    options: SourceOptions,
+) -> list[tuple[Split, ...]]:
+    """The splits of each task that reads what `intakes` hand out; `spans` are the key ranges that
+    this query reads of each partition."""
+    cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places)
+    name = naming(options)
+    stretches: list[list[Cell]]
+    if options.key_ranges.split_by == "partition":
+        # Here a cell is all that a partition has.
+        whole = {cell.partition: cell for cell in cells}
+        sizes = [Split(*cell.partition, 0, 0, round(cell.bytes)) for cell in cells]
+        tasks = deal_out(sizes, options)
+        stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
+    else:
+        check_accepted(intakes, options)
+        wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
+        count = len(cells) if options.bytes_per_task == 0 else wanted
+        stretches = cut_line(cells, lambda cell: cell.bytes, count)
+    return delivery_plan.plan_deliveries(
+        [each for each in stretches if each], intakes, bytes_per_offset, name
+    )
+
+
+def count_ranges(
+    pending: Ranges, bytes_per_offset: Sizes, options: SourceOptions
+) -> dict[TopicPartition, int]:
+    """Into how many even key ranges each partition is cut that is cut at all."""
+    keys = options.key_ranges
+    if keys.split_by != "keyRange":
+        return {}
+    counts = auto_ranges(pending, bytes_per_offset, cores(options))
+    return {
+        partition: keys.ranges_per_partition or count
+        for partition, count in counts.items()
+        if keys.given(partition) is None and (keys.ranges_per_partition or count) > 1
+    }
+
+
+def deal_out(splits: Sequence[Split], options: SourceOptions) -> list[tuple[Split, ...]]:
+    """Splits by partition, dealt out to tasks as the options say."""
+    tasks_min = max(options.min_tasks, options.min_partitions or 1)
+    # A bound on the records of a task is none if splits share one.
+    bytes_per_task = options.bytes_per_task if options.max_records_per_partition is None else 0
+    return deal(splits, bytes_per_task, tasks_min)
+
+
+def cores(options: SourceOptions) -> int:
+    """How many tasks can run at once, as far as it is known."""
+    return options.key_ranges.cores or os.cpu_count() or 1
+
+
+def plan_cells(
+    ranges: Ranges, bytes_per_offset: Sizes, places: Places, options: SourceOptions
+) -> list[Cell]:
+    """The key ranges of all partitions, with the bytes that are expected in them."""
+    counts = auto_ranges(ranges, bytes_per_offset, cores(options))
+    cells: list[Cell] = []
+    for partition, span in sorted(ranges.items()):
+        size = span.size * bytes_per_offset[partition]
+        spans = key_ranges_of(partition, options, counts[partition])
+        cells += weigh(partition, spans, size, places(partition))
+    return cells
+
+
+def key_ranges_of(
+    partition: TopicPartition, options: SourceOptions, auto: int
+) -> Sequence[KeyRange]:
+    """The ranges that a partition is read in; `auto` is how many where nothing else is said."""
+    given = options.key_ranges.given(partition)
+    if given is not None:
+        return given
+    if options.key_ranges.partial:
+        raise error(
+            "KEY_RANGES_MISSING",
+            f"keyRangesCoverage is partial, and keyRanges does not name partition {partition}",
+        )
+    return even_ranges(options.key_ranges.ranges_per_partition or auto)
+
+
+def check_partitions(partitions: Collection[TopicPartition], options: SourceOptions) -> None:
+    """Refuse what cannot be planned, before an end is in the checkpoint that no task reads up to:
+    the options that mend it would be other ones than the checkpoint's."""
+    if options.key_ranges.split_by == "partition":
+        return
+    check_accepted(partitions, options)
+    if options.key_ranges.partial:
+        for partition in sorted(partitions):
+            key_ranges_of(partition, options, 1)
+
+
+def check_accepted(partitions: Collection[TopicPartition], options: SourceOptions) -> None:
+    """Refuse to split topics whose records need the order of their partition."""
+    for topic in sorted({partition.topic for partition in partitions}):
+        if not options.key_ranges.accepts_splits(topic):
+            raise error(
+                "RANGE_FETCH_NOT_ACCEPTED",
+                f"option accept.range.fetch keeps topic {topic} in the order of its partitions, "
+                f"and splitBy={options.key_ranges.split_by} would not",
+            )
+
+
+def _task_count(ranges: Ranges, options: SourceOptions) -> int:
+    wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
+    return min(wanted, max(sum(span.size for span in ranges.values()), 1))
+
+
+def naming(options: SourceOptions) -> Callable[[TopicPartition], str]:
+    """Names for what the tasks of one plan share on a host."""
+    keys = options.key_ranges
+    if keys.memory_bytes + keys.spill_bytes == 0:
+        return lambda partition: ""  # noqa: ARG005
+    plan = uuid.uuid4().hex
+    return lambda partition: name_of(plan, *partition)

@@ -1,0 +1,125 @@
+"""Filters of a batch query as seeks: what cannot match is not planned, so no task reads it.
+
+Spark asks for this in a worker of its own, and only where spark.sql.python.filterPushdown.enabled
+is true; it fails every read of a reader that takes filters while that is off. So such a reader is
+made only where that worker asks for it.
+
+Spark 4.2 keeps the plan that this worker made in the source that one load() made, and uses it for
+every later query of the same load() that has no filters of its own, and for all scans of one query
+(PythonDataSourceV2.setReadInfo; mended by SPARK-58551). Rows would be missing there, and nothing
+here can notice it. That is why option filterPushdown has to say that a load() is used once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import datasource as spark
+
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.source.batch import KeyRangeBatchReader
+from keyrange.source.model.filters import Condition, Constraints, Operator, constrain
+
+if TYPE_CHECKING:
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
+
+_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_OPERATORS: Final[dict[type[spark.Filter], Operator]] = {
+    spark.EqualTo: "=",
+    spark.EqualNullSafe: "=",
+    spark.In: "in",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.StringStartsWith: "starts with",
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Transactions that are not over count too: under read_committed Kafka hides what stands behind
+# them, and a task may wait for it.
+_READ_UNCOMMITTED: Final = 0
+
+
+def takes_filters() -> bool:
+    """Whether this process is Spark's worker for filters; without a daemon it is the program."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER
+
+
+class KeyRangePushdownReader(KeyRangeBatchReader):
+    """A batch reader that is told the query's filters before it plans."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._constraints = Constraints()
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        """Takes what helps, and gives all back: Spark applies every filter to the rows again."""
+        self._constraints = constrain(conditions(filters))
+        return filters
+
+    def _narrow(
+        self, cluster: Cluster, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        return narrow(cluster, view, ranges, self._constraints)
+
+
+def narrow(
+    cluster: Cluster,
+    view: ClusterView,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    constraints: Constraints,
+) -> dict[TopicPartition, OffsetRange]:
+    """What of the ranges may hold rows that satisfy the constraints; no range is empty.
+
+    A bound in time costs one request to the leaders of the partitions that are left. Where Kafka
+    finds no record of that time or later, the partition has none up to now.
+    """
+    kept = {
+        partition: constraints.clamp(span)
+        for partition, span in ranges.items()
+        if constraints.keeps(partition)
+    }
+    kept = {partition: span for partition, span in kept.items() if span.size}
+    from_ms = constraints.from_timestamp_ms
+    # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
+    if from_ms is None or from_ms <= 0 or not kept:
+        return kept
+    found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), _READ_UNCOMMITTED)
+    sought = {
+        partition: OffsetRange(max(span.from_offset, found[partition][0]), span.until_offset)
+        for partition, span in kept.items()
+        if found[partition][0] >= 0
+    }
+    return {partition: span for partition, span in sought.items() if span.size}
+
+
+def conditions(filters: Iterable[spark.Filter]) -> list[Condition]:
+    """Spark's filters in the words of `core.filters`; those that say nothing there are left out."""
+    found = (_condition(each) for each in filters)
+    return [condition for condition in found if condition is not None]
+
+
+def _condition(given: Any, negated: bool = False) -> Condition | None:
+    if isinstance(given, spark.Not):
+        return _condition(given.child, not negated)
+    operator = _OPERATORS.get(type(given))
+    if operator is None or len(given.attribute) != 1:
+        return None
+    value = given.value
+    values = tuple(map(_plain, value)) if operator == "in" else _plain(value)
+    return Condition(given.attribute[0], operator, values, negated)
+
+
+def _plain(value: object) -> object:
+    """An instant as microseconds since 1970; a time without a zone is none and stays what it is."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return value

@@ -1,0 +1,135 @@
+"""What runs in the executors: a task's splits to Arrow batches.
+
+Connections are kept from task to task in the worker process, which Spark reuses.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from keyrange.options import KeyRangeOptions, SourceOptions
+from keyrange.ranges.model.splits import Split
+from keyrange.ranges.read_tasks import BoundTask, ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.view import ClusterView
+    from keyrange.options.kafka_properties import ClientSettings
+    from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
+
+_log = logging.getLogger(__name__)
+
+
+def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a task hands to Spark: its rows, or what the function of option mapInArrow makes of
+    them."""
+    rows = _read_rows(options, task)
+    if options.map_in_arrow is None:
+        return rows
+    from keyrange.source.map_in_arrow import map_in_arrow
+
+    return map_in_arrow(options.map_in_arrow, rows)
+
+
+def _read_rows(
+    options: SourceOptions, task: InputPartition
+) -> Generator[pa.RecordBatch, None, None]:
+    """The records of a task. Spark hands a plain InputPartition where there is nothing to read."""
+    if isinstance(task, BoundTask):
+        from keyrange.members.executor_member import read_bound
+
+        yield from read_bound(options, task, lambda each: _read_splits(options, each))
+    elif isinstance(task, ReadTask):
+        if task.greeting is None:
+            yield from _read_splits(options, task)
+        else:
+            from keyrange.members.executor_member import greeted
+
+            yield from greeted(options, task.greeting, _read_splits(options, task))
+
+
+def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordBatch, None, None]:
+    if not task.splits:
+        return
+    # Imported here so that planning a query does not load them.
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.fetching.read_settings import read_settings
+    from keyrange.wire.columns import joined
+
+    reader = SplitReader(_kept_cluster(options.client), _view(task), read_settings(options))
+    keys = options.key_ranges
+    individual = options.commits.individual
+    if keys.split_by != "keyRange" and keys.keys is None and not individual:
+        yield from reader.read(task.splits)
+    else:
+        # Of a chunk that others read too a few rows may be left.
+        yield from joined(_read_ranges(reader, task.splits, keys), options.max_batch_rows // 4)
+
+
+def _read_ranges(
+    reader: SplitReader, splits: Sequence[Split], keys: KeyRangeOptions
+) -> Iterator[pa.RecordBatch]:
+    """Splits in their order: those that are shared on this host one by one, neighbours that are not
+    together."""
+    directory: ExecutorDirectory | None = None
+    if any(split.shared for split in splits):
+        directory = _executor_directory(keys)
+    if directory is None:
+        yield from reader.read(splits)
+        return
+    from keyrange.ranges.sharing.shared_reader import RangeReader
+
+    for is_shared, run in groupby(splits, key=lambda split: bool(split.shared)):
+        if not is_shared:
+            yield from reader.read(list(run))
+            continue
+        for split in run:
+            yield from RangeReader(reader, directory, split, keys.keep_values).read()
+
+
+def _executor_directory(keys: KeyRangeOptions) -> ExecutorDirectory | None:
+    from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
+
+    try:
+        return ExecutorDirectory(usual_settings(keys.memory_bytes, keys.spill_bytes))
+    except OSError as failure:
+        _log.warning("tasks on this host share nothing, each reads for itself: %s", failure)
+        return None
+
+
+_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
+
+
+def _kept_cluster(settings: ClientSettings) -> Cluster:
+    """This process's connections to a cluster; a forked child does not use its parent's sockets."""
+    from keyrange.kafka.cluster import Cluster
+
+    key = (os.getpid(), settings)
+    if key not in _clusters:
+        _clusters[key] = Cluster(settings)
+    return _clusters[key]
+
+
+def _view(task: ReadTask) -> ClusterView:
+    from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
+
+    leaders: dict[str, dict[int, Leader]] = {}
+    for topic, partition, node_id in task.leaders:
+        leaders.setdefault(topic, {})[partition] = Leader(node_id, -1)
+    return ClusterView(
+        cluster_id="",
+        brokers={node_id: Broker(node_id, host, port) for node_id, host, port in task.brokers},
+        topics={
+            topic: Topic(task.topic_ids.get(topic, ""), numbers)
+            for topic, numbers in leaders.items()
+        },
+    )

@@ -1,0 +1,98 @@
+"""The files of a checkpoint directory.
+
+Rule of this file: what bytes mean is said in `core.spark_log`; here they are found and read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import Positions
+from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.spark_log import (
+    PlannedBatch,
+    Progress,
+    read_initial_offsets,
+    read_planned_batch,
+    read_progress,
+)
+
+
+def open_directory(location: str) -> Directory:
+    """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place."""
+    try:
+        return Directory(location)
+    except FAILURES as failure:
+        raise unreadable(location, failure) from None
+
+
+def unreadable(location: str, failure: Any) -> KeyrangeError:
+    return error(
+        "INVALID_CHECKPOINT_PATH", f"the checkpoint cannot be read: {failure}", path=location
+    )
+
+
+def load_progress(directory: Directory) -> Progress:
+    """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
+    try:
+        query_id = _query_id(directory.read("metadata"))
+        # First what is committed: a batch that is planned and committed between the two listings is
+        # an open one then, not a commit of a batch that is not there.
+        commits = directory.numbered("commits")
+        numbers = directory.numbered("offsets")
+        planned = list(_planned(directory, numbers))
+        if not planned:
+            raise error(
+                "INVALID_CHECKPOINT_PATH", "the checkpoint holds no batch", path=directory.location
+            )
+        _check_sources(directory, planned)
+        initial = dict(_initial(directory, planned[-1]))
+    except FAILURES as failure:
+        raise unreadable(directory.location, failure) from None
+    return read_progress(query_id, planned, commits, initial)
+
+
+def _planned(directory: Directory, numbers: Sequence[int]) -> Iterator[PlannedBatch]:
+    """The batches of a listing: a query that runs removes its oldest ones meanwhile."""
+    for number in numbers:
+        path = f"offsets/{number}"
+        is_last = number == numbers[-1]
+        data = directory.read(path) if is_last else directory.read_if_there(path)
+        if data is not None:
+            yield read_planned_batch(number, data.decode("utf-8"))
+
+
+def _check_sources(directory: Directory, planned: Sequence[PlannedBatch]) -> None:
+    """A file that ends behind a line is whole by itself, and has fewer sources than the query."""
+    most = max(len(batch.ends) for batch in planned)
+    for batch in planned:
+        if len(batch.ends) < most:
+            raise error(
+                "UNSUPPORTED_CHECKPOINT",
+                f"offsets of batch {batch.batch_id} are cut off: they are of {len(batch.ends)} of "
+                f"{most} sources",
+                path=directory.location,
+            )
+
+
+def _query_id(metadata: bytes) -> str:
+    document = json.loads(metadata)
+    return str(document.get("id", "")) if isinstance(document, dict) else ""
+
+
+def _initial(directory: Directory, last: PlannedBatch) -> Iterator[tuple[int, Positions]]:
+    """Initial positions by source. Other sources than Kafka's keep other things in such files."""
+    for source, end in enumerate(last.ends):
+        path = f"sources/{source}/0"
+        data = directory.read_if_there(path) if end is not None else None
+        if data is None:
+            continue
+        try:
+            yield source, read_initial_offsets(data)
+        except KeyrangeError as failure:
+            raise error(
+                failure.condition.name, failure.message, path=f"{directory.location}/{path}"
+            ) from None

@@ -1,0 +1,373 @@
+"""A `Store` by delta-rs: no Spark and no Java, some 20 ms for a commit."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.parquet
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.compaction import small_files, statistics_of
+from keyrange.storage.failures import reading, text_of, writing_fault
+from keyrange.storage.store import Bounds, Conflict, Layout, Transaction, within
+
+_LOG = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
+
+# Writers of other application ids only race for the next version of the log. Sixteen of them were
+# seen to need more than the 15 tries that are usual.
+_TRIES = 1000
+# Small files between two compactions: they cost a reader some 0.1 ms each.
+_COMPACT_EVERY = 100
+_AGAIN_AFTER = 10
+# A handle goes through all versions since it was opened with every call, whatever checkpoints there
+# are: after 300 of them a write took twice its time.
+_REOPEN_AFTER = 50
+_ROW_GROUP_ROWS = 10_000
+# Compactions are transactions of this application.
+_COMPACTIONS = "keyrange/compactions"
+_VACUUM_EVERY_S = 1800.0
+
+# What delta-rs says where another writer was faster, or has added columns.
+_CONFLICTS = ("concurrent transaction", "metadata changed")
+
+
+class DeltaRsStore:
+    """One table, with a handle that is kept. `storage` are settings of the object store."""
+
+    skips_in_silence: ClassVar[bool] = False
+
+    def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
+        self._delta = load_deltalake()
+        self._uri = uri
+        self._layout = layout
+        self._storage = dict(storage)
+        self._table: Any = None
+        self._table_id = ""
+        self._lacks_columns = False
+        self._log_entry: tuple[int, int | None] = (0, 0)
+        # What `version_of` found, and in which version of the table: a handle looks through all
+        # versions since it was opened to say it.
+        self._transactions: dict[str, tuple[int, int | None]] = {}
+        self._opened_at = 0
+        self._compacted_at: int | None = None
+        self._vacuumed_at_s: float | None = None
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def refresh(self) -> bool:
+        with reading(self._uri, self._storage):
+            # A handle goes by the number of the version alone: it would not notice that the table
+            # was deleted, or made anew.
+            if self._table is None or self._entry() != self._log_entry:
+                return self._open()
+            if self._table.version() - self._opened_at >= _REOPEN_AFTER:
+                return self._open()
+            before = self._table.version()
+            self._table.update_incremental()
+            if self._table.version() != before:
+                self._check()
+                self._note_entry()
+            return True
+
+    def version_of(self, app_id: str) -> int | None:
+        if self._table is None:
+            return None
+        with reading(self._uri, self._storage):
+            at = self._table.version()
+            seen_at, version = self._transactions.get(app_id, (-1, None))
+            if seen_at != at:
+                version = self._table.transaction_version(app_id)
+                self._transactions[app_id] = (at, version)
+            return version
+
+    def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
+        names = list(columns or self._layout.schema.names)
+        if self._table is None:
+            return pa.schema([self._layout.schema.field(name) for name in names]).empty_table()
+
+        def look() -> pa.Table:
+            return self._read(self._files(bounds).column("path").to_pylist(), bounds, names)
+
+        return self._found(look)
+
+    def greatest(self, column: str, bounds: Bounds) -> Any:
+        if self._table is None:
+            return None
+
+        def look() -> Any:
+            files = self._files(bounds)
+            # Files with the greatest values first: most often one of them is read.
+            found: Any = None
+            for file in files.sort_by([(f"max.{column}", "descending")]).to_pylist():
+                most = file[f"max.{column}"]
+                if found is not None and most is not None and most <= found:
+                    break
+                values = self._read([file["path"]], bounds, [column]).column(column)
+                value = pc.max(values).as_py()
+                found = value if found is None or (value is not None and value > found) else found
+            return found
+
+        return self._found(look)
+
+    def _found(self, look: Callable[[], _Found]) -> _Found:
+        """What is in the files of this version; in those of the next one, where they were compacted
+        and vacuumed meanwhile and nobody has committed anything."""
+        with reading(self._uri, self._storage):
+            try:
+                return look()
+            except FileNotFoundError:
+                known = {name: self.version_of(name) for name in self._transactions}
+                at = self._table.version()
+                self._table.update_incremental()
+                self._check()
+                if self._table.version() == at or known != {n: self.version_of(n) for n in known}:
+                    raise
+                self._note_entry()
+                return look()
+
+    def write(
+        self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
+    ) -> None:
+        if self._table is None and not self.refresh():
+            self._create()
+        with reading(self._uri, self._storage):
+            # A handle would write its next version into whatever stands there.
+            if self._entry() != self._log_entry:
+                raise Conflict
+        for each in transactions:
+            known = self.version_of(each.app_id)
+            if known is not None and known != each.after:
+                raise Conflict
+        marks = [self._delta.Transaction(each.app_id, each.version) for each in transactions]
+        properties = self._delta.CommitProperties(
+            custom_metadata=dict(note), max_commit_retries=_TRIES, app_transactions=marks
+        )
+        try:
+            self._delta.write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                schema_mode="merge" if self._lacks_columns else None,
+                commit_properties=properties,
+            )
+            self._note_entry()
+            self._lacks_columns = False
+        except Exception as failure:
+            # What a handle is worth after that is not said anywhere.
+            self._table = None
+            if any(word in str(failure).lower() for word in _CONFLICTS):
+                raise Conflict from None
+            raise writing_fault(failure, self._uri, self._storage) from None
+
+    def maintain(self) -> None:
+        """Failures are logged and no more: what was to be kept is kept, and the next call tries
+        again."""
+        try:
+            if self._table is None and not self.refresh():
+                return
+            version = self._table.version()
+            if self._compacted_at is None or version - self._compacted_at >= _COMPACT_EVERY:
+                # Where another writer was faster, some commits later is early enough.
+                self._compacted_at = version - _COMPACT_EVERY + _AGAIN_AFTER
+                self._tidy_up()
+        except Exception as failure:
+            self._table = None
+            if type(failure).__name__ == "CommitFailedError":
+                return
+            text = text_of(failure, self._storage)
+            _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, text)
+
+    def tidy_up(self) -> None:
+        """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
+
+        Raises Conflict where another writer was faster, COMMITS_UNWRITABLE.
+        """
+        try:
+            self._tidy_up()
+        except KeyrangeError:
+            raise
+        except Exception as failure:
+            self._table = None
+            if type(failure).__name__ == "CommitFailedError":
+                raise Conflict from None
+            raise writing_fault(failure, self._uri, self._storage) from None
+
+    def extent(self) -> tuple[int, int]:
+        """How many files the table has, and their bytes."""
+        with reading(self._uri, self._storage):
+            sizes = pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes")
+            return len(sizes), pc.sum(sizes).as_py() or 0
+
+    def _tidy_up(self) -> None:
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        bins = small_files(files, self._layout.order)
+        if sum(map(len, bins)) >= _COMPACT_EVERY // 2:
+            self._compact(bins)
+        self._table.create_checkpoint()
+        self._table.cleanup_metadata()
+        now_s = time.monotonic()
+        if self._vacuumed_at_s is None or now_s - self._vacuumed_at_s >= _VACUUM_EVERY_S:
+            # `full` also takes what a writer left behind that was killed; younger than the table's
+            # own retention nothing is taken, for it may be part of a commit under way.
+            self._table.vacuum(dry_run=False, full=True)
+            self._vacuumed_at_s = now_s
+        self._compacted_at = self._table.version()
+        self._open()
+
+    def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
+        """Not by delta-rs's own compaction: that lets two of the same files both land, and every
+        row is there twice."""
+        actions: list[Any] = []
+        now_ms = time.time_ns() // 1_000_000
+        files = self._files_of_table()
+        for old in bins:
+            rows = self._read([each["path"] for each in old], {}, self._layout.schema.names)
+            name = f"part-{uuid.uuid4()}.zstd.parquet"
+            with files.open_output_stream(name) as out:
+                pyarrow.parquet.write_table(
+                    rows, out, compression="zstd", row_group_size=_ROW_GROUP_ROWS
+                )
+            [info] = files.get_file_info([name])
+            statistics = statistics_of(rows, self._layout.indexed)
+            add = self._delta.transaction.AddAction
+            actions.append(add(name, info.size, {}, now_ms, False, statistics))
+            remove = self._delta.transaction.RemoveAction
+            actions += [remove(each["path"], False, now_ms, each["size_bytes"], {}) for each in old]
+        done = self._table.transaction_version(_COMPACTIONS) or 0
+        # The first of two compactions wins, and any other writer wins against one: what it removes
+        # is what was there when it began.
+        properties = self._delta.CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[self._delta.Transaction(_COMPACTIONS, done + 1)],
+        )
+        schema = self._table.schema()
+        self._table.create_write_transaction(
+            actions, "append", schema, commit_properties=properties
+        )
+        self._table.update_incremental()
+
+    def _open(self) -> bool:
+        """Whether there is a table; the handle is fresh then."""
+        self._table = None
+        self._transactions.clear()
+        try:
+            table = self._delta.DeltaTable(self._uri, storage_options=self._storage)
+        except self._delta.exceptions.TableNotFoundError as failure:
+            text = text_of(failure, self._storage)
+            if "unknown scheme" in text.lower():
+                raise error("COMMITS_UNREADABLE", text, table=self._uri) from None
+            if self._table_id:
+                raise error("COMMITS_GONE", "the table was deleted", table=self._uri) from None
+            self._refuse_other_files()
+            return False
+        self._table = table
+        try:
+            self._check()
+        except KeyrangeError:
+            self._table = None
+            raise
+        self._note_entry()
+        self._opened_at = table.version()
+        return True
+
+    def _refuse_other_files(self) -> None:
+        path = Path(self._uri.removeprefix("file://"))
+        if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
+            message = "there are files at the place of the table, and no log of Delta's"
+            raise error("FOREIGN_TABLE", message, table=self._uri)
+
+    def _create(self) -> None:
+        try:
+            self._delta.DeltaTable.create(
+                self._uri,
+                self._layout.schema,
+                mode="error",
+                configuration=self._layout.properties(),
+                storage_options=self._storage,
+                raise_if_key_not_exists=False,
+                # Tried again after another writer has made the table, it would change its identity.
+                commit_properties=self._delta.CommitProperties(max_commit_retries=0),
+            )
+        except Exception as failure:
+            # Another writer may have been faster.
+            if not self.refresh():
+                raise writing_fault(failure, self._uri, self._storage) from None
+            return
+        self.refresh()
+
+    def _check(self) -> None:
+        """Whether the table is the one that it was, and as it is to be."""
+        metadata = self._table.metadata()
+        columns = pa.schema(self._table.schema().to_arrow())
+        self._layout.check(metadata.configuration, columns, self._uri)
+        self._lacks_columns = bool(self._layout.lacking(columns))
+        if self._table_id and self._table_id != str(metadata.id):
+            message = "the table was deleted, and another one made in its place"
+            raise error("COMMITS_GONE", message, table=self._uri)
+        self._table_id = str(metadata.id)
+
+    def _note_entry(self) -> None:
+        self._log_entry = self._entry()
+
+    def _entry(self) -> tuple[int, int | None]:
+        """Size and time of the log's file for the handle's version; they tell it from another."""
+        name = f"_delta_log/{self._table.version():020d}.json"
+        try:
+            [info] = self._files_of_table().get_file_info([name])
+        except self._delta.exceptions.TableNotFoundError:
+            return (-1, None)
+        return (info.size or -1, info.mtime_ns)
+
+    def _files_of_table(self) -> pyarrow.fs.FileSystem:
+        handler = self._delta.fs.DeltaStorageHandler(self._uri, self._storage)
+        return pyarrow.fs.PyFileSystem(handler)
+
+    def _files(self, bounds: Bounds) -> pa.Table:
+        """The files that may hold rows within the bounds, with their least and greatest values."""
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        for name, (least, greatest) in bounds.items():
+            if f"min.{name}" not in files.column_names:
+                continue
+            lows, highs = files.column(f"min.{name}"), files.column(f"max.{name}")
+            # A file without statistics may hold anything.
+            keep = pa.scalar(True)
+            if greatest is not None:
+                keep = pc.and_(keep, pc.fill_null(pc.less_equal(lows, greatest), True))
+            if least is not None:
+                keep = pc.and_(keep, pc.fill_null(pc.greater_equal(highs, least), True))
+            files = files.filter(pc.and_(keep, pc.is_valid(files.column("path"))))
+        return files
+
+    def _read(self, paths: list[str], bounds: Bounds, columns: list[str]) -> pa.Table:
+        data = pyarrow.dataset.dataset(
+            paths,
+            schema=self._layout.schema,
+            format="parquet",
+            filesystem=self._files_of_table(),
+        )
+        return data.to_table(columns=columns, filter=within(bounds))
+
+
+def load_deltalake() -> ModuleType:
+    try:
+        import deltalake
+        import deltalake.exceptions
+        import deltalake.fs
+        import deltalake.transaction
+    except ImportError:
+        message = "individual commits need deltalake: pip install 'keyrange[commits]'"
+        raise error("PACKAGE_NOT_FOUND", message) from None
+    return cast(ModuleType, deltalake)

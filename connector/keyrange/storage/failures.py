@@ -1,0 +1,72 @@
+"""What delta-rs, pyarrow and the store say when something fails, as errors of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.store import Conflict
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TEXT_MAX = 400
+_SECRET = re.compile(
+    r"secret|key|token|password|sas|signature|credential|connection.?string", re.IGNORECASE
+)
+# A stored log or file that is there, and is not what Delta writes.
+_DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
+_NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
+
+
+def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
+    """The first lines of a failure in one line, without colours, backtrace and settings."""
+    lines: list[str] = []
+    for line in _COLOURS.sub("", str(failure)).splitlines():
+        if re.match(r"\s+\d+: ", line):
+            break
+        lines.append(line.strip())
+    text = " ".join(filter(None, lines))
+    for name, value in settings.items():
+        if value and _SECRET.search(name):
+            text = text.replace(value, "***")
+    # Not before: what is left of a secret that is cut through would not be found.
+    return text[:_TEXT_MAX]
+
+
+@contextmanager
+def reading(uri: str, settings: Mapping[str, str]) -> Iterator[None]:
+    """Failures of a table that is opened, refreshed or read.
+
+    Raises COMMITS_GONE for files that the log names and that are not there, COMMITS_DAMAGED,
+    UNSUPPORTED_COMMITS, and COMMITS_UNREADABLE for all else.
+    """
+    try:
+        yield
+    except (KeyrangeError, Conflict):
+        raise
+    except Exception as failure:
+        raise read_fault(failure, uri, settings) from None
+
+
+def read_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+    """A read that failed."""
+    text = text_of(failure, settings)
+    words = text.lower()
+    if isinstance(failure, FileNotFoundError):
+        message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
+        return error("COMMITS_GONE", message, table=uri)
+    if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
+        return error("UNSUPPORTED_COMMITS", f"the table's protocol: {text}", table=uri)
+    # What is empty or cut off is seen when a range of it is asked for.
+    damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
+    if damaged or any(word in words for word in _DAMAGE):
+        return error("COMMITS_DAMAGED", text, table=uri)
+    return error("COMMITS_UNREADABLE", text, table=uri)
+
+
+def writing_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+    """A write that failed, for whichever reason: nothing can be said of it but the store's text."""
+    return error("COMMITS_UNWRITABLE", text_of(failure, settings), table=uri)

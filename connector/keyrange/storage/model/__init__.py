@@ -1,0 +1,1 @@
+"""What files of checkpoints say."""

@@ -1,0 +1,189 @@
+"""A user's Delta table that takes files which lie below it already, once for each batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.data_files import DataFile
+from keyrange.storage.delta_rs import load_deltalake
+from keyrange.storage.failures import text_of
+from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
+
+# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
+# a table makes use of it.
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Rules for the values of columns, in the schema's metadata: files that are there were not held to
+# them.
+_RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
+_TRIES = 10
+
+
+class SinkTable:
+    """A table by its path or URI, for files of one schema. `storage` are settings of the object
+    store."""
+
+    def __init__(self, uri: str, schema: pa.Schema, storage: Mapping[str, str]) -> None:
+        self.uri = uri
+        self._delta = load_deltalake()
+        self._schema = schema
+        self._storage = dict(storage)
+
+    def prepare(self) -> None:
+        """Make the table where there is none. Raises SINK_UNSUITABLE where it does not take files
+        of the schema, SINK_UNWRITABLE."""
+        try:
+            table = self._open()
+        except self._delta.exceptions.TableNotFoundError:
+            table = self._create()
+        except Exception as failure:
+            raise self._unwritable(failure) from None
+        self._check(table)
+
+    def append(
+        self, files: Sequence[DataFile], app_id: str, batch_id: int, check_files: bool
+    ) -> None:
+        """Name files in the table's log, in one transaction: once for each batch of an application,
+        however often it is called.
+
+        `check_files`: whether they may be gone by now. Raises VERDICT_DAMAGED where they are,
+        SINK_UNSUITABLE, SINK_UNWRITABLE.
+        """
+        if not files:
+            return
+        for _ in range(_TRIES):
+            try:
+                table = self._open()
+                written = table.transaction_version(app_id)
+                if written is not None and written >= batch_id:
+                    return
+                self._check(table)
+                if check_files:
+                    self._check_files(files, batch_id)
+                self._commit(table, files, app_id, batch_id)
+                return
+            except KeyrangeError:
+                raise
+            except Exception as failure:
+                # The transaction may have landed all the same, or another driver's.
+                if not self._has(app_id, batch_id) and not self._is_conflict(failure):
+                    raise self._unwritable(failure) from None
+        raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
+
+    def _commit(self, table: Any, files: Sequence[DataFile], app_id: str, batch_id: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        action = self._delta.transaction.AddAction
+        properties = self._delta.CommitProperties(
+            custom_metadata={"keyrange.batchId": str(batch_id)},
+            app_transactions=[self._delta.Transaction(app_id, batch_id)],
+        )
+        table.create_write_transaction(
+            [action(f.name, f.size_bytes, {}, now_ms, True, f.statistics) for f in files],
+            "append",
+            table.schema(),
+            commit_properties=properties,
+        )
+
+    def _open(self) -> Any:
+        return self._delta.DeltaTable(self.uri, storage_options=self._storage)
+
+    def _create(self) -> Any:
+        try:
+            self._delta.DeltaTable.create(
+                self.uri,
+                self._schema,
+                mode="error",
+                storage_options=self._storage,
+                # Tried again after another writer has made the table, it would change its identity.
+                commit_properties=self._delta.CommitProperties(max_commit_retries=0),
+            )
+        except Exception as failure:
+            # Another writer may have been faster.
+            try:
+                return self._open()
+            except Exception:
+                raise self._unwritable(failure) from None
+        return self._open()
+
+    def _has(self, app_id: str, batch_id: int) -> bool:
+        try:
+            written: int | None = self._open().transaction_version(app_id)
+        except Exception:
+            return False
+        return written is not None and written >= batch_id
+
+    @staticmethod
+    def _is_conflict(failure: Exception) -> bool:
+        return "concurrent transaction" in str(failure).lower()
+
+    def _check(self, table: Any) -> None:
+        why = self._unfit(table)
+        if why is not None:
+            raise error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)
+
+    def _unfit(self, table: Any) -> str | None:
+        """Why files of the schema cannot be named in a table's log as they are."""
+        metadata, protocol = table.metadata(), table.protocol()
+        if metadata.partition_columns:
+            return f"it is partitioned by {metadata.partition_columns[0]}"
+        unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
+        if unknown:
+            return f"it has feature {unknown[0]}"
+        settings = metadata.configuration
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            return "its columns have other names in files"
+        if RETENTION_OF_TRANSACTIONS in settings:
+            return f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
+        constraints = sorted(name for name in settings if name.startswith("delta.constraints."))
+        if constraints:
+            return f"rows would not be held to {constraints[0]}"
+        schema = table.schema()
+        rules = [rule for rule in _RULES if rule in schema.to_json()]
+        if rules:
+            return f"rows would not be held to what a column says with {rules[0]}"
+        return self._unfit_column(schema)
+
+    def _unfit_column(self, schema: Any) -> str | None:
+        there = {field.name: field for field in schema.fields}
+        for field in self._delta.Schema.from_arrow(self._schema).fields:
+            found = there.get(field.name)
+            if found is None:
+                return f"it has no column {field.name}"
+            if found.type != field.type:
+                return f"column {field.name} is {found.type} and would be {field.type}"
+        required = [name for name, field in there.items() if not field.nullable]
+        return f"column {required[0]} takes no nulls" if required else None
+
+    def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
+        handler = self._delta.fs.DeltaStorageHandler(self.uri, self._storage)
+        infos = pyarrow.fs.PyFileSystem(handler).get_file_info([each.name for each in files])
+        for each, info in zip(files, infos, strict=True):
+            if info.size != each.size_bytes:
+                raise error(
+                    "VERDICT_DAMAGED",
+                    f"{each.name}, output of batch {batch_id}, is not there as it was written, "
+                    "and the table's log does not name it yet",
+                    table=self.uri,
+                )
+
+    def _unwritable(self, failure: Exception) -> KeyrangeError:
+        return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)

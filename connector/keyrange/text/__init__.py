@@ -1,0 +1,1 @@
+"""Text for people: what others wrote made plain, and sizes."""

@@ -1,0 +1,75 @@
+"""The mirror's pauses and renewals, by example."""
+
+from __future__ import annotations
+
+from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.model.offsets import TopicPartition
+
+PLACE = TopicPartition("t", 0)
+SETTINGS = MirrorSettings(retry_ms=1_000, retry_max_ms=5_000, refresh_ms=60_000)
+
+
+def test_pauses_double_up_to_the_longest_and_start_anew_after_a_success() -> None:
+    state = MirrorState(SETTINGS)
+    now_ms = 0.0
+    for pause_ms in (1_000, 2_000, 4_000, 5_000, 5_000):
+        due = state.due({PLACE: 1}, now_ms)
+        assert due == {PLACE: 1}
+        state.fail(due, "why", "why it was", now_ms)
+        assert state.due({PLACE: 1}, now_ms + pause_ms - 1) == {}
+        now_ms += pause_ms
+    state.acknowledge({PLACE: 1}, now_ms)
+    state.fail({PLACE: 2}, "why", "why it was", now_ms)
+    assert state.due({PLACE: 2}, now_ms + 999) == {}
+    assert state.due({PLACE: 2}, now_ms + 1_000) == {PLACE: 2}
+
+
+def test_an_offset_that_stands_is_renewed_before_kafka_forgets_it() -> None:
+    state = MirrorState(SETTINGS)
+    state.acknowledge(state.due({PLACE: 1}, 0), 0)
+    assert state.due({PLACE: 1}, 59_999) == {}
+    assert state.due({PLACE: 1}, 60_000) == {PLACE: 1}
+    state.acknowledge({PLACE: 1}, 60_000)
+    assert state.due({PLACE: 1}, 119_999) == {}
+
+
+def test_a_recreated_topic_is_committed_though_it_stands_where_the_old_one_stood() -> None:
+    state = MirrorState(SETTINGS)
+    state.acknowledge(state.due({PLACE: 0}, 0), 0)
+    assert state.due({}, 1) == {}
+    assert state.due({PLACE: 0}, 2) == {PLACE: 0}
+
+
+def test_a_reason_is_said_once_until_a_success() -> None:
+    state = MirrorState(SETTINGS)
+    tried = {PLACE: 1}
+    assert state.refuse(tried, "members", "text 1", 0)
+    assert state.fail(tried, "silent", "text 2", 0)
+    assert not state.refuse(tried, "members", "text 3", 0)
+    assert state.metrics() == {"committed": 0, "refused": 2, "failed": 1, "lastError": "text 3"}
+    state.acknowledge(tried, 0)
+    assert state.metrics() == {"committed": 1, "refused": 2, "failed": 1, "lastError": ""}
+    assert state.refuse(tried, "members", "text 4", 0)
+
+
+def test_a_topic_that_is_gone_holds_up_no_other_and_is_said_once() -> None:
+    state, gone = MirrorState(SETTINGS), TopicPartition("gone", 0)
+    state.acknowledge({PLACE: 1}, 0)
+    assert state.leave_out([gone], "gone", 0)
+    assert state.metrics() == {"committed": 1, "refused": 0, "failed": 1, "lastError": "gone"}
+    assert state.due({PLACE: 2, gone: 5}, 4_999) == {PLACE: 2}
+    assert state.due({PLACE: 2, gone: 5}, 5_000) == {PLACE: 2, gone: 5}
+    state.acknowledge({PLACE: 2}, 5_000)
+    assert not state.leave_out([gone], "gone", 5_000)
+    assert state.due({PLACE: 2, gone: 5}, 10_000) == {gone: 5}
+    state.acknowledge({gone: 5}, 10_000)
+    assert state.due({PLACE: 2, gone: 5}, 10_001) == {}
+    assert state.leave_out([gone], "gone", 10_001)
+
+
+def test_a_topic_that_came_back_is_tried_at_once() -> None:
+    state = MirrorState(SETTINGS)
+    state.leave_out([PLACE], "gone", 0)
+    assert state.due({PLACE: 0}, 1) == {}
+    assert state.due({}, 2) == {}
+    assert state.due({PLACE: 0}, 3) == {PLACE: 0}

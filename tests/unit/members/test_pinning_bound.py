@@ -1,0 +1,237 @@
+"""What a batch is planned by that slots read, and when it is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keyrange.commits.intakes import spans_of
+from keyrange.commits.model.intake import IntakeLimits, plan_intake
+from keyrange.commits.model.state import fresh
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.view import ClusterView, Leader, Topic
+from keyrange.members.binding.caller import Caller, greet
+from keyrange.members.model.pinned_plan import plan_pinned
+from keyrange.members.pinning import Pinning, route_to
+from keyrange.options import parse_options
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.ranges.model.splits import Split
+from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
+from keyrange.source.model.checkpoint import CommitMark
+from keyrange.source.tasks import TaskPlans
+from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    yield from staged(tmp_path, monkeypatch)
+
+
+def test_nothing_is_bound_before_executors_have_come(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    pinning = assigned(stage, "a", "b")
+
+    for _ in range(5):
+        greeting = pinning.greeting()
+        assert pinning.owners(PARTITIONS) is None
+    assert caplog.text.count("no executor has reached this process") == 1
+    assert "pin.driver.host" in caplog.text
+
+    greet(greeting.address, "a")
+    assert pinning.owners(PARTITIONS) == pinning.assignment
+
+
+def bound_first(stage: Stage, **given: str) -> tuple[Pinning, list[BoundTask]]:
+    """A run whose first batch is planned before anybody has come, and its bound tasks."""
+    pinning = stage.pinning(**given)
+    stage.look(pinning, after_ms=1)
+    return pinning, bound_now(pinning)
+
+
+def bound_now(pinning: Pinning) -> list[BoundTask]:
+    pinning.take_in(SIZES, PARTITIONS)
+    pinning.greeting()
+    assignment = pinning.owners(PARTITIONS)
+    if assignment is None:
+        return []
+    ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+    sizes = dict.fromkeys(PARTITIONS, 9.0)
+    portions = plan_pinned(
+        ranges, assignment.owners, sizes, lambda _: [], pinning.shape, lambda: str
+    )
+    return pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+
+
+def reached_once(stage: Stage) -> None:
+    """A run whose executors have reached its driver."""
+    pinning = assigned(stage, "a", "b")
+    for slot in ("a", "b"):
+        greet(pinning.greeting().address, slot)
+    stage.look(pinning, "a", "b", after_ms=1)
+
+
+@pytest.mark.parametrize("rule", ["prefer", "strict"])
+def test_the_first_batch_of_the_next_run_waits_for_its_executors(stage: Stage, rule: str) -> None:
+    """They get their names when their first tasks run; who does not come is not waited for."""
+    reached_once(stage)
+
+    pinning, tasks = bound_first(stage, pin=rule, **{"pin.wait.ms": "400"})
+
+    # As many as the slots had cores.
+    assert len(tasks) == 4
+    slots = iter(["", "", "a"])
+    first = Caller(tasks[0].greeting.address, tasks[0].plan, 0)
+    found = [each["slot"] for each in first.portions(lambda: next(slots, "a"))]
+    assert found[:2] == ["a", "a"]
+    assert sorted(found) == ["a", "a", "b", "b"]
+    stage.look(pinning, "a", after_ms=1)
+    last = stage.rows().last()
+    assert last is not None
+    assert last.reached == "yes"
+
+
+def test_the_first_batch_is_bound_where_it_is_one_of_the_run_before(stage: Stage) -> None:
+    """Which is planned before anything was looked at."""
+    reached_once(stage)
+
+    assert len(bound_now(stage.pinning())) == 4
+
+
+def test_a_run_whose_driver_was_not_reached_is_followed_by_one_that_says_so(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    reached_once(stage)
+    assert bound_first(stage)[1]
+    assert "whoever is free" not in caplog.text
+
+    pinning, tasks = bound_first(stage)
+
+    assert not tasks
+    assert caplog.text.count("the first batch is read by whoever is free") == 1
+    greet(pinning.greeting().address, "a")
+    stage.look(pinning, "a", "b", after_ms=1)
+    assert bound_now(pinning)
+    assert bound_first(stage)[1]
+
+
+def test_the_first_batch_is_not_bound_for_names_that_are_made_up(stage: Stage) -> None:
+    reached_once(stage)
+
+    assert not bound_first(stage, memberNames="dynamic")[1]
+
+
+def test_only_the_first_batch_waits_for_executors_that_do_not_come(stage: Stage) -> None:
+    reached_once(stage)
+    pinning, _ = bound_first(stage)
+
+    assert not bound_now(pinning)
+
+
+def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", pin="strict")
+    address = pinning.greeting().address
+    for slot in ("a", "b"):
+        greet(address, slot)
+    assignment = pinning.owners(PARTITIONS)
+    assert assignment is not None
+    ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+    portions = plan_pinned(
+        ranges, assignment.owners, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], pinning.shape,
+        lambda: str,
+    )  # fmt: skip
+
+    tasks = pinning.bind(portions, lambda each: ReadTask(each.splits, [(1, "h", 9)], [], {}))
+
+    # A task for each of the four cores, and as many portions.
+    assert [(task.number, task.epoch) for task in tasks] == [(n, 1) for n in range(4)]
+    read: list[Split] = []
+    for task, slot in zip(tasks, "abab", strict=True):
+        caller = Caller(task.greeting.address, task.plan, task.number)
+        for document in caller.portions(lambda slot=slot: slot):
+            assert document["slot"] == slot
+            read += read_bound_task(document).splits
+    assert sorted(map(str, read)) == sorted(str(s) for each in portions for s in each.splits)
+    assert pinning.metrics() == {
+        "epoch": 1,
+        "members": 2,
+        "reached": 2,
+        "ownPortions": 4,
+        "foreignPortions": 0,
+        "unownedPortions": 0,
+    }
+    found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a")
+    assert found.keys() == {"t"}
+
+
+def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", "c")
+    address = pinning.greeting().address
+    for slot in ("a", "b", "c"):
+        greet(address, slot)
+    options = parse_options(stage.given, "stream")
+    view = ClusterView("", {}, {"t": Topic("", {n: Leader(1, 0) for n in range(4)})})
+
+    def planned(cuts: Mapping[TopicPartition, tuple[int, ...]]) -> list[type]:
+        mark = CommitMark("s", 0, cuts=cuts)
+        spans = {p: spans_of(p, mark, options) for p in PARTITIONS}
+        intakes = {
+            p: plan_intake(fresh("", 0), spans[p], 2_000_000, -1, IntakeLimits())
+            for p in PARTITIONS
+        }
+        tasks = TaskPlans(options, pinning).deliver(
+            intakes, spans, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], view, {}
+        )
+        return sorted({type(task) for task in tasks}, key=str)
+
+    cuts = pinning.cuts(PARTITIONS)
+    assert pinning.assignment is not None
+    for partition, owned in pinning.assignment.owners.items():
+        assert {each.span.from_hash for each in owned[1:]} <= {*cuts.get(partition, ())}
+    assert any(len(owned) > 1 for owned in pinning.assignment.owners.values())
+
+    assert planned(cuts) == [BoundTask]
+    # A replay whose batch was cut before anything was assigned, or by another assignment.
+    assert planned({}) == [ReadTask]
+    assert planned({p: (at[0] + 1,) for p, at in cuts.items()}) == [ReadTask]
+
+
+def test_a_batch_that_is_not_bound_is_a_gap_in_what_slots_have_read(stage: Stage) -> None:
+    """Before executors have come, and where the batch was cut for another assignment."""
+    pinning = assigned(stage, "a", "b")
+    address = pinning.greeting().address
+    greet(address, "a")
+
+    def last(batch: int) -> int:
+        """What the first task is told: the last batch before that may have had something of a."""
+        assert pinning.assignment is not None
+        sizes = dict.fromkeys(PARTITIONS, 9.0)
+        ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
+        portions = plan_pinned(
+            ranges, pinning.assignment.owners, sizes, lambda _: [], pinning.shape, lambda: str
+        )
+        [task, *_] = pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+        return int(next(Caller(address, task.plan, 0, batch).portions(lambda: "a"))["last"])
+
+    assert last(4) == 3
+    # A batch without anything for a slot would be no gap: this one may have had.
+    pinning.pass_over()
+    assert last(9) == 8
+    assert last(12) == 9
+
+
+def test_the_address_is_the_one_towards_the_brokers() -> None:
+    assert route_to(ClientSettings(bootstrap_servers=(("127.0.0.1", 9),))) == "127.0.0.1"
+
+
+def test_the_service_listens_where_it_is_told_to(stage: Stage) -> None:
+    given = {"pin.driver.host": "driver.example", "pin.driver.bind.address": "127.0.0.1"}
+    pinning = stage.pinning(**given)
+
+    address = pinning.greeting().address
+    assert address.host == "driver.example"
+    greet(replace(address, host="127.0.0.1"), "a")

@@ -1,0 +1,138 @@
+"""A progress as it is read, its line, and the same for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.observing.model.query_progress import (
+    QueryProgress,
+    batch_fields,
+    batch_line,
+    first_cause,
+    read_query_progress,
+)
+from progresses import FULL, QUERY_ID, RUN_ID, progress, source
+
+PLAIN = source({"0": 1, "1": 2}, {"0": 3, "1": 6})
+
+
+def read(document: dict[str, Any]) -> QueryProgress:
+    found = read_query_progress(document)
+    assert found is not None
+    return found
+
+
+def test_what_a_plain_batch_says() -> None:
+    found = read(progress(7, PLAIN))
+    assert (found.label, found.query_id, found.run_id) == ("orders", QUERY_ID, RUN_ID)
+    assert found.sources[0].behind == {TopicPartition("t", 0): 2, TopicPartition("t", 1): 4}
+    assert (found.lag, found.records_per_s, found.factor) == (6, 2.0, None)
+    assert batch_line(found) == "batch 7: 3 records in 1.50 s (2/s), lag 6, query orders"
+
+
+def test_what_all_parts_say() -> None:
+    found = read(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=None))
+    assert found.label == QUERY_ID
+    assert batch_line(found) == (
+        "batch 7: 3 records in 1.50 s (2/s), lag 2, lost 4 offsets: t-0 [3, 7), 37 holes, "
+        "1 partitions take in less, "
+        "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
+        "90% read by owners"
+    )
+    fields = batch_fields(found)
+    assert (fields["lag"], fields["holes"], fields["throttle_factor"]) == (2, 37, 0.5)
+    assert fields["before"] == {
+        "bytes": 4_000_000,
+        "key_ranges": 8,
+        "tasks": 2,
+        "amplification": 1.1,
+        "bound_share": 0.9,
+    }
+    assert fields["lost"] == [{"topic": "t", "partition": 0, "from_offset": 3, "until_offset": 7}]
+    json.dumps(fields)
+
+
+def test_offsets_may_be_text_and_other_sources_are_left_out() -> None:
+    as_text = PLAIN | {name: json.dumps(PLAIN[name]) for name in ("endOffset", "latestOffset")}
+    other = PLAIN | {"endOffset": {"logOffset": 1}, "latestOffset": None}
+    found = read(progress(7, other, as_text))
+    assert [each.index for each in found.sources] == [1]
+    assert (found.records, found.sources[0].records, found.lag) == (6, 3, 6)
+    assert read_query_progress(progress(7, other)) is None
+    assert read_query_progress(progress(7)) is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    ['{"logOffset":0}', "7", "not JSON", "null", None, {"t": {"0": 1}}, [1], '{"t":{"0":1}}'],
+)
+def test_a_source_of_somebody_else_is_left_alone(end: Any) -> None:
+    other = PLAIN | {"endOffset": end, "latestOffset": end}
+    assert read_query_progress(progress(7, other)) is None
+    assert [each.index for each in read(progress(7, other, PLAIN)).sources] == [1]
+
+
+@pytest.mark.parametrize("unknown", [None, "null", "{}"])
+def test_what_is_not_known_gives_no_lag(unknown: str | None) -> None:
+    """No batch yet, or no look at the cluster yet: either side alone says whose source it is."""
+    marked = PLAIN["endOffset"]
+    for ends in ((marked, unknown), (unknown, marked)):
+        given = PLAIN | dict(zip(("endOffset", "latestOffset"), ends, strict=True))
+        found = read(progress(7, given))
+        assert (found.lag, found.sources[0].lag) == (None, None)
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], {"plan": 1}, {"plan": {"bytes": "many"}}])
+def test_parts_of_a_later_version_are_no_harm(odd: Any) -> None:
+    strange = PLAIN | {"latestOffset": {"@keyrange": {"metrics": odd}, "t": {"0": 3, "1": 6}}}
+    found = read(progress(7, strange))
+    assert (found.lag, found.sum_of("plan", "bytes")) == (6, None)
+    assert batch_fields(found)["before"]["amplification"] is None
+
+
+def test_of_several_sources_the_least_factor_and_share_count() -> None:
+    def factor(value: float, own: int) -> dict[str, Any]:
+        members = FULL["members"] | {"ownPortions": own, "foreignPortions": 10 - own}
+        parts = {"volumes": {"throttleFactor": value}, "members": members}
+        return source({"0": 1}, {"0": 3}, **parts)
+
+    found = read(progress(7, factor(1.0, 9), factor(0.25, 10), factor(0.5, 4), PLAIN))
+    assert (found.factor, found.lag, found.records) == (0.25, 12, 12)
+    assert batch_fields(found)["before"]["bound_share"] == 0.4
+
+
+def test_a_name_moves_no_cursor() -> None:
+    line = batch_line(read(progress(7, PLAIN, name="or\x1b[2J\nders")))
+    assert line.endswith(r"query or\u001b[2J ders")
+
+
+OURS = "[KAFKA_DATA_LOSS.LOG_TRUNCATED] gone (offset=3). To mend it: wait."
+
+
+def test_a_cause_is_the_paragraph_of_keyrange() -> None:
+    trace = (
+        "org.apache.spark.SparkException: it failed\nTraceback:\n  File x\n"
+        f"keyrange.errors.DataLossError: {OURS}\n"
+        "at java\n"
+    )
+    assert first_cause(trace) == OURS
+    assert first_cause("ValueError: a secret") == ""
+
+
+@pytest.mark.parametrize("between", ["\n", " "])
+def test_a_cause_is_no_error_of_spark_in_the_same_form(between: str) -> None:
+    spark = (
+        "pyspark.errors.exceptions.base.PySparkTypeError: [FIELD_DATA_TYPE_UNACCEPTABLE_WITH_NAME] "
+        "field amount: `IntegerType()` can not accept object `4111 1111 1111 1111` in type `str`."
+    )
+    assert first_cause(spark) == ""
+    assert first_cause(f"{spark}{between}keyrange.errors.DataLossError: {OURS}\nat x") == OURS
+
+
+def test_a_cause_moves_no_cursor() -> None:
+    failure = "keyrange.errors.InvalidError: [INVALID_OPTIONS] no \x1b[2J topic\r\nat java"
+    assert first_cause(failure) == r"[INVALID_OPTIONS] no \u001b[2J topic"

@@ -1,0 +1,129 @@
+"""A checkpoint that is read while its query runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import Directory
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = make_checkpoint(tmp_path / "c")
+    for number in range(4):
+        plan_batch(made, number, 1_000 * number, {"0": number})
+    commit_batch(made, 2)
+    return made
+
+
+class Removing(Directory):
+    """Removes batches between listing and reading them, as Spark may."""
+
+    def __init__(self, home: Path, *removed: int) -> None:
+        super().__init__(str(home))
+        self._gone = [home / "offsets" / str(number) for number in removed]
+
+    def numbered(self, directory: str) -> list[int]:
+        found = super().numbered(directory)
+        if directory == "offsets":
+            for path in self._gone:
+                path.unlink()
+        return found
+
+
+def test_all_batches_that_are_there_are_read(home: Path) -> None:
+    progress = load_progress(open_directory(str(home)))
+    assert [batch.batch_id for batch in progress.planned] == [0, 1, 2, 3]
+    assert progress.committed == 2
+
+
+def test_the_oldest_batches_may_go_while_it_is_read(home: Path) -> None:
+    progress = load_progress(Removing(home, 0, 1))
+    assert [batch.batch_id for batch in progress.planned] == [2, 3]
+    assert progress.committed == 2
+
+
+def test_the_last_batch_may_not(home: Path) -> None:
+    with pytest.raises(InvalidError, match="INVALID_CHECKPOINT_PATH"):
+        load_progress(Removing(home, 0, 1, 2, 3))
+
+
+class Going(Directory):
+    """A batch is planned and committed between the two listings."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(str(home))
+        self._home, self._listed = home, 0
+
+    def numbered(self, directory: str) -> list[int]:
+        self._listed += 1
+        if self._listed == 2:
+            plan_batch(self._home, 4, 4_000, {"0": 4})
+            commit_batch(self._home, 4)
+        return super().numbered(directory)
+
+
+def test_a_batch_that_is_done_meanwhile_is_an_open_one(home: Path) -> None:
+    progress = load_progress(Going(home))
+    assert (progress.committed, progress.planned[-1].batch_id) == (2, 4)
+    assert [batch.batch_id for batch in progress.unfinished] == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["offsets/3", "offsets/1", "metadata"])
+def test_no_beginning_of_a_file_is_taken_for_all_of_it(home: Path, name: str) -> None:
+    """Where a store shows a file before all of it is there: no batch goes on from half of it."""
+    first = (home / "offsets" / "3").read_text()
+    # A second source, so that a file that ends behind a line is one of the beginnings.
+    for number in range(4):
+        file = home / "offsets" / str(number)
+        file.write_text(f"{file.read_text()}{first.splitlines()[2]}\n")
+    whole = (home / name).read_bytes()
+    for length in range(len(whole.rstrip())):
+        (home / name).write_bytes(whole[:length])
+        with pytest.raises(KeyrangeError, match=r"UNSUPPORTED_CHECKPOINT|INVALID_CHECKPOINT_PATH"):
+            load_progress(open_directory(str(home)))
+    (home / name).write_bytes(whole.rstrip())
+    assert load_progress(open_directory(str(home))).planned[-1].batch_id == 3
+
+
+class Late(Directory):
+    """A store that lists a file before, or after, it can be read."""
+
+    def __init__(self, home: Path, hidden: str = "", unread: str = "") -> None:
+        super().__init__(str(home))
+        self._hidden, self._unread = hidden, unread
+
+    def numbered(self, directory: str) -> list[int]:
+        found = super().numbered(directory)
+        return [each for each in found if f"{directory}/{each}" != self._hidden]
+
+    def read(self, path: str) -> bytes:
+        if path == self._unread:
+            raise FileNotFoundError(path)
+        return super().read(path)
+
+
+def test_what_is_not_listed_yet_makes_a_batch_an_open_one_or_unknown(home: Path) -> None:
+    """Never one that is done, and never one with other offsets."""
+    progress = load_progress(Late(home, hidden="commits/2"))
+    assert (progress.committed, len(progress.unfinished)) == (None, 4)
+    progress = load_progress(Late(home, hidden="offsets/3"))
+    assert (progress.committed, [b.batch_id for b in progress.unfinished]) == (2, [])
+    assert [b.batch_id for b in load_progress(Late(home, hidden="offsets/1")).planned] == [0, 2, 3]
+
+
+def test_the_last_batch_and_the_querys_id_have_to_be_readable(home: Path) -> None:
+    for path in ("offsets/3", "metadata"):
+        with pytest.raises(InvalidError, match="INVALID_CHECKPOINT_PATH"):
+            load_progress(Late(home, unread=path))
+    assert load_progress(Late(home, unread="offsets/0")).planned[0].batch_id == 1
+
+
+def test_a_commit_that_is_empty_is_one_as_spark_takes_it(home: Path) -> None:
+    (home / "commits" / "3").write_bytes(b"")
+    assert load_progress(open_directory(str(home))).committed == 3
