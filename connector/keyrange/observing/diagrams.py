@@ -1,7 +1,7 @@
 """State diagrams, drawn from the transition tables.
 
-`python -m keyrange.observing.diagrams members` prints what ARCHITECTURE.md shows of members,
-`volumes` what it shows of the volume guard.
+`python -m keyrange.observing.diagrams members` prints what design-members.md shows,
+`volumes` what design-guard.md shows.
 """
 
 from __future__ import annotations

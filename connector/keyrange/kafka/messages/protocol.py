@@ -4,7 +4,7 @@ Only the modules `*protocol.py` of this package touch kafka-python. It is pinned
 `kafka.protocol` and `kafka.net.sasl` are not a public interface. What is used of it: encoding and
 decoding of messages (generated from Kafka's own schemas), the client side of SASL, and the table of
 error codes. Its event loop and its consumer are not used: the loop reads 4,096 bytes at a time
-(ARCHITECTURE.md has the figures).
+(ARCHITECTURE.md, Decisions).
 
 Its loggers print whole frames, passwords included, at DEBUG: they are held at INFO here.
 """
