@@ -15,5 +15,5 @@ export KEYRANGE_TEST_FORM=long
 for ((round = 1; round <= ${1:-5}; round++)); do
   printf '==> round %d of %d\n' "$round" "${1:-5}" >&2
   .venv/bin/python -P -m pytest --timeout 3600 tests/property tests/integration tests/bench \
-    tests/parity tests/unit/kafka/test_ranges_simulated.py
+    tests/parity tests/unit/ranges/sharing/test_shared_reader_simulated.py
 done
