@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 
 def read_all(leader: int) -> bytes:
@@ -17,3 +18,11 @@ def read_all(leader: int) -> bytes:
     finally:
         os.close(leader)
     return b"".join(pieces)
+
+
+def read_until(leader: int, is_enough: Callable[[bytes], bool]) -> bytes:
+    """What is written to a terminal up to where it is enough; more may be left to read."""
+    pieces = b""
+    while not is_enough(pieces):
+        pieces += os.read(leader, 65_536)
+    return pieces
