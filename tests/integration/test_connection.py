@@ -20,7 +20,7 @@ from keyrange.options.kafka_properties import ClientSettings, parse_client_optio
 from keyrange.options.parsing import Violations
 from sources import batch
 
-NAMED_WITHIN_S = 10.0
+NAMED_WITHIN_S = 45.0
 
 
 def settings(broker: EmbeddedBroker, protocol: str, **given: str) -> ClientSettings:

@@ -27,7 +27,7 @@ from parity.stage import Stage
 
 FORMATS = ("kafka", "keyrange")
 FAILURES = (PySparkException, Py4JJavaError)
-RUN_TIMEOUT_S = 90
+RUN_TIMEOUT_S = 150
 # Neither source is to wait: the JVM connector does so at the end of every partition and before it
 # asks again for what the cluster does not have.
 BASE = {"kafka.fetch.max.wait.ms": "10", "fetchOffset.retryIntervalMs": "10"}

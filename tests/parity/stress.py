@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from brokers import Record
-from parity.harness import Following, Side
+from parity.harness import RUN_TIMEOUT_S, Following, Side
 from parity.stage import SINCE_MS
 
 
@@ -83,7 +83,7 @@ def _write(side: Side, chance: random.Random, life: Life) -> None:
 
 def _settled(run: Following, lives: list[Life]) -> None:
     expected = set().union(*(life.values for life in lives))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + RUN_TIMEOUT_S
     run.until(lambda: expected <= run.values() or time.monotonic() > deadline)
 
 

@@ -163,10 +163,12 @@ def test_a_member_process(tmp_path: Path) -> None:
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
         )
         starter.communicate(to_json(setup, executor_process()).encode(), timeout=60)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     pids: set[int] = set()
-    while time.monotonic() < deadline and not pids:
+    left: list[Path] = []
+    while time.monotonic() < deadline and not (pids and len(left) >= 2):
         pids = {pid for pid in running() if str(place) in command_line(pid)}
+        left = [path for path in tmp_path.rglob("*") if path.is_file()]
         time.sleep(0.1)
     time.sleep(1)
     try:

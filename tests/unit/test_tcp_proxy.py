@@ -52,7 +52,7 @@ def proxy(echo: tuple[str, int]) -> Iterator[TcpProxy]:
 
 
 def connect(proxy: TcpProxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), 5)
+    return socket.create_connection(("127.0.0.1", proxy.port), 60)
 
 
 def echoed(sock: socket.socket, sent: bytes) -> bytes:
@@ -68,7 +68,7 @@ def received(sock: socket.socket, count: int) -> bytes:
 
 
 def wait_until_closed(proxy: TcpProxy) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while proxy.open and time.monotonic() < until:
         time.sleep(0.005)
     assert proxy.open == 0
@@ -95,7 +95,7 @@ def test_hanging_holds_bytes_back_and_then_passes_them(proxy: TcpProxy) -> None:
         with pytest.raises(TimeoutError):
             sock.recv(1)
         proxy.mode = "pass"
-        sock.settimeout(5)
+        sock.settimeout(60)
         assert sock.recv(1) == b"x"
 
 
@@ -184,7 +184,7 @@ def test_a_program_that_can_be_stopped(echo: tuple[str, int]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), 5) as sock:
+        with socket.create_connection(("127.0.0.1", port), 60) as sock:
             assert echoed(sock, b"x") == b"x"
             process.send_signal(signal.SIGSTOP)
             sock.sendall(b"y")
@@ -192,7 +192,7 @@ def test_a_program_that_can_be_stopped(echo: tuple[str, int]) -> None:
             with pytest.raises(TimeoutError):
                 sock.recv(1)
             process.send_signal(signal.SIGCONT)
-            sock.settimeout(5)
+            sock.settimeout(60)
             assert sock.recv(1) == b"y"
         process.stdin.close()
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0

@@ -39,7 +39,7 @@ class Theirs:
 
     def check(self) -> None:
         self.threads.add(threading.current_thread().name)
-        self.gate.wait(20)
+        self.gate.wait(60)
         if self.failure is not None:
             raise self.failure
 
@@ -72,7 +72,7 @@ def test_what_it_says_holds_and_it_is_called_by_one_thread() -> None:
     theirs.value = 1
     assert source.figures(clock.now_ms).factor.value == 1
     source.close()
-    assert theirs.closed.wait(20)
+    assert theirs.closed.wait(60)
     assert theirs.threads == {"factor-source-theirs"}
 
 
@@ -154,7 +154,7 @@ def test_who_watches_gets_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
         assert watch.factor.value == 0.25
     finally:
         leave_watch(OPTIONS)
-    assert theirs.closed.wait(20)
+    assert theirs.closed.wait(60)
 
 
 def test_one_that_cannot_be_opened_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

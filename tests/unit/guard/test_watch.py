@@ -28,7 +28,7 @@ class Scripted:
 
     def check(self) -> None:
         self.checks += 1
-        self.gate.wait(20)
+        self.gate.wait(60)
         if self.failure is not None:
             raise self.failure
 
@@ -48,7 +48,7 @@ def watching(source: Scripted, interval_ms: int = 20) -> Iterator[Watch]:
     finally:
         source.gate.set()
         watch.close()
-        assert source.closed.wait(20)
+        assert source.closed.wait(60)
 
 
 def test_it_checks_again_and_again() -> None:
@@ -145,7 +145,7 @@ def test_the_same_settings_share_a_watch() -> None:
     assert not made[0].closed.wait(0.2)
     watches.leave("a")
     watches.leave("b")
-    assert made[0].closed.wait(20)
-    assert made[1].closed.wait(20)
+    assert made[0].closed.wait(60)
+    assert made[1].closed.wait(60)
     assert watches.take("a", make) is not first
     watches.leave("a")

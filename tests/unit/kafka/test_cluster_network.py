@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
@@ -30,7 +31,9 @@ from loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loop
 from scripted import EARLIEST_START, GIVEN, planned, session
 from shared_readers import Shared, flat
 
-RETURNS_WITHIN_S = 2.0
+# Half of what a client waits for an answer: only who does not wait is back by then, however busy
+# the machine is.
+RETURNS_WITHIN_S = 30.0
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_one_bootstrap_server_of_three_is_dead_and_one_is_silent(broker: Loopbac
         cluster = client(broker, dead, silent.getsockname())
         began = time.monotonic()
         assert cluster.describe(["t"]).topics.keys() == {"t"}
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < RETURNS_WITHIN_S
         cluster.close()
 
 
@@ -120,14 +123,16 @@ def test_a_broker_of_another_age_is_refused_at_the_start(
     began = time.monotonic()
     with pytest.raises(KeyrangeError, match="UNSUPPORTED_BROKER") as failure:
         planned(session(cluster, **EARLIEST_START))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < RETURNS_WITHIN_S
     assert named in str(failure.value)
     assert "Kafka 2.3" in str(failure.value)
     cluster.close()
 
 
-def test_ten_thousand_partitions() -> None:
+def test_ten_thousand_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch of them costs, in questions, connections and bytes."""
+    # No broker is passed by because the machine is busy.
+    monkeypatch.setattr(cluster_module, "FIRST_CONTACT_MS", 60_000)
     with loopback_cluster(3, partitions=10_000) as brokers:
         cluster = client(brokers)
         run = session(cluster, {**GIVEN, **EARLIEST_START})
@@ -178,7 +183,7 @@ def test_an_interrupt_while_waiting_for_an_answer(broker: LoopbackCluster, tmp_p
     interrupter.join()
     cluster.close()
     assert shared.left() == []
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     # The brokers see all connections closed, and their threads end.
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.01)
@@ -202,7 +207,7 @@ def test_a_terminated_reader_lets_go_of_all_that_others_wait_for(
             list(RangeReader(reader, owner, shared.splits[0]).read())
         finally:
             os._exit(1)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not broker.requests(FETCH) and time.monotonic() < until:
         time.sleep(0.01)
     began = time.monotonic()
@@ -210,4 +215,4 @@ def test_a_terminated_reader_lets_go_of_all_that_others_wait_for(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
     assert time.monotonic() - began < RETURNS_WITHIN_S
     assert flat(shared.read(1)) == shared.expected(1)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < RETURNS_WITHIN_S

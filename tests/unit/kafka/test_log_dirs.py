@@ -120,7 +120,7 @@ def test_open_connections_are_asked_at_once(brokers: ScriptedBrokers, reader: Lo
     reader.read(20_000)
     made = brokers.connections
     for node in (1, 2, 3):
-        brokers.told[node] = Told(after_s=4)
+        brokers.told[node] = Told(after_s=5)
     assert reader.read(10_000).failure == ""
     assert brokers.connections == made
 
@@ -140,8 +140,8 @@ def test_who_is_asked_over_open_connections_is_asked_with_pauses(
 def test_all_brokers_are_asked_at_once(brokers: ScriptedBrokers, reader: LogDirReader) -> None:
     """Three that take most of the deadline each answer within it only together."""
     for node in (1, 2, 3):
-        brokers.told[node] = Told(after_s=4)
-    reading = reader.read(10_000)
+        brokers.told[node] = Told(after_s=5)
+    reading = reader.read(14_000)
     assert reading.failure == ""
 
 

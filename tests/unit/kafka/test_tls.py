@@ -20,7 +20,7 @@ from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings
 
-NAMED_WITHIN_S = 10.0
+NAMED_WITHIN_S = 45.0
 DAY = datetime.timedelta(days=1)
 LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 

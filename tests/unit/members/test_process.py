@@ -57,7 +57,7 @@ def test_a_status_that_is_being_written_during_the_sweep_leaves_nothing(
     closed = replace(around.status, state="CLOSED")
     writer = threading.Thread(target=lambda: around.put(closed), daemon=True)
     writer.start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     around.sweep()
     writer.join()
     assert list(tmp_path.iterdir()) == []

@@ -28,8 +28,8 @@ def test_a_step_that_hangs_is_named_and_left(capfd: pytest.CaptureFixture[str]) 
 
 
 def _hang_after_a_step() -> None:
-    with step("outer", 0.2):
-        with step("inner", 0.1):
+    with step("outer", 2.0):
+        with step("inner", 1.5):
             pass
         time.sleep(20)
 
