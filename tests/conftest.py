@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from forms import EXAMPLES, FORM, LONGER, left_out
+from worker_python import WORKER_PYTHON
 
 # No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
 # time of two cores.
@@ -65,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from keyrange.embedded import jars
     from keyrange.errors import KeyrangeError
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = WORKER_PYTHON
     home = tmp_path_factory.mktemp("spark")
     confs = jars.delta_confs()
     # Tests beside the JVM connector say by themselves when they cannot have it.

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from brokers import Record, Topics
 from keyrange.embedded import jars
 from keyrange.ranges.sharing.shared_directory import usual_settings
+from worker_python import WORKER_PYTHON
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TESTS = str(Path(__file__).parent)
@@ -90,7 +91,7 @@ class Ingest:
                 cwd=home,
                 env={
                     **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_PYTHON": WORKER_PYTHON,
                     "PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]),
                     **(environment or {}),
                 },

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from worker_python import WORKER_PYTHON
+
 JOBS = Path(__file__).parents[1] / "jobs"
 
 
@@ -37,7 +39,7 @@ def run_alone(
     """A script that has a session of its own; fails where the script does."""
     ended = subprocess.run(
         [sys.executable, "-P", str(script), *arguments],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
+        env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON, **environment},
         cwd=directory,
         check=False,
         capture_output=True,

@@ -24,6 +24,7 @@ from keyrange.members.table.assignments import AssignmentTable, open_assignments
 from keyrange.options.member_rows import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of, usual_settings
 from sources import options
+from worker_python import WORKER_PYTHON
 
 JOB = Path(__file__).with_name("pinned_job.py")
 # A machine may be busy: what takes seconds may take minutes.
@@ -254,7 +255,7 @@ class PinnedCluster:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
                 start_new_session=True,
             )
         self._roots = (self.process.pid, *roots)

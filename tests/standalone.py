@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyspark
 from brokers import wait_until
 from ingesting import with_suppressed
 from keyrange.embedded.process import free_ports
+from worker_python import WORKER_PYTHON
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 ON_LOOPBACK = {
@@ -55,7 +55,7 @@ def standalone_cluster(home: Path) -> Iterator[tuple[str, list[int]]]:
                     stdout=output,
                     stderr=output,
                     cwd=home,
-                    env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                    env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
                     start_new_session=True,
                 )
             )

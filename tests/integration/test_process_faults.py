@@ -17,6 +17,7 @@ from brokers import Record, Topics
 from ingesting import cmdline, kill_when_busy
 from keyrange.embedded import jars
 from processed import check
+from worker_python import WORKER_PYTHON
 
 RECORDS = 2000
 JOB = Path(__file__).parents[1] / "processing.py"
@@ -39,7 +40,7 @@ class Job:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
                 start_new_session=True,
             )
 

@@ -23,6 +23,7 @@ from brokers import Record, Topics, wait_until
 from keyrange.embedded import jars
 from keyrange.embedded.process import free_ports
 from processed import check
+from worker_python import WORKER_PYTHON
 
 TESTS = Path(__file__).parents[1]
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -49,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             stdout=log,
             stderr=log,
             cwd=home,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
             start_new_session=True,
         )
     try:
@@ -82,7 +83,7 @@ def run(
             **os.environ,
             **(more or {}),
             "SPARK_REMOTE": server,
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": WORKER_PYTHON,
         },
         cwd=home,
         check=False,

@@ -18,6 +18,7 @@ from nemesis.schedule import Met, explained
 from nemesis.victims import MARK, everyone, send
 from nemesis.work import SCHEMA
 from nemesis.world import World
+from worker_python import WORKER_PYTHON
 
 _PAUSE_S = 2.0
 _CONDITION = re.compile(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b")
@@ -138,7 +139,7 @@ def own_environment(world: World) -> dict[str, str]:
         "PYTHONPATH": path,
         "SPARK_LOCAL_DIRS": str(world.home / "local"),
         "TMPDIR": str(world.home / "tmp"),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": WORKER_PYTHON,
         "SPARK_LOCAL_IP": "127.0.0.1",
         # No JVM here lives long enough to earn back what its best compiler costs.
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
