@@ -20,7 +20,8 @@ fi
 "$root/ci/check.sh"
 
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
-# conftest.py; much of the time of one is spent waiting. KEYRANGE_TEST_PROCESSES says how many.
+# conftest.py. KEYRANGE_TEST_PROCESSES says how many: the run is bound by CPU, and one more than there
+# are cores uses what the others leave while they wait.
 # Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
 # busier than that a test runs once more. Nothing else does.
 # -P keeps the working directory off the path: what is tested is the installed wheel.
