@@ -37,6 +37,13 @@ def test_names_are_unique() -> None:
     ] == []
 
 
+def test_what_is_always_tried_without_fail_on_data_loss_is_a_scenario() -> None:
+    """A name that is none would leave its scenario to the long form without a word."""
+    ordinary = {one.name for one in scenarios_faults.SCENARIOS if not one.slow}
+    names = {f"fault: {name}, without failOnDataLoss" for name in scenarios_faults.ALSO_WITHOUT}
+    assert names - ordinary == set()
+
+
 def test_the_list_is_of_scenarios() -> None:
     """Each difference has cases, each case is a scenario, and none has two reasons."""
     cases = [name for one in DIFFERENCES for name in one.cases]
