@@ -88,17 +88,14 @@ def choose(named: str) -> list[Condition]:
 
 
 def _document(condition: Condition) -> dict[str, Any]:
-    from keyrange.errors.explained import EXPLANATIONS
-
-    explained = EXPLANATIONS[condition.name]
     return {
         "name": condition.name,
         "kind": condition.kind.value,
         "retriable": condition.retriable,
-        "meaning": explained.meaning,
+        "meaning": condition.meaning,
         "remedy": condition.remedy,
-        "look": explained.look,
-        "guide": explained.guide or None,
+        "look": condition.look,
+        "guide": condition.guide or None,
     }
 
 

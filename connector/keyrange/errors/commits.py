@@ -6,6 +6,9 @@ from typing import Final
 
 from keyrange.errors.condition import Condition, Kind
 
+_COMMITS = "individual-commits.md"
+_ON_CALL = "on-call.md"
+
 COMMIT_CONDITIONS: Final = (
     # What the order of commits says: commits/model/log.py
     Condition(
@@ -14,6 +17,10 @@ COMMIT_CONDITIONS: Final = (
         False,
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
         "commit table of its own",
+        "Another driver of the query, or somebody who reset its commits, has written since. This "
+        "one stops and commits nothing more.",
+        "`keyrange commits history TABLE`: the newest lines say who, and why",
+        _ON_CALL,
     ),
     Condition(
         "COMMITS_BEHIND",
@@ -21,6 +28,10 @@ COMMIT_CONDITIONS: Final = (
         False,
         "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
         "set the positions with `keyrange commits reset`",
+        "The checkpoint knows of commits that the commit table does not have: the table was "
+        "restored or replaced.",
+        "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
+        _COMMITS,
     ),
     # What a checkpoint and a commit table say of each other: commits/model/agreement.py
     Condition(
@@ -29,6 +40,10 @@ COMMIT_CONDITIONS: Final = (
         False,
         "the checkpoint lacks what the commit table knows: bring the checkpoint back as it "
         "was; or begin with a new one and commitTable.onFreshStart=resume",
+        "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
+        "restored or replaced.",
+        "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
+        _COMMITS,
     ),
     Condition(
         "COMMITS_OF_ANOTHER_QUERY",
@@ -36,6 +51,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "use the checkpoint that these commits belong to; or set commitTable.onFreshStart to "
         "resume, to go on from them with a new one, or to ignore; or name another commitGroup",
+        "The query has no checkpoint yet, and the group of the commit table has commits already.",
+        "`keyrange commits show TABLE`: the query and group that wrote them",
+        _COMMITS,
     ),
     Condition(
         "COMMIT_TERMS_CHANGED",
@@ -43,6 +61,10 @@ COMMIT_CONDITIONS: Final = (
         False,
         "set the options as they were until everything is done, which `keyrange commits show` "
         "tells, and change them then",
+        "An option by which records are committed was changed while some are not done. They would "
+        "be judged by another rule, or never come again.",
+        "`keyrange commits gaps TABLE`",
+        _COMMITS,
     ),
     Condition(
         "NO_VERDICT",
@@ -52,6 +74,9 @@ COMMIT_CONDITIONS: Final = (
         "records what is done: keyrange.process, acknowledge or reject, with "
         "commit.isolation=transactional for an empty batch too, which may release what waited; "
         "where it does, bring the commit table back that it wrote to",
+        "A batch ended and nobody said which of its records are done. Nothing of it was committed.",
+        "the function given to foreachBatch",
+        _COMMITS,
     ),
     # What is stored, and where: delta/
     Condition(
@@ -60,12 +85,19 @@ COMMIT_CONDITIONS: Final = (
         False,
         "nothing was read past it: bring the named table back from a copy, or begin anew with "
         "another commitTable and `keyrange commits reset`",
+        "What is stored in the commit table or the dead letters contradicts itself. Nothing was "
+        "read past it, and no position has moved.",
+        "the table and commit in the message; `keyrange commits verify TABLE`",
+        _ON_CALL,
     ),
     Condition(
         "UNSUPPORTED_COMMITS",
         Kind.INVALID,
         False,
         "use the keyrange version that wrote the named table, or a newer one",
+        "The table was written by a version of keyrange, or with a feature of Delta, that is not "
+        "known here.",
+        "`keyrange --version`, here and where the table is written",
     ),
     Condition(
         "FOREIGN_TABLE",
@@ -73,12 +105,18 @@ COMMIT_CONDITIONS: Final = (
         False,
         "name a place of their own in commitTable, deadLetterTable and memberTable, or give the "
         "named table its columns and properties back",
+        "At the place that was named is a table, or are files, that are none of keyrange's.",
+        "the path in the message: it is not the sink, and not the dead letters",
+        _COMMITS,
     ),
     Condition(
         "COMMITS_GONE",
         Kind.DATA_LOSS,
         False,
         "bring the named table back as it was, with its _delta_log; no position has moved",
+        "The table was deleted, or its log is not complete.",
+        "the path in the message, and its directory _delta_log",
+        _ON_CALL,
     ),
     Condition(
         "COMMITS_UNREADABLE",
@@ -86,6 +124,9 @@ COMMIT_CONDITIONS: Final = (
         True,
         "check that the named table can be reached and read: path, credentials in "
         "commitTable.storage.*, network",
+        "The table could not be reached or read.",
+        "the path in the message, from the driver's host, and commitTable.storage.*",
+        _COMMITS,
     ),
     Condition(
         "COMMITS_UNWRITABLE",
@@ -93,6 +134,10 @@ COMMIT_CONDITIONS: Final = (
         True,
         "make room at the named table, or allow writing there, and start the query again: no "
         "position has moved",
+        "A commit could not be written. The batch runs again when the query is started again; its "
+        "function does not, as its verdict is kept.",
+        "space and permissions at the path in the message",
+        _COMMITS,
     ),
     # Of the process that works on records and commits them.
     Condition(
@@ -101,6 +146,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "call keyrange.materialize(df) first, write to the sink from what it returns, and give "
         "acknowledge and reject rows of that and of nothing else",
+        "`acknowledge` or `reject` was given other rows than `materialize` returned.",
+        "how the DataFrame came about",
+        _COMMITS,
     ),
     Condition(
         "IMPLAUSIBLE_VERDICT",
@@ -108,6 +156,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "acknowledge and reject each record of the batch once, with the topic, partition, "
         "offset and keyHash that it came with",
+        "What was said of the records cannot be: one is acknowledged twice, or is of no batch.",
+        "the partition and reason in the message: a join that doubled rows, for example",
+        _COMMITS,
     ),
     Condition(
         "OUTSIDE_EACH_BATCH",
@@ -115,6 +166,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "call it in the function given to keyrange.each_batch(function, ...), in the thread "
         "that runs it",
+        "A function that belongs to a batch was called where no batch runs.",
+        "the stack of the error: another thread, or a call outside foreachBatch",
+        _COMMITS,
     ),
     Condition(
         "VERDICT_TWICE",
@@ -122,6 +176,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "call keyrange.process or keyrange.materialize once in a batch, with all that is to be "
         "done; what it returns may be written to many sinks",
+        "A batch was given to `process` or `materialize` a second time.",
+        "the function given to foreachBatch",
+        _COMMITS,
     ),
     Condition(
         "VERDICT_TOO_LATE",
@@ -129,6 +186,10 @@ COMMIT_CONDITIONS: Final = (
         False,
         "with commit.isolation=transactional name the column of errors in "
         "keyrange.materialize(df, error_column=...), or let keyrange.process decide",
+        "With commit.isolation=transactional what is done has to be known before output is "
+        "released, and something was said after that.",
+        "the order of the calls in the function given to foreachBatch",
+        _COMMITS,
     ),
     Condition(
         "VERDICT_DAMAGED",
@@ -136,6 +197,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "restore the named files; where they are lost and the sinks take a batch id once only, "
         "remove the batch's directory, and its function runs again",
+        "The kept result of a batch cannot be read, or files that it counts on are gone.",
+        "the files in the message; who removes files there: a lifecycle rule, a VACUUM",
+        _COMMITS,
     ),
     Condition(
         "VERDICT_MISMATCH",
@@ -143,12 +207,18 @@ COMMIT_CONDITIONS: Final = (
         False,
         "the verdict was made for another plan of the batch, as after a checkpoint that was "
         "restored: give the query a verdictDirectory of its own",
+        "The kept result is one of another plan of the same batch number.",
+        "whether the checkpoint was restored, or two queries share a verdictDirectory",
+        _COMMITS,
     ),
     Condition(
         "VERDICT_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
         "look at the space and the permissions of verdictDirectory; the batch runs again",
+        "The result of a batch could not be kept. Nothing was written to the sink.",
+        "space and permissions at the path in the message",
+        _COMMITS,
     ),
     Condition(
         "SINK_UNSUITABLE",
@@ -156,12 +226,19 @@ COMMIT_CONDITIONS: Final = (
         False,
         "let Spark write the table: keyrange.process, and what it returns to "
         "df.write.format('delta').options(**keyrange.transaction())",
+        "`process_into` writes files of a Delta table, and this table does not take them: it has "
+        "partition columns, constraints, generated columns or features that files do not keep to.",
+        "the reason in the message",
+        _COMMITS,
     ),
     Condition(
         "SINK_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
         "look at the space and the permissions of the table's place; the batch runs again",
+        "Output could not be added to the table. The batch runs again, its function does not.",
+        "space and permissions at the path in the message",
+        _COMMITS,
     ),
     Condition(
         "NOT_COMMITTED_INDIVIDUALLY",
@@ -169,12 +246,20 @@ COMMIT_CONDITIONS: Final = (
         False,
         "give each_batch the query's checkpointLocation and the options of its one source with "
         "commitMode=individual",
+        "`each_batch` was given a query that does not commit individually, or has several sources "
+        "that do.",
+        "the options of `each_batch` beside those of `load`",
+        _COMMITS,
     ),
     Condition(
         "UNSUITABLE_FRAME",
         Kind.INVALID,
         False,
         "keep the columns topic, partition, offset and keyHash as the batch has them",
+        "A DataFrame has lost a column by which its records are known, or has one that is "
+        "keyrange's own.",
+        "the column in the message",
+        _COMMITS,
     ),
     Condition(
         "RECORDS_OUT_OF_ORDER",
@@ -182,6 +267,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "give keyrange.process the batch as it is read: filtered or with other columns, but "
         "not repartitioned, sorted, joined or united",
+        "Rows were shuffled between the source and `process`, so the order of a key is lost.",
+        "repartition, sort, join or union in front of `process`",
+        _COMMITS,
     ),
     Condition(
         "WRONG_RESULT",
@@ -189,6 +277,9 @@ COMMIT_CONDITIONS: Final = (
         False,
         "return None, a row (dict, tuple or Row) or a list of rows, of Arrow batches a "
         "RecordBatch, with the columns of the schema",
+        "The function given to `process` returned something that is no row of the schema.",
+        "what the message says it returned",
+        _COMMITS,
     ),
     Condition(
         "NO_ALARM",
@@ -196,5 +287,8 @@ COMMIT_CONDITIONS: Final = (
         False,
         "set record.timeout and batch.time.budget to 0 where Spark's workers run functions in "
         "threads",
+        "`record.timeout` needs a signal, which only the main thread of a process receives.",
+        "how the cluster runs Python workers",
+        _COMMITS,
     ),
 )

@@ -21,9 +21,14 @@ class Condition:
     """One row of the catalogue.
 
     `retriable` says whether the same call may succeed later with nothing changed by a person.
+    `meaning` is what has happened, and what has not. `look` is what to look at next. `guide` names
+    a page of the guides, or is empty.
     """
 
     name: str
     kind: Kind
     retriable: bool
     remedy: str
+    meaning: str
+    look: str
+    guide: str = ""

@@ -6,6 +6,8 @@ from typing import Final
 
 from keyrange.errors.condition import Condition, Kind
 
+_CONSUMER = "consumer.md"
+
 CONSUMER_CONDITIONS: Final = (
     Condition(
         "RANGES_LOST",
@@ -13,12 +15,19 @@ CONSUMER_CONDITIONS: Final = (
         False,
         "another consumer of the group has these key ranges: give each consumer ranges of its own, "
         "or call assign or subscribe again to take part",
+        "Another consumer of the group has taken over key ranges that this one had. What it did "
+        "not commit is handed out there.",
+        "`keyrange members history TABLE_members`: it polled too rarely, or a name is used twice",
+        _CONSUMER,
     ),
     Condition(
         "NOT_DELIVERED",
         Kind.INVALID,
         False,
         "acknowledge only what poll returned, of key ranges that this consumer has",
+        "Offsets were acknowledged that this consumer was not handed out.",
+        "the offsets in the message; a range may have moved meanwhile",
+        _CONSUMER,
     ),
     Condition(
         "GAP_TIMED_OUT",
@@ -26,6 +35,10 @@ CONSUMER_CONDITIONS: Final = (
         False,
         "acknowledge the named records to leave them out, raise maxDeliveries or gap.timeout.ms, "
         "or take them with a listener's on_deliveries_spent",
+        "A record was handed out `maxDeliveries` times and never acknowledged. Nothing behind it "
+        "of its key goes on.",
+        "the offsets in the message; `keyrange records --offset TOPIC-PARTITION:OFFSET` shows one",
+        _CONSUMER,
     ),
     Condition(
         "INVALID_KEY_RANGES",
@@ -33,11 +46,17 @@ CONSUMER_CONDITIONS: Final = (
         False,
         "give assign a dict from (topic, partition) to pairs (lo, hi), both included, that do not "
         "overlap; an empty list is the whole partition",
+        "`assign` was given ranges that overlap, or lie outside of [0, 2^63 - 1].",
+        "the partition in the message",
+        _CONSUMER,
     ),
     Condition(
         "CONSUMER_STATE",
         Kind.INVALID,
         False,
         "call assign or subscribe, one of them, before poll, and nothing after close",
+        "A method was called that does not fit what was called before, or from another thread.",
+        "the method in the message",
+        _CONSUMER,
     ),
 )

@@ -6,6 +6,8 @@ from typing import Final
 
 from keyrange.errors.condition import Condition, Kind
 
+_MEMBERS = "static-members.md"
+
 MEMBER_CONDITIONS: Final = (
     # What a member is told by its group: members/model/group_member.py
     Condition(
@@ -14,6 +16,10 @@ MEMBER_CONDITIONS: Final = (
         False,
         "give each executor a name of its own: the last one to take a name has it, and who had it "
         "before stops",
+        "Another executor has taken this one's name. The last one to take it has it, and this one "
+        "reads nothing more.",
+        "`keyrange members list TABLE --live`: host and executor that have the name",
+        _MEMBERS,
     ),
     Condition(
         "NO_STATIC_MEMBER_INFO_SET",
@@ -21,6 +27,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "say where each executor finds its name (member.name.env, member.name.file), or set "
         "memberNames=dynamic",
+        "memberNames=static, and an executor found no name that survives it.",
+        "where names come from on your cluster manager",
+        _MEMBERS,
     ),
     Condition(
         "SESSION_TIMEOUT_REFUSED",
@@ -28,6 +37,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "set session.timeout.ms between the brokers' group.min.session.timeout.ms and "
         "group.max.session.timeout.ms, or change these",
+        "The brokers do not allow this `session.timeout.ms`.",
+        "group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers",
+        _MEMBERS,
     ),
     Condition(
         "MEMBER_REFUSED",
@@ -35,6 +47,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "use a memberGroup of its own for each query, which nothing else joins, and look the named "
         "Kafka error up",
+        "The group's coordinator refused the member for good.",
+        "Kafka's error in the message: a group of another type, or a principal without READ on it",
+        _MEMBERS,
     ),
     Condition(
         "MEMBER_STALLED",
@@ -42,6 +57,9 @@ MEMBER_CONDITIONS: Final = (
         True,
         "look at what the executor's tasks do; where work may take that long, raise "
         "max.poll.interval.ms",
+        "A member made no progress for `max.poll.interval.ms` and gave its place up.",
+        "what the executor's tasks do: its thread dump in Spark's web page",
+        _MEMBERS,
     ),
     # What is stored of an assignment: members/model/assignment.py, membership.py
     Condition(
@@ -50,6 +68,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "nothing was taken from it: bring the named assignment back as it was written, or begin "
         "with another memberTable",
+        "A stored assignment contradicts itself. Nothing was taken from it.",
+        "the row in the message",
+        _MEMBERS,
     ),
     # Tasks that ask what they read: spark/binding, members/executor_member.py
     Condition(
@@ -59,6 +80,10 @@ MEMBER_CONDITIONS: Final = (
         "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
         "or start the query again: where no executor has reached it, it begins unpinned; or set "
         "pin=off",
+        "A task could not ask the driver which key ranges it reads. It fails rather than read what "
+        "others may have been given.",
+        "whether the named address can be reached from the executor's host",
+        _MEMBERS,
     ),
     Condition(
         "PIN_REFUSED",
@@ -66,24 +91,38 @@ MEMBER_CONDITIONS: Final = (
         True,
         "give every executor a task of each batch: as many free cores as it has members; or raise "
         "pin.wait.ms, or set pin=prefer",
+        "With pin=strict a batch got no task on an executor that owns key ranges of it. Spark "
+        "tries the batch again.",
+        "`keyrange members list TABLE`: members without a free core",
+        _MEMBERS,
     ),
     Condition(
         "PLAN_FORGOTTEN",
         Kind.INVALID,
         False,
         "use the DataFrame of a batch inside its foreachBatch only",
+        "A DataFrame of a batch was used after many other batches had come.",
+        "where the DataFrame is kept beyond its foreachBatch",
+        _MEMBERS,
     ),
     Condition(
         "DYNAMIC_ALLOCATION",
         Kind.INVALID,
         False,
         "set spark.dynamicAllocation.enabled=false, or memberNames=dynamic",
+        "memberNames=static, and Spark may take executors away: their ranges would wait.",
+        "spark.dynamicAllocation.enabled",
+        _MEMBERS,
     ),
     Condition(
         "NO_SLOT",
         Kind.INVALID,
         False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
+        "`keyrange.slot()` was called where there is none: outside a task, in the first batch of a "
+        "run, or in a query without `pin`.",
+        "whether the query's options have `pin`, and whether a batch was bound yet",
+        _MEMBERS,
     ),
     # Option keyRangeListener: members/listening.py
     Condition(
@@ -93,6 +132,9 @@ MEMBER_CONDITIONS: Final = (
         "install the module where the executors' Python finds it, or correct option "
         "'keyRangeListener': it names a subclass of keyrange.KeyRangeListener that is made without "
         "arguments",
+        "An executor could not import or make the listener that `keyRangeListener` names.",
+        "the import error in the message",
+        _MEMBERS,
     ),
     Condition(
         "KEY_RANGE_LISTENER_FAILED",
@@ -100,6 +142,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "read the listener's own error, which stands below, and correct the listener: it is told "
         "the same again",
+        "The listener raised an error. Its task fails, and it is told the same again.",
+        "the listener's traceback, below the message",
+        _MEMBERS,
     ),
     # What is stored of the members, and where: members/table/assignments.py
     Condition(
@@ -107,6 +152,9 @@ MEMBER_CONDITIONS: Final = (
         Kind.DENIED,
         False,
         "one query has one driver: stop the other one, or give this query a memberTable of its own",
+        "Another driver writes the table of members. This one stops.",
+        "`keyrange members history TABLE`",
+        _MEMBERS,
     ),
     Condition(
         "ASSIGNMENT_DAMAGED",
@@ -114,6 +162,9 @@ MEMBER_CONDITIONS: Final = (
         False,
         "nothing was read past it: bring the named table back from a copy, or name another "
         "memberTable and the key ranges are assigned anew; no position depends on it",
+        "A row of the table of members contradicts itself. No position depends on it.",
+        "the row in the message",
+        _MEMBERS,
     ),
     Condition(
         "ASSIGNMENT_GONE",
@@ -121,12 +172,17 @@ MEMBER_CONDITIONS: Final = (
         False,
         "bring the named table back as it was, with its _delta_log, or start the query again "
         "and the key ranges are assigned from what is there; no position depends on it",
+        "The table of members was deleted, or rows of it are gone. No position depends on it.",
+        "the path in the message",
+        _MEMBERS,
     ),
     Condition(
         "UNSUPPORTED_ASSIGNMENT",
         Kind.INVALID,
         False,
         "use the keyrange version that wrote the named table, or a newer one",
+        "The table of members was written by a newer version.",
+        "`keyrange --version`, here and where the table is written",
     ),
     Condition(
         "ASSIGNMENT_UNREADABLE",
@@ -134,6 +190,9 @@ MEMBER_CONDITIONS: Final = (
         True,
         "check that the named table can be reached and read: path, credentials in "
         "commitTable.storage.*, network",
+        "The table of members could not be reached or read.",
+        "the path in the message, from the driver's host",
+        _MEMBERS,
     ),
     Condition(
         "ASSIGNMENT_UNWRITABLE",
@@ -141,6 +200,9 @@ MEMBER_CONDITIONS: Final = (
         True,
         "make room at the named table, or allow writing there, and start the query again: the "
         "key ranges stay where they were",
+        "The table of members could not be written. Key ranges stay where they were.",
+        "space and permissions at the path in the message",
+        _MEMBERS,
     ),
     # Where a member's name is from, and the process that holds it: members/
     Condition(
@@ -148,6 +210,9 @@ MEMBER_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "name members with letters, digits, '.', '_' and '-', 249 of them at the most",
+        "A member's name has characters that Kafka does not take in a name.",
+        "the source of the name, which the message has",
+        _MEMBERS,
     ),
     Condition(
         "MEMBER_NOT_STARTED",
@@ -155,5 +220,8 @@ MEMBER_CONDITIONS: Final = (
         True,
         "read member.log beside the named cause; where an executor may start no process, set "
         "pin=off",
+        "The small process that holds an executor's name did not start, or ended.",
+        "member.log, in the directory that the message names",
+        _MEMBERS,
     ),
 )

@@ -6,6 +6,8 @@ from typing import Final
 
 from keyrange.errors.condition import Condition, Kind
 
+_VOLUMES = "volume-guard.md"
+
 VOLUME_CONDITIONS: Final = (
     # Where the throttle factor is from: guard/sources.py
     Condition(
@@ -14,6 +16,11 @@ VOLUME_CONDITIONS: Final = (
         True,
         "let throttle.factor.file name a file, readable where the query is planned, that holds a "
         "number from 0 to 1; another source says by itself what it needs",
+        "`throttle.factor.file` holds no number from 0 to 1, or a source of others fails or says "
+        "something else. The last factor holds for throttle.factor.validity.duration, then "
+        "the fallback.",
+        "the file or the source, where the query is planned",
+        _VOLUMES,
     ),
     # Where the rate is from that producers are slowed from: guard/quota_sources.py
     Condition(
@@ -22,6 +29,10 @@ VOLUME_CONDITIONS: Final = (
         False,
         "let quota.file name a readable file that holds a number of bytes; another source says by "
         "itself what it needs",
+        "`quota.file` holds no number of bytes, or a source of others says none, so nothing says "
+        "from which rate producers are slowed.",
+        "the file or the source, where the guard runs",
+        _VOLUMES,
     ),
     # Quotas, and what the cluster says to changes of them: kafka/client_quotas.py
     Condition(
@@ -29,11 +40,17 @@ VOLUME_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "look the named Kafka error up; nothing more is altered until the next check",
+        "The cluster refused a change of client quotas.",
+        "Kafka's error in the message; `keyrange volumes release` shows what is held",
+        _VOLUMES,
     ),
     Condition(
         "QUOTAS_UNAVAILABLE",
         Kind.UNAVAILABLE,
         True,
         "wait for the cluster to have a controller; the guard tries again by itself",
+        "The cluster has no controller that takes changes of client quotas at the moment.",
+        "the brokers' health; the guard tries again by itself",
+        _VOLUMES,
     ),
 )

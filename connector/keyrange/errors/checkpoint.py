@@ -1,0 +1,66 @@
+"""The rows of the catalogue about checkpoints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+CHECKPOINT_CONDITIONS: Final = (
+    Condition(
+        "UNSUPPORTED_CHECKPOINT",
+        Kind.INVALID,
+        False,
+        "read the checkpoint with the keyrange version that wrote it, or a newer one",
+        "The offset in the checkpoint has a form that this version does not know. Nothing was "
+        "read, and the checkpoint is as it was.",
+        "`keyrange --version`, here and where the checkpoint was written",
+    ),
+    Condition(
+        "UNCOMMITTED_FOREIGN_BATCH",
+        Kind.INVALID,
+        False,
+        'let format("kafka") finish the batch, then change the format; or give the initial '
+        "positions, which `keyrange checkpoint show` prints, as JSON in startingOffsets",
+        "The checkpoint is one of Spark's Kafka source, whose first batch was planned and never "
+        "committed. Where that batch began only that source can read.",
+        "`keyrange checkpoint show LOCATION`",
+        "../../MIGRATION.md",
+    ),
+    Condition(
+        "INVALID_CHECKPOINT_PATH",
+        Kind.INVALID,
+        False,
+        "name the checkpointLocation of a query that has planned at least one batch",
+        "There is no checkpoint at the place that was named, or it cannot be read.",
+        "the path: it is the query's checkpointLocation, the directory that holds `offsets`",
+    ),
+    Condition(
+        "BATCH_NOT_COMMITTED",
+        Kind.INVALID,
+        False,
+        "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
+        "export the positions alone, without --to",
+        "A batch is planned and not committed. It will be read as it was planned, so what was "
+        "asked for would not hold for it.",
+        "`keyrange checkpoint show LOCATION`",
+        "on-call.md",
+    ),
+    Condition(
+        "POSITION_NOT_ON_FILE",
+        Kind.INVALID,
+        False,
+        "let the query finish a batch and export again, or name the positions in "
+        "startingOffsets yourself; -2 is earliest",
+        "The checkpoint does not say where a partition would be read next.",
+        "`keyrange checkpoint show LOCATION`, column `committed`",
+    ),
+    Condition(
+        "CHECKPOINT_NOT_WRITTEN",
+        Kind.UNAVAILABLE,
+        True,
+        "remove what was written there, and export again to a place that can be written",
+        "The copy of a checkpoint is not complete. The checkpoint that was copied is untouched.",
+        "the reason in the message; whether the query still runs",
+    ),
+)

@@ -1,0 +1,43 @@
+"""The rows of the catalogue about Java, jars and the broker of `keyrange broker`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+EMBEDDED_CONDITIONS: Final = (
+    Condition(
+        "JAVA_NOT_FOUND",
+        Kind.INVALID,
+        False,
+        "install Java 17 or newer, or set JAVA_HOME",
+        "No Java was found, or one that is too old, for the broker of `keyrange broker` or for "
+        "fetching jars.",
+        "`keyrange doctor`",
+    ),
+    Condition(
+        "PYSPARK_NOT_FOUND",
+        Kind.INVALID,
+        False,
+        "install pyspark beside keyrange, or set SPARK_HOME",
+        "A command needs the jars that pyspark brings, and there is no pyspark.",
+        "`keyrange doctor`; `pip install 'keyrange[spark]'`",
+    ),
+    Condition(
+        "JARS_NOT_RESOLVED",
+        Kind.UNAVAILABLE,
+        True,
+        "check that a Maven repository can be reached; Ivy's own log is named above",
+        "Jars that are fetched when first needed could not be had.",
+        "Ivy's log, which the message names; a proxy or a mirror that Ivy has to be told of",
+    ),
+    Condition(
+        "BROKER_NOT_STARTED",
+        Kind.UNAVAILABLE,
+        True,
+        "read the end of the broker's log, named above",
+        "The broker of `keyrange broker start` did not start, or did not end.",
+        "the log that the message names",
+    ),
+)

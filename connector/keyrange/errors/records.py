@@ -1,0 +1,135 @@
+"""The rows of the catalogue about records: those that are gone, and those that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+_FAIL_ON_DATA_LOSS = (
+    "check the topic's retention and whether it was recreated; to read on from what is left, "
+    "restart with failOnDataLoss=false"
+)
+
+RECORD_CONDITIONS: Final = (
+    Condition(
+        "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "A partition that was added while the query ran has lost its first records already.",
+        "the topic's retention, and how long the query stood still",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "Partitions that the query has a position in are not in the cluster any more, or brokers "
+        "do not tell this principal of them. Read on with failOnDataLoss=false, the query keeps "
+        "where they stood: a topic that is back with its id is read on from there.",
+        "whether the topic was deleted on purpose",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "A partition ends before the position of the query: its log was cut back or replaced.",
+        "an unclean leader election in the brokers' logs, or a topic that was made anew",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "As PARTITIONS_DELETED, for a query with `kafka.group.id`.",
+        "whether the topic was deleted on purpose",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "A log was cut back below records that were read (unclean leader election). They may be "
+        "in the sink, and are not in Kafka any more.",
+        "the offsets in the message, and the brokers' logs around the change of the leader",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "The topic has another id than before: it was deleted and created anew. Its offsets begin "
+        "anew too.",
+        "who made it anew; with failOnDataLoss=false the new topic is read from its start",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+        Kind.DATA_LOSS,
+        False,
+        _FAIL_ON_DATA_LOSS,
+        "Records of a planned batch are not in the log any more, mostly because retention has "
+        "deleted them.",
+        "the partition and offsets in the message, against `retention.ms` and `retention.bytes`",
+        "on-call.md",
+    ),
+    Condition(
+        "KAFKA_MALFORMED_RECORD_TIMESTAMP",
+        Kind.CORRUPT,
+        False,
+        "the producer wrote a timestamp that is not in milliseconds; correct the producer",
+        "A record has a timestamp that Spark's type cannot hold.",
+        "the record at the named offset; its producer writes seconds or microseconds",
+    ),
+    Condition(
+        "CORRUPT_BATCH",
+        Kind.CORRUPT,
+        False,
+        "read the same offsets from another replica; if it stays, the log itself is damaged",
+        "The bytes of a record batch do not agree with their own checksum or lengths, and were not "
+        "better from another replica, where there is one in sync. Nothing of the batch was handed "
+        "on.",
+        "the partition and offset in the message; the warning before it says which replicas",
+    ),
+    Condition(
+        "CORRUPT_FRAME",
+        Kind.CORRUPT,
+        True,
+        "check that the address belongs to a Kafka broker and that no proxy cuts the stream",
+        "What came over a connection is no answer of Kafka's.",
+        "the address in the message: a proxy, or a port of something else",
+    ),
+    Condition(
+        "UNSUPPORTED_BATCH_VERSION",
+        Kind.CORRUPT,
+        False,
+        "the topic holds batches of message format v0 or v1; rewrite it with a broker of 0.11 "
+        "or newer, or start behind them",
+        "The topic holds batches in a format that Kafka before 0.11 wrote.",
+        "the offset in the message; startingOffsets behind it",
+    ),
+    Condition(
+        "UNSUPPORTED_COMPRESSION",
+        Kind.CORRUPT,
+        False,
+        "keyrange reads gzip, snappy, lz4 and zstd",
+        "A record batch is compressed by a codec that is not known.",
+        "the offset in the message",
+    ),
+    Condition(
+        "BATCH_TOO_LARGE",
+        Kind.INVALID,
+        False,
+        "raise option maxRecordBatchBytes if such batches are meant to be",
+        "A record batch is larger than `maxRecordBatchBytes`, which bounds the memory of a task.",
+        "the size in the message, and the topic's `max.message.bytes`",
+        "tuning.md",
+    ),
+)

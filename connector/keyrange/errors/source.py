@@ -1,0 +1,177 @@
+"""The rows of the catalogue about what a query asks for: options, functions, positions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keyrange.errors.condition import Condition, Kind
+
+SOURCE_CONDITIONS: Final = (
+    Condition(
+        "INVALID_OPTIONS",
+        Kind.INVALID,
+        False,
+        "correct the named options",
+        "One or more options do not exist, have a value that cannot be read, or contradict each "
+        "other. All of them are named at once, before the first connection. Nothing was read.",
+        "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
+        " checks names",
+    ),
+    Condition(
+        "OPTION_NOT_ALLOWED",
+        Kind.DENIED,
+        False,
+        "name a module or path that is allowed, or ask who runs the processes to allow it in "
+        "their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
+        "An option names a module or a path, and the environment of the process that reads the "
+        "option, or that would open what it names, has a list of prefixes without it. Nothing was "
+        "imported or opened.",
+        "the variable in the message, where the driver and the executors were started",
+        "security.md",
+    ),
+    Condition(
+        "INVALID_SCHEMA",
+        Kind.INVALID,
+        False,
+        "leave .schema(...) out: option 'columns' says which columns there are, or with option "
+        "'mapInArrow' mapInArrowSchema",
+        "`.schema(...)` was called on the reader with another schema than the source has.",
+        "option `columns` chooses columns",
+        "reading.md",
+    ),
+    Condition(
+        "MAP_FUNCTION_NOT_FOUND",
+        Kind.INVALID,
+        False,
+        "install the module where the executors' Python finds it, or correct option 'mapInArrow'",
+        "An executor could not import the function that option `mapInArrow` names.",
+        "the import error that stands in the message, and `spark.sparkContext.addPyFile`",
+        "reading.md",
+    ),
+    Condition(
+        "MAP_FUNCTION_UNFIT",
+        Kind.INVALID,
+        False,
+        "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
+        "and returns another, such as a generator function",
+        "What `mapInArrow` names is no function, or returned something that is no iterator.",
+        "the type that the message names",
+        "reading.md",
+    ),
+    Condition(
+        "MAP_RESULT_MISMATCH",
+        Kind.INVALID,
+        False,
+        "correct option 'mapInArrowSchema', or let the function yield pyarrow.RecordBatch of "
+        "exactly these columns; nothing is cast",
+        "The function of `mapInArrow` yielded a batch whose columns are not exactly those of "
+        "`mapInArrowSchema`.",
+        "both schemas, which stand in the message; a timestamp is timestamp[us, tz=UTC]",
+        "reading.md",
+    ),
+    Condition(
+        "MAP_FUNCTION_FAILED",
+        Kind.INVALID,
+        False,
+        "read the function's own error, which stands below, and correct the function",
+        "The function of `mapInArrow` raised an error. The task fails, and Spark tries it again.",
+        "the function's traceback, below the message in the executor's and the driver's log",
+        "reading.md",
+    ),
+    Condition(
+        "INVALID_OFFSETS",
+        Kind.INVALID,
+        False,
+        'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
+        "A text that should hold offsets as JSON does not.",
+        "the text and the place in it that the message names",
+    ),
+    Condition(
+        "RANGE_FETCH_NOT_ACCEPTED",
+        Kind.INVALID,
+        False,
+        "read the topic with splitBy=partition, in a query of its own",
+        "The query would split a topic whose records need the order of their partition: "
+        "`accept.range.fetch` says so.",
+        "who set `accept.range.fetch`, and why",
+        "key-ranges.md",
+    ),
+    Condition(
+        "KEY_RANGES_MISSING",
+        Kind.INVALID,
+        False,
+        "name every partition, or the whole topic, in keyRanges",
+        "`keyRanges` names some partitions, and the query reads others too.",
+        "the partitions that the message names; `keyrange ranges plan --suggest` prints ranges "
+        "for all",
+        "key-ranges.md",
+    ),
+    Condition(
+        "PARTIAL_KEY_RANGES",
+        Kind.INVALID,
+        False,
+        "stop the queries of all ranges at the same offsets, and start anew from there with "
+        "startingOffsets",
+        "The query reads some keys of its partitions only, so its positions say nothing of the "
+        "others. What was asked for would skip them.",
+        "`keyrange checkpoint show` of each query that has a part",
+        "key-ranges.md",
+    ),
+    Condition(
+        "KEY_RANGES_CHANGED",
+        Kind.INVALID,
+        False,
+        "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
+        "checkpoint of its own read the other ranges",
+        "A query with `keyRangesCoverage=partial` came back with other ranges than its checkpoint "
+        "has. It would go on behind records that nobody has read.",
+        "the ranges in the message: those of the checkpoint, and those of the options",
+        "key-ranges.md",
+    ),
+    Condition(
+        "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+        Kind.INVALID,
+        False,
+        "name every partition of the subscribed topics and no other (-1 is latest, -2 "
+        "earliest), or say where the rest is with startingOffsetsDefault or "
+        "endingOffsetsDefault",
+        "`startingOffsets` or `endingOffsets` names other partitions than the query reads.",
+        "the partitions in the message; `keyrange doctor --topic TOPIC` lists those of a topic",
+    ),
+    Condition(
+        "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+        Kind.INVALID,
+        False,
+        "name every partition of the subscribed topics and no other, or give one timestamp for "
+        "all with startingTimestamp or endingTimestamp",
+        "An option with a time for each partition names other partitions than the query reads.",
+        "the partitions in the message; `keyrange doctor --topic TOPIC` lists those of a topic",
+    ),
+    Condition(
+        "NO_OFFSET_FOR_TIMESTAMP",
+        Kind.INVALID,
+        False,
+        "name an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest to start "
+        "such partitions at their end",
+        "A partition has no record at or after the time that the query should start at.",
+        "the partition and the time in the message",
+    ),
+    Condition(
+        "NO_GROUP_OFFSETS",
+        Kind.INVALID,
+        False,
+        "correct the group's name, or say with startingOffsetsDefault where partitions without "
+        "a committed offset start",
+        "`startingOffsets=group`, and the Kafka group has no committed offset for a partition.",
+        "`kafka-consumer-groups --describe --group GROUP`",
+        "reading.md",
+    ),
+    Condition(
+        "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+        Kind.INVALID,
+        False,
+        "correct startingOffsets or endingOffsets",
+        "After offsets and times were looked up, a partition would end before it starts.",
+        "both offsets in the message",
+    ),
+)
