@@ -21,7 +21,7 @@ from ingesting import cmdline, with_suppressed
 from keyrange.members.model.assignment import Assignment, moved
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.options.member_rows import MEMBERS_SUFFIX
+from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of, usual_settings
 from sources import options
 from worker_python import WORKER_PYTHON

@@ -17,7 +17,7 @@ from brokers import Record, Topics, wait_until
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.members.table.assignments import open_assignments
-from keyrange.options.member_rows import MEMBERS_SUFFIX
+from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import is_alive, name_of, usual_settings
 from sources import options, stream
 

@@ -15,11 +15,9 @@ from keyrange.kafka.model.position_options import (
 )
 from keyrange.kafka.model.subscription import Subscribe
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
-from keyrange.options.commit_rows import COMMIT_ROWS
-from keyrange.options.commits import CommitOptions
+from keyrange.options.commits import COMMIT_ROWS, CommitOptions
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
-from keyrange.options.member_rows import MEMBER_ROWS
-from keyrange.options.members import MemberOptions
+from keyrange.options.members import MEMBER_ROWS, MemberOptions
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions
 from keyrange.source.model.columns import COLUMNS, USUAL

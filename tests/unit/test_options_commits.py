@@ -11,8 +11,7 @@ from keyrange.commits.model.intake import IntakeLimits
 from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.errors import InvalidError
 from keyrange.options import Mode, parse_options
-from keyrange.options.commit_rows import COMMIT_ROWS
-from keyrange.options.commits import CommitOptions
+from keyrange.options.commits import COMMIT_ROWS, CommitOptions
 from keyrange.options.secrets import Secret
 from keyrange.source.model.columns import COLUMNS, USUAL
 

@@ -7,7 +7,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.members.model.binding import PinRule
 from keyrange.options import SourceOptions, parse_options
-from keyrange.options.member_rows import MEMBER_ROWS
+from keyrange.options.members import MEMBER_ROWS
 
 BASE = {
     "kafka.bootstrap.servers": "h:1",

@@ -1,22 +1,49 @@
-"""What the options about individual commits come to, checked against one another and the others."""
+"""The options about individual commits, and their parsers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from keyrange.commits.model.intake import IntakeLimits
 from keyrange.commits.model.log import Terms
 from keyrange.commits.model.verdict import RedeliveryPolicy
-from keyrange.options.commit_rows import HOLE_BYTES_MAX
-from keyrange.options.option import Mode
-from keyrange.options.parsing import Violations
-from keyrange.options.secrets import Secret, parse_secret
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option, rows_of
+from keyrange.options.parsing import (
+    NAME_BYTES_MAX,
+    boolean,
+    duration_ms,
+    group_up_to,
+    int_between,
+    is_one,
+    one_of,
+    place,
+    size_between,
+)
+from keyrange.options.secrets import Secret
+from keyrange.source.model.checkpoint import is_topic_name
 
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"
+IS_PLACE: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+# What a hole takes of a state at the most: varints of its gap, place, times and deliveries.
+HOLE_BYTES_MAX: Final = 40
+
+
+def _topic(value: str) -> str:
+    if not is_topic_name(value):
+        raise ValueError(f"must be the name of a topic, and '{value[:40]}' cannot be one")
+    return value
+
+
+_TIME: Final = "a time, such as 10s; a bare number is ms"
+
+
+def beside(table: str, suffix: str) -> str:
+    """A place of its own for what belongs to a commit table."""
+    return table.rstrip("/") + suffix if table else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +57,214 @@ class CommitOptions:
     """
 
     individual: bool = False
-    table: str = ""
-    group: str = ""
-    dead_letter_table: str = ""
-    dead_letter_topic: str = ""
-    verdict_directory: str = ""
-    writer: str = "delta-rs"
     storage: Mapping[str, Secret] = field(default_factory=dict, repr=False)
-    # fail, resume or ignore
-    on_fresh_start: str = "fail"
-    transactional: bool = False
-    keeps_order: bool = True
-    unmentioned_is_done: bool = True
-    record_timeout_ms: int = 0
-    batch_time_budget_ms: int = 0
-    # leave or drain
-    available_now: str = "leave"
-    available_now_timeout_ms: int = 600_000
     policy: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
     limits: IntakeLimits = field(default_factory=IntakeLimits)
-    range_bytes_max: int = 1024 * 1024
+    commit_mode: str = option(
+        "commitMode",
+        "batch",
+        BOTH,
+        one_of("batch", "individual"),
+        "batch, individual",
+        "What is committed. batch: a batch that Spark has finished. individual: the job says of "
+        "every record whether it is done, inside foreachBatch(keyrange.each_batch(...)), and what "
+        "is not done comes again. The columns topic, partition, offset and keyHash are always "
+        "there then. For streams with splitBy=keyRange or partition.",
+        part=True,
+    )
+    allow_individual: bool | None = option(
+        "allow.individual.commit",
+        None,
+        BOTH,
+        boolean,
+        "true, false",
+        "The same as commitMode: true is individual, false is batch.",
+        part=True,
+    )
+    table: str = option(
+        "commitTable",
+        None,
+        STREAM,
+        place,
+        "an absolute path or a URI; with delta-spark a table's name too",
+        "The Delta table that individual commits are kept in. It is made where there is none. What "
+        "its object store asks for is given as commitTable.storage.NAME, secrets as env:NAME or "
+        "file:PATH.",
+        unset="",
+    )
+    group: str = option(
+        "commitGroup",
+        None,
+        STREAM,
+        group_up_to(NAME_BYTES_MAX),
+        "a name",
+        "The name of the query in the commit table. Default: kafka.group.id, or else default.",
+        unset="",
+    )
+    writer: str = option(
+        "commitTable.writer",
+        "delta-rs",
+        STREAM,
+        one_of("delta-rs", "delta-spark"),
+        "delta-rs, delta-spark",
+        "Who writes the commit table. delta-rs takes some 30 ms a commit. delta-spark takes "
+        "seconds, and can write what only Spark can: tables of Unity Catalog.",
+    )
+    on_fresh_start: str = option(
+        "commitTable.onFreshStart",
+        "fail",
+        STREAM,
+        one_of("fail", "resume", "ignore"),
+        "fail, resume, ignore",
+        "What a query without a checkpoint does where its group has commits already. fail: it is "
+        "refused. resume: it goes on from them. ignore: it starts anew where startingOffsets says.",
+    )
+    transactional: bool = option(
+        "commit.isolation",
+        "immediate",
+        STREAM,
+        is_one("transactional", "immediate", "transactional"),
+        "immediate, transactional",
+        "When finished output reaches the sink. immediate: with its batch. transactional: when "
+        "everything before it in its partition is done.",
+    )
+    keeps_order: bool = option(
+        "keyOrder",
+        "keep",
+        STREAM,
+        is_one("keep", "keep", "skipAhead"),
+        "keep, skipAhead",
+        "What becomes of later records of a key while one of it is not done. keep: they wait. "
+        "skipAhead: they are worked on.",
+    )
+    unmentioned_is_done: bool = option(
+        "unmentioned",
+        "done",
+        STREAM,
+        is_one("done", "done", "retry"),
+        "done, retry",
+        "What a record is that the job said nothing of. done: it was filtered out. retry: it comes "
+        "again.",
+    )
+    record_timeout_ms: int = option(
+        "record.timeout",
+        "0",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "How long a function may work on one record before it is interrupted, and the record "
+        "counts as not done. 0: as long as it likes.",
+    )
+    batch_time_budget_ms: int = option(
+        "batch.time.budget",
+        "0",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "How long a task may work on its records. What is left then is handed back and comes in "
+        "the next batch, so that a slow key holds up no others. 0: as long as it takes.",
+    )
+    backoff_ms: int = option(
+        "redelivery.backoff",
+        "10s",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "How long a record that is not done waits before it comes again; doubled each time.",
+        part=True,
+    )
+    backoff_max_ms: int = option(
+        "redelivery.backoff.max",
+        "10m",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "The longest such wait.",
+        part=True,
+    )
+    deliveries_max: int = option(
+        "maxDeliveries",
+        "5",
+        STREAM,
+        int_between(1, INT32_MAX),
+        "a number of times",
+        "How often a record is worked on before it goes to the dead letters.",
+        part=True,
+    )
+    dead_letter_table: str = option(
+        "deadLetterTable",
+        None,
+        STREAM,
+        place,
+        "as commitTable",
+        "The Delta table of the records that were given up. Default: commitTable with "
+        "_dead_letters behind it.",
+        unset="",
+    )
+    dead_letter_topic: str = option(
+        "deadLetterTopic",
+        None,
+        STREAM,
+        _topic,
+        "a topic",
+        "A topic that the records that were given up are written to as well, at least once.",
+        unset="",
+    )
+    verdict_directory: str = option(
+        "verdictDirectory",
+        None,
+        STREAM,
+        place,
+        "an absolute path or a URI",
+        "Where the output of a batch and what was said of its records are kept until the batch is "
+        "committed; driver and executors share it. Default: commitTable with _verdicts behind it.",
+        unset="",
+    )
+    available_now: str = option(
+        "availableNow.redelivery",
+        "leave",
+        STREAM,
+        one_of("leave", "drain"),
+        "leave, drain",
+        "What a run with availableNow does with records that wait for their next delivery. leave: "
+        "it ends, and says how many. drain: it waits for them, up to "
+        "availableNow.redelivery.timeout.",
+    )
+    available_now_timeout_ms: int = option(
+        "availableNow.redelivery.timeout",
+        "10m",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "How long in all a run with availableNow waits for records that wait.",
+    )
+    range_holes_max: int = option(
+        "max.num.ranges.to.commit",
+        "10000",
+        STREAM,
+        int_between(1, 10_000_000),
+        "a number of records",
+        "How many records of a key range may be not done. From half of it on the range takes in "
+        "less, and at it nothing; others go on.",
+        part=True,
+    )
+    range_bytes_max: int = option(
+        "max.bytes.ranges.to.commit",
+        "1m",
+        STREAM,
+        size_between(1024, 2**30),
+        "bytes, such as 1m",
+        f"The same bound in bytes of what is stored of a key range, {HOLE_BYTES_MAX} a record.",
+    )
+    range_lag_max: int | None = option(
+        "max.range.lag",
+        None,
+        STREAM,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "How far a key range may be behind its partition before that takes in nothing new.",
+        part=True,
+    )
 
     def revealed_storage(self) -> dict[str, str]:
         """The settings of the object store, secrets among them. Raises SECRET_NOT_FOUND."""
@@ -63,125 +278,4 @@ class CommitOptions:
         )
 
 
-def choose_commits(
-    values: dict[str, Any],
-    given: Collection[str],
-    storage: Mapping[str, str],
-    mode: Mode | None,
-    violations: Violations,
-) -> None:
-    """Check what was parsed against one another, and put it together as `commits`.
-
-    `given` are the fields that the user named, `storage` the settings of the object store.
-    """
-    individual = _is_individual(values, given, violations)
-    if individual:
-        _check_individual(values, mode, violations)
-    secrets: dict[str, Secret] = {}
-    for name, value in storage.items():
-        if not name:
-            violations.add("commitTable.storage.", "must name a setting of the object store")
-        with violations.collecting(f"commitTable.storage.{name}"):
-            secrets[name] = parse_secret(value)
-    _check_places(values, violations)
-    backoff_ms, backoff_max_ms = values["backoff_ms"], values["backoff_max_ms"]
-    if backoff_ms > backoff_max_ms:
-        violations.add(
-            "redelivery.backoff",
-            f"must not be longer than redelivery.backoff.max: {backoff_ms} and {backoff_max_ms} ms",
-        )
-    table = values["commit_table"] or ""
-    holes_max = min(values["range_holes_max"], values["range_bytes_max"] // HOLE_BYTES_MAX)
-    values["commits"] = CommitOptions(
-        individual=individual,
-        table=table,
-        group=values["commit_group"] or values["client"].group_id or "default",
-        dead_letter_table=values["dead_letter_table"] or beside(table, DEAD_LETTERS),
-        dead_letter_topic=values["dead_letter_topic"] or "",
-        verdict_directory=values["verdict_directory"] or beside(table, "_verdicts"),
-        writer=values["commit_writer"],
-        storage=secrets,
-        on_fresh_start=values["on_fresh_start"],
-        transactional=values["isolation"] == "transactional",
-        keeps_order=values["key_order"] == "keep",
-        unmentioned_is_done=values["unmentioned"] == "done",
-        record_timeout_ms=values["record_timeout_ms"],
-        batch_time_budget_ms=values["batch_time_budget_ms"],
-        available_now=values["available_now"],
-        available_now_timeout_ms=values["available_now_timeout_ms"],
-        policy=RedeliveryPolicy(values["deliveries_max"], backoff_ms, backoff_max_ms),
-        limits=IntakeLimits(holes_max, values["range_lag_max"]),
-        range_bytes_max=values["range_bytes_max"],
-    )
-
-
-def _is_individual(
-    values: Mapping[str, Any], given: Collection[str], violations: Violations
-) -> bool:
-    individual: bool = values["commit_mode"] == "individual"
-    if "allow_individual" not in given or values["allow_individual"] is None:
-        return individual
-    allowed: bool = values["allow_individual"]
-    if "commit_mode" in given and allowed != individual:
-        violations.add(
-            "allow.individual.commit",
-            f"says the same as commitMode, and must not contradict it: {str(allowed).lower()} and "
-            f"{values['commit_mode']}",
-        )
-    return allowed
-
-
-def _check_individual(values: Mapping[str, Any], mode: Mode | None, violations: Violations) -> None:
-    name = "commitMode"
-    if mode == "batch":
-        violations.add(name, "individual is not valid in batch reads: they commit nothing")
-    if not values["commit_table"]:
-        violations.add(name, "individual needs commitTable")
-    split_by = values["split_by"]
-    if split_by == "offset":
-        violations.add(name, "individual needs splitBy=keyRange or partition: it keeps keys' order")
-    for option, field_name in (
-        ("minPartitions", "min_partitions"),
-        ("maxRecordsPerPartition", "max_records_per_partition"),
-    ):
-        if split_by == "partition" and values[field_name] is not None:
-            violations.add(
-                option,
-                "is not valid with commitMode=individual: pieces of a partition do not keep its "
-                "keys' order; splitBy=keyRange does",
-            )
-    if values["filter_pushdown"]:
-        violations.add("filterPushdown", "is not valid with commitMode=individual")
-
-
-IS_PLACE: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
-
-
-def _check_places(values: Mapping[str, Any], violations: Violations) -> None:
-    """Paths are used by several processes, each with a working directory of its own."""
-    taken: dict[str, str] = {}
-    by_name = values["commit_writer"] == "delta-spark"
-    for option, field_name in _PLACES:
-        place = values[field_name]
-        if not place:
-            continue
-        if not IS_PLACE.match(place) and not (by_name and option != "verdictDirectory"):
-            violations.add(option, "must be an absolute path or a URI")
-        other = taken.setdefault(place.rstrip("/"), option)
-        if other != option:
-            violations.add(option, f"must not be the same place as {other}")
-    table = values["commit_table"] or ""
-    if by_name and table and not IS_PLACE.match(table) and not values["verdict_directory"]:
-        violations.add("verdictDirectory", "is needed where commitTable is a name and not a path")
-
-
-_PLACES: Final = (
-    ("commitTable", "commit_table"),
-    ("deadLetterTable", "dead_letter_table"),
-    ("verdictDirectory", "verdict_directory"),
-)
-
-
-def beside(table: str, suffix: str) -> str:
-    """A place of its own for what belongs to a commit table."""
-    return table.rstrip("/") + suffix if table else ""
+COMMIT_ROWS: Final = rows_of(CommitOptions)

@@ -1,4 +1,4 @@
-"""The options about key ranges: rows of the table, their parsers, and what they come to."""
+"""The options about key ranges, their parsers, and how they go together."""
 
 from __future__ import annotations
 
@@ -6,103 +6,25 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, Option
-from keyrange.options.parsing import Violations, boolean, int_between, one_of, size_between
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option, rows_of
+from keyrange.options.parsing import Violations, boolean, int_between, is_one, one_of, size_between
+from keyrange.options.subscription import SubscriptionOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.ranges.model.ownership import EVERY, Ownership, owned, read_ownership
 from keyrange.source.model.checkpoint import is_topic_name
 
 _RANGES_MAX: Final = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRangeOptions:
-    """How partitions are split, and which keys are read.
-
-    `ranges_per_partition` None stands for auto. `ranges` are those that were given, `partial` says
-    that others read the rest. `accepting` says of topics whether they may be split, `accepts` of
-    the others. `cores` None stands for those of this host.
-    """
-
-    split_by: str = "partition"
-    ranges_per_partition: int | None = None
-    ranges: Ownership = field(default_factory=dict)
-    partial: bool = False
-    accepts: bool = True
-    accepting: Mapping[str, bool] = field(default_factory=dict)
-    nulls_first: bool = False
-    # A key may be a secret of the user's users: it is not shown.
-    keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
-    memory_bytes: int = 0
-    spill_bytes: int = 0
-    keep_values: bool = True
-    cores: int | None = None
-
-    def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:
-        """The ranges that were given for a partition, or for its topic."""
-        return owned(self.ranges, partition)
-
-    @property
-    def ownership(self) -> Ownership:
-        """What this query reads where others read the rest; empty where it reads everything."""
-        return self.ranges if self.partial else {}
-
-    def accepts_splits(self, topic: str) -> bool:
-        return self.accepting.get(topic, self.accepts)
-
-
-def choose_key_ranges(values: dict[str, Any], violations: Violations) -> None:
-    """Check what was parsed against one another, and put it together as `key_ranges`."""
-    split_by, ranges = values["split_by"], values["ranges"]
-    if ranges and split_by != "keyRange":
-        violations.add("keyRanges", "needs splitBy=keyRange")
-    partial = values["coverage"] == "partial"
-    if partial and not ranges:
-        violations.add("keyRangesCoverage", "partial needs keyRanges")
-    if not partial:
-        for partition, spans in sorted((ranges or {}).items()):
-            holes = complement(spans)
-            if holes:
-                violations.add(
-                    "keyRanges",
-                    f"leaves {holes[0]} of {_named(partition)} out; say keyRangesCoverage=partial "
-                    "where others read the rest",
-                )
-    if split_by != "partition" and values["max_records_per_partition"] is not None:
-        violations.add("maxRecordsPerPartition", f"is not valid with splitBy={split_by}")
-    default, topics = values["accept"]
-    named = {p.topic for p in values["assign"] or ()} | {*(values["subscribe"] or ())}
-    refused = sorted(topic for topic in named if not topics.get(topic, default))
-    if split_by != "partition" and refused:
-        violations.add(
-            "splitBy",
-            f"{split_by} [RANGE_FETCH_NOT_ACCEPTED]: accept.range.fetch keeps topic {refused[0]} "
-            f"in the order of its partitions, and splitBy={split_by} would not; read it with "
-            "splitBy=partition, in a query of its own",
-        )
-    values["key_ranges"] = KeyRangeOptions(
-        split_by=split_by,
-        ranges_per_partition=values["ranges_per_partition"],
-        ranges=ranges or {},
-        partial=partial,
-        accepts=default,
-        accepting=topics,
-        nulls_first=values["null_keys"] == "first",
-        keys=values["keys"],
-        memory_bytes=values["results_memory_bytes"],
-        spill_bytes=values["results_spill_bytes"],
-        keep_values=values["keep_values"],
-        cores=values["cores"],
-    )
-
-
-def _named(partition: TopicPartition) -> str:
-    every = partition.partition == EVERY
-    return f"topic {partition.topic}" if every else f"partition {partition}"
+_NO_RANGES: Final[Ownership] = {}
+_RANGES_TEXT: Final = (
+    '{"topic": {"0": [[lo, hi], ...], "1": []}}, or for all its partitions {"topic": [[lo, hi]]}; '
+    f"both ends included, within [0, {HASH_MAX}]; [] is the whole partition"
+)
+_ACCEPT_TEXT: Final = 'such as {"orders": false}, or true or false'
+_KEYS_TEXT: Final = 'JSON, a list of texts, null or {"base64": "..."}'
 
 
 def _count(value: str) -> int | None:
@@ -177,17 +99,17 @@ def _by_topic(value: str, form: str) -> dict[str, Any]:
     return document
 
 
-_RANGES_TEXT: Final = (
-    '{"topic": {"0": [[lo, hi], ...], "1": []}}, or for all its partitions {"topic": [[lo, hi]]}; '
-    f"both ends included, within [0, {HASH_MAX}]; [] is the whole partition"
-)
-_ACCEPT_TEXT: Final = 'such as {"orders": false}, or true or false'
-_KEYS_TEXT: Final = 'JSON, a list of texts, null or {"base64": "..."}'
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRangeOptions:
+    """How partitions are split, and which keys are read.
 
-KEY_RANGE_ROWS: Final = (
-    Option(
+    `ranges_per_partition` None stands for auto. `ranges` are those that were given, `partial` says
+    that others read the rest. `accepting` says of topics whether they may be split, `accepts` of
+    the others. `cores` None stands for those of this host.
+    """
+
+    split_by: str = option(
         "splitBy",
-        "split_by",
         "partition",
         BOTH,
         one_of("partition", "keyRange", "offset"),
@@ -195,104 +117,158 @@ KEY_RANGE_ROWS: Final = (
         "What tasks share. partition: a task reads whole partitions. keyRange: several tasks read "
         "one partition, each its own keys, and every key's records stay in order. offset: even "
         "pieces by bytes, in no order, for work that needs none.",
-    ),
-    Option(
+    )
+    ranges_per_partition: int | None = option(
         "keyRangesPerPartition",
-        "ranges_per_partition",
         "auto",
         BOTH,
         _count,
         "a number, or auto",
         "Into how many ranges of equal size the hash space of a partition is cut. auto: by the "
         "cores and by the partition's share of what is pending.",
-    ),
-    Option(
+    )
+    ranges: Ownership = option(
         "keyRanges",
-        "ranges",
         None,
         BOTH,
         _ranges,
         f"JSON {_RANGES_TEXT}",
         "The key ranges to read, in place of keyRangesPerPartition.",
-    ),
-    Option(
+        unset=_NO_RANGES,
+    )
+    partial: bool = option(
         "keyRangesCoverage",
-        "coverage",
         "full",
         BOTH,
-        one_of("full", "partial"),
+        is_one("partial", "full", "partial"),
         "full, partial",
         "full: keyRanges has to cover the space of each partition that it names. partial: other "
         "queries read the rest; all partitions have to be named then, and a query keeps its ranges "
         "for as long as it has its checkpoint.",
-    ),
-    Option(
+    )
+    accept: tuple[bool, Mapping[str, bool]] = option(
         "accept.range.fetch",
-        "accept",
         "true",
         BOTH,
         _accept,
         'true, false, or JSON {"topic": false}',
         "Whether topics may be split by key range or offset: false for those whose records need "
         "the order of their partition. A query that would split them is refused.",
-    ),
-    Option(
+    )
+    nulls_first: bool = option(
         "nullKeys",
-        "null_keys",
         "spread",
         BOTH,
-        one_of("spread", "first"),
+        is_one("first", "spread", "first"),
         "spread, first",
         "Where records without a key belong. spread: to the hash of their offset, they have no "
         "order to keep. first: all to the first key range, in order.",
-    ),
-    Option(
-        "keys",
+    )
+    # A key may be a secret of the user's users: it is not shown.
+    keys: tuple[bytes | None, ...] | None = option(
         "keys",
         None,
         BOTH,
         _keys,
         _KEYS_TEXT,
         "Reads only records with these keys. All others are left out while they are decoded.",
-    ),
-    Option(
+        shown=False,
+    )
+    cores: int | None = option(
         "parallelism",
-        "cores",
         None,
         BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "How many tasks can run at once, for splitBy=keyRange and offset: the cores of all "
         "executors. A Python source cannot ask Spark. Default: the cores of the driver's host.",
-    ),
-    Option(
+    )
+    memory_bytes: int = option(
         "max.bytes.key.range.results",
-        "results_memory_bytes",
         "209715200",
         BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 200m",
         "How much of what a task has decoded for others an executor keeps in shared memory. It "
         "counts against a pod's memory.",
-    ),
-    Option(
+    )
+    spill_bytes: int = option(
         "max.bytes.key.range.spill",
-        "results_spill_bytes",
         "20g",
         BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 20g",
         "How much more an executor keeps in its local directories. Without room in either, each "
         "task fetches for itself.",
-    ),
-    Option(
+    )
+    keep_values: bool = option(
         "reserve.message.value.range.fetch",
-        "keep_values",
         "true",
         BOTH,
         boolean,
         "true, false",
         "Whether values are kept for other tasks too. false: only where their records are, and "
         "they are fetched again: for huge values.",
-    ),
-)
+    )
+
+    def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:
+        """The ranges that were given for a partition, or for its topic."""
+        return owned(self.ranges, partition)
+
+    @property
+    def ownership(self) -> Ownership:
+        """What this query reads where others read the rest; empty where it reads everything."""
+        return self.ranges if self.partial else {}
+
+    @property
+    def accepts(self) -> bool:
+        return self.accept[0]
+
+    @property
+    def accepting(self) -> Mapping[str, bool]:
+        return self.accept[1]
+
+    def accepts_splits(self, topic: str) -> bool:
+        return self.accepting.get(topic, self.accepts)
+
+
+KEY_RANGE_ROWS: Final = rows_of(KeyRangeOptions)
+
+
+def check_key_ranges(
+    given: KeyRangeOptions,
+    where: SubscriptionOptions,
+    is_cut_by_records: bool,
+    violations: Violations,
+) -> None:
+    """Check the options against one another, and against what is read."""
+    split_by = given.split_by
+    if given.ranges and split_by != "keyRange":
+        violations.add("keyRanges", "needs splitBy=keyRange")
+    if given.partial and not given.ranges:
+        violations.add("keyRangesCoverage", "partial needs keyRanges")
+    if not given.partial:
+        for partition, spans in sorted(given.ranges.items()):
+            holes = complement(spans)
+            if holes:
+                violations.add(
+                    "keyRanges",
+                    f"leaves {holes[0]} of {_named(partition)} out; say keyRangesCoverage=partial "
+                    "where others read the rest",
+                )
+    if split_by != "partition" and is_cut_by_records:
+        violations.add("maxRecordsPerPartition", f"is not valid with splitBy={split_by}")
+    named = {*(partition.topic for partition in where.assign), *where.subscribe}
+    refused = sorted(topic for topic in named if not given.accepts_splits(topic))
+    if split_by != "partition" and refused:
+        violations.add(
+            "splitBy",
+            f"{split_by} [RANGE_FETCH_NOT_ACCEPTED]: accept.range.fetch keeps topic {refused[0]} "
+            f"in the order of its partitions, and splitBy={split_by} would not; read it with "
+            "splitBy=partition, in a query of its own",
+        )
+
+
+def _named(partition: TopicPartition) -> str:
+    every = partition.partition == EVERY
+    return f"topic {partition.topic}" if every else f"partition {partition}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
 
-from keyrange.options.option import BOTH, Option
+from keyrange.options.given import GivenOptions
+from keyrange.options.option import BOTH, option
 from keyrange.options.parsing import Violations, importable
 from keyrange.source.model.ddl import parse_ddl
 
-_BOTH_FIELDS: Final = ("map_function", "map_schema")
+
+def _schema(value: str) -> str:
+    return json.dumps(parse_ddl(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +27,12 @@ class MapInArrow:
         return f"{self.module}:{self.function}"
 
 
-def choose_mapping(values: dict[str, Any], given: Collection[str], violations: Violations) -> None:
-    """Check the two options against the others, and put them together as `map_in_arrow`."""
-    values["map_in_arrow"] = None
-    if "map_function" in given and "map_schema" not in given:
-        violations.add("mapInArrow", "needs mapInArrowSchema: the columns that the function yields")
-    if "map_schema" in given and "map_function" not in given:
-        violations.add("mapInArrowSchema", "needs mapInArrow: the function that yields its columns")
-    if any(field in given for field in _BOTH_FIELDS) and values["filter_pushdown"]:
-        violations.add(
-            "filterPushdown",
-            "is not valid with mapInArrow: filters would be about the function's columns",
-        )
-    if values["map_function"] and values["commits"].individual:
-        violations.add(
-            "mapInArrow",
-            "is not valid with commitMode=individual: its rows do not say which records they are "
-            "of; use keyrange.process",
-        )
-    if values["map_function"] and values["map_schema"]:
-        module, function = values["map_function"]
-        values["map_in_arrow"] = MapInArrow(module, function, values["map_schema"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingOptions:
+    """The function, as module and name, and the schema of what it yields."""
 
-
-def _schema(value: str) -> str:
-    return json.dumps(parse_ddl(value))
-
-
-MAPPING_ROWS: Final = (
-    Option(
+    function: tuple[str, str] | None = option(
         "mapInArrow",
-        "map_function",
         None,
         BOTH,
         importable("function"),
@@ -65,15 +41,41 @@ MAPPING_ROWS: Final = (
         "import it: from an iterator of pyarrow.RecordBatch, of the columns that the DataFrame "
         "would have, to another. It runs in the task that reads, so that only what it yields goes "
         "to Spark. Who may set it runs any function that executors can import.",
-    ),
-    Option(
+    )
+    schema: str = option(
         "mapInArrowSchema",
-        "map_schema",
         None,
         BOTH,
         _schema,
         "DDL, such as key binary, count bigint",
         "The columns that the function of mapInArrow yields, all nullable; they are those of the "
         "DataFrame. Every batch has to have exactly these.",
-    ),
-)
+        unset="",
+    )
+
+
+def choose_mapping(
+    given: GivenOptions, filters: bool, individual: bool, violations: Violations
+) -> MapInArrow | None:
+    """The function, where both options name it; `filters` and `individual` are what it does not go
+    together with."""
+    chosen = given.settings(MappingOptions)
+    has_function, has_schema = given.names("mapInArrow"), given.names("mapInArrowSchema")
+    if has_function and not has_schema:
+        violations.add("mapInArrow", "needs mapInArrowSchema: the columns that the function yields")
+    if has_schema and not has_function:
+        violations.add("mapInArrowSchema", "needs mapInArrow: the function that yields its columns")
+    if (has_function or has_schema) and filters:
+        violations.add(
+            "filterPushdown",
+            "is not valid with mapInArrow: filters would be about the function's columns",
+        )
+    if chosen.function and individual:
+        violations.add(
+            "mapInArrow",
+            "is not valid with commitMode=individual: its rows do not say which records they are "
+            "of; use keyrange.process",
+        )
+    if not (chosen.function and chosen.schema):
+        return None
+    return MapInArrow(*chosen.function, chosen.schema)

@@ -1,19 +1,49 @@
-"""What the options about members come to, checked against one another and the others."""
+"""The options about members and pinned key ranges, their parsers, and how they go together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from keyrange.members.model.binding import PinRule
-from keyrange.options.commits import beside
-from keyrange.options.member_rows import MEMBERS_SUFFIX
-from keyrange.options.parsing import Violations
+from keyrange.options.commits import CommitOptions, beside
+from keyrange.options.key_ranges import KeyRangeOptions
+from keyrange.options.option import INT32_MAX, STREAM, option, rows_of
+from keyrange.options.parsing import (
+    NAME_BYTES_MAX,
+    Violations,
+    group_up_to,
+    importable,
+    int_between,
+    local_path,
+    name_up_to,
+    one_of,
+    place,
+    text,
+)
 
 MEMBERS: Final = "_members"
+MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
+_MS: Final = "ms"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value.strip()):
+        raise ValueError("must be the name of an environment variable")
+    return value.strip()
+
+
+def _ms() -> Callable[[str], int]:
+    return int_between(1, INT32_MAX)
+
+
+def _listener(value: str) -> str:
+    return ":".join(importable("Class")(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,26 +58,190 @@ class MemberOptions:
     """
 
     rule: PinRule | None = None
-    host: str = ""
-    bind_address: str = ""
-    port: int = 0
-    splits_per_core: int = 1
-    table: str = ""
-    group: str = ""
-    # auto, static or dynamic
-    names: str = "auto"
-    name: str = ""
-    name_env: str = ""
-    name_file: str = ""
-    slot_directory: str = ""
-    registration_timeout_ms: int = 900_000
-    expansion_timeout_ms: int = 45_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    poll_interval_ms: int = 300_000
-    # package.module:Class, "" for none
-    listener: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pin: str = option(
+        "pin",
+        "off",
+        STREAM,
+        one_of("off", "prefer", "strict"),
+        "off, prefer, strict",
+        "Whether key ranges stay with their executors. prefer: tasks read their own executor's "
+        "ranges, and others' after pin.wait.ms. strict: a range is read in its executor only, as "
+        "long as that is there. For streams with splitBy=keyRange; needs memberTable.",
+        part=True,
+    )
+    pin_wait_ms: int = option(
+        "pin.wait.ms",
+        "3000",
+        STREAM,
+        int_between(0, INT32_MAX),
+        _MS,
+        "How long a task without anything of its own left waits before it reads another "
+        "executor's ranges (prefer), or fails (strict).",
+        part=True,
+    )
+    host: str = option(
+        "pin.driver.host",
+        None,
+        STREAM,
+        text,
+        "a host name or an address",
+        "Where tasks find the driver when they ask what they read. Default: its address on the way "
+        "to the brokers.",
+        unset="",
+    )
+    bind_address: str = option(
+        "pin.driver.bind.address",
+        None,
+        STREAM,
+        text,
+        "an address, such as 0.0.0.0",
+        "Where the driver listens for them, as spark.driver.bindAddress is to spark.driver.host. "
+        "Default: at pin.driver.host.",
+        unset="",
+    )
+    port: int = option(
+        "pin.driver.port",
+        "0",
+        STREAM,
+        int_between(0, 65535),
+        "a port, or 0 for any",
+        "The port of it.",
+    )
+    listener: str = option(
+        "keyRangeListener",
+        None,
+        STREAM,
+        _listener,
+        "package.module:Class",
+        "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. In "
+        "each executor it is told which key ranges its slot gets and loses, once an assignment, "
+        "before their records are read. Who may set it runs any code that executors can import.",
+        unset="",
+    )
+    splits_per_core: int = option(
+        "splitsPerCore",
+        "1",
+        STREAM,
+        int_between(1, 64),
+        "a number",
+        "Into how many pieces the pinned ranges of an executor are cut for each of its cores. More "
+        "even out what tasks take; a partition's pieces that are not read at once wait in the "
+        "executor's directory, or are fetched again.",
+    )
+    table: str = option(
+        "memberTable",
+        None,
+        STREAM,
+        place,
+        "an absolute path or a URI",
+        "The Delta table that says which member has which key ranges. It is made where there is "
+        "none. Default: commitTable with _members behind it. What commitTable.storage says holds "
+        "for it too.",
+        unset="",
+    )
+    group: str = option(
+        "memberGroup",
+        None,
+        STREAM,
+        # The Kafka group is named after it, with a suffix.
+        group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
+        "a name",
+        f"The members' group; in Kafka it has {MEMBERS_SUFFIX} behind it. Default: commitGroup, "
+        "kafka.group.id, or default.",
+        unset="",
+    )
+    names: str = option(
+        "memberNames",
+        "auto",
+        STREAM,
+        one_of("auto", "static", "dynamic"),
+        "auto, static, dynamic",
+        "static: every executor has to have a name that survives its restart, or the query fails. "
+        "dynamic: names are made up. auto: static where a name is found.",
+    )
+    name: str = option(
+        "member.name",
+        None,
+        STREAM,
+        name_up_to(NAME_BYTES_MAX),
+        "a name",
+        "The name itself, for a query with one executor or a plain consumer.",
+        unset="",
+    )
+    name_env: str = option(
+        "member.name.env",
+        None,
+        STREAM,
+        _variable,
+        "a variable",
+        "The variable of the executors that holds the name, and has to be there. Default: "
+        "METADATA_NAME, where it is.",
+        unset="",
+    )
+    name_file: str = option(
+        "member.name.file",
+        None,
+        STREAM,
+        local_path,
+        "a path on the executors",
+        "A file on a volume that outlives the executor. It holds the name, and is made with a new "
+        "one where it is missing.",
+        unset="",
+    )
+    slot_directory: str = option(
+        "slot.directory",
+        None,
+        STREAM,
+        local_path,
+        "a path on the executors",
+        "Where each slot has a directory of its own for caches and state, in one below it that is "
+        "the user's alone: a volume's root will do. Default: one of the user's on the host.",
+        unset="",
+    )
+    registration_timeout_ms: int = option(
+        "registration.timeout.ms",
+        "900000",
+        STREAM,
+        _ms(),
+        _MS,
+        "How long a static member may be away before its ranges go to others, from when the first "
+        "of those that are away was lost.",
+    )
+    expansion_timeout_ms: int = option(
+        "expansion.timeout.ms",
+        "45000",
+        STREAM,
+        int_between(0, INT32_MAX),
+        _MS,
+        "How long new members are waited for before ranges move to them, from the first one on.",
+    )
+    session_timeout_ms: int = option(
+        "session.timeout.ms",
+        "45000",
+        STREAM,
+        _ms(),
+        _MS,
+        "After so long without a heartbeat Kafka holds a member for lost. Within the broker's "
+        "group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    )
+    heartbeat_interval_ms: int = option(
+        "heartbeat.interval.ms",
+        "3000",
+        STREAM,
+        _ms(),
+        _MS,
+        "How often a member says that it is there; at most a third of session.timeout.ms.",
+    )
+    poll_interval_ms: int = option(
+        "max.poll.interval.ms",
+        "300000",
+        STREAM,
+        _ms(),
+        _MS,
+        "How long a running task may hand over nothing before its member gives up its place. The "
+        "larger of it and session.timeout.ms counts. Without a running task nothing is late.",
+    )
 
     @property
     def pinned(self) -> bool:
@@ -58,47 +252,40 @@ class MemberOptions:
         return self.group + MEMBERS_SUFFIX
 
 
+MEMBER_ROWS: Final = rows_of(MemberOptions)
+
+
 def choose_members(
-    values: dict[str, Any], client: Mapping[str, str], violations: Violations
-) -> None:
-    """Check what was parsed against one another, and put it together as `members`. After
-    `choose_commits`. `client` are the client's properties as texts."""
-    pin = values["pin"]
-    table = values["member_table"] or beside(values["commit_table"] or "", MEMBERS)
+    given: MemberOptions,
+    key_ranges: KeyRangeOptions,
+    commits: CommitOptions,
+    client: Mapping[str, str],
+    violations: Violations,
+) -> MemberOptions:
+    """The options about members with what is made of several of them; `client` are the client's
+    properties as texts."""
+    pin = given.pin
+    table = given.table or beside(commits.table, MEMBERS)
     if pin != "off":
-        if values["split_by"] != "keyRange":
+        if key_ranges.split_by != "keyRange":
             violations.add("pin", f"{pin} needs splitBy=keyRange")
-        if values["key_ranges"].partial or values["ranges"]:
+        if key_ranges.partial or key_ranges.ranges:
             violations.add("pin", f"{pin} is not valid with keyRanges: members have the ranges")
         if not table:
             violations.add("pin", f"{pin} needs memberTable, which says who has which ranges")
-    if values["key_range_listener"] and pin == "off":
+    if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
-    session_ms, heartbeat_ms = values["session_timeout_ms"], values["heartbeat_interval_ms"]
+    session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms
     if heartbeat_ms * _HEARTBEATS_MIN > session_ms:
         violations.add(
             "heartbeat.interval.ms",
             f"must be at most a third of session.timeout.ms: {heartbeat_ms} and {session_ms}",
         )
-    rule = PinRule(strict=pin == "strict", wait_ms=values["pin_wait_ms"])
-    values["members"] = MemberOptions(
+    rule = PinRule(strict=pin == "strict", wait_ms=given.pin_wait_ms)
+    return replace(
+        given,
         rule=None if pin == "off" else rule,
-        host=values["pin_host"] or "",
-        bind_address=values["pin_bind_address"] or "",
-        port=values["pin_port"],
-        splits_per_core=values["splits_per_core"],
         table=table,
-        group=values["member_group"] or values["commits"].group,
-        names=values["member_names"],
-        name=values["member_name"] or "",
-        name_env=values["member_name_env"] or "",
-        name_file=values["member_name_file"] or "",
-        slot_directory=values["slot_directory"] or "",
-        registration_timeout_ms=values["registration_timeout_ms"],
-        expansion_timeout_ms=values["expansion_timeout_ms"],
-        session_timeout_ms=session_ms,
-        heartbeat_interval_ms=heartbeat_ms,
-        poll_interval_ms=values["poll_interval_ms"],
-        listener=":".join(values["key_range_listener"] or ()),
+        group=given.group or commits.group,
         kafka={} if pin == "off" else dict(client),
     )

@@ -1,15 +1,29 @@
-"""What a row of the option table is."""
+"""Options as fields of the dataclasses that the source reads: each is written in one place.
+
+    min_tasks: int = option("minTasks", "1", BOTH, int_between(1, 9), "a number", "What it does.")
+
+is the option's name, its default, where it acts, its parser, its help and the field that it fills.
+mypy holds the parser to the type of the field; validation and the reference are made of the rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeVar, overload
 
 Mode = Literal["batch", "stream"]
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+BOTH: Final[tuple[Mode, ...]] = ("batch", "stream")
+BATCH: Final[tuple[Mode, ...]] = ("batch",)
+STREAM: Final[tuple[Mode, ...]] = ("stream",)
+
+_ROW: Final = "option"
+_PARTS: Final = "parts"
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +35,6 @@ class Option:
     """
 
     name: str
-    field: str
     default: str | None
     modes: tuple[Mode, ...]
     parse: Callable[[str], Any]
@@ -30,6 +43,95 @@ class Option:
     ignored: bool = False
 
 
-BOTH: Final[tuple[Mode, ...]] = ("batch", "stream")
-BATCH: Final[tuple[Mode, ...]] = ("batch",)
-STREAM: Final[tuple[Mode, ...]] = ("stream",)
+@overload
+def option(
+    name: str,
+    default: str,
+    modes: tuple[Mode, ...],
+    parse: Callable[[str], _T],
+    values: str,
+    doc: str,
+    *,
+    ignored: bool = False,
+    part: bool = False,
+) -> _T: ...
+
+
+@overload
+def option(
+    name: str,
+    default: None,
+    modes: tuple[Mode, ...],
+    parse: Callable[[str], _T],
+    values: str,
+    doc: str,
+    *,
+    ignored: bool = False,
+    part: bool = False,
+    shown: bool = True,
+) -> _T | None: ...
+
+
+@overload
+def option(
+    name: str,
+    default: None,
+    modes: tuple[Mode, ...],
+    parse: Callable[[str], _T],
+    values: str,
+    doc: str,
+    *,
+    unset: _U,
+) -> _T | _U: ...
+
+
+def option(
+    name: str,
+    default: str | None,
+    modes: tuple[Mode, ...],
+    parse: Callable[[str], Any],
+    values: str,
+    doc: str,
+    *,
+    unset: Any = None,
+    ignored: bool = False,
+    part: bool = False,
+    shown: bool = True,
+) -> Any:
+    """A field of a settings dataclass that an option fills; `unset` is its value without the option
+    where no text stands for it.
+
+    A `part` says something only together with others, from which another field is made: it is
+    neither compared nor shown.
+    """
+    row = Option(name, default, modes, parse, values, doc, ignored)
+    value = unset if default is None else parse(default)
+    return field(
+        default_factory=lambda: value,
+        repr=shown and not part,
+        compare=not part,
+        metadata={_ROW: row},
+    )
+
+
+def made_of(parts: type, value: _T) -> _T:
+    """A field whose value is made of the options of another dataclass; `value` until it is."""
+    made: _T = field(default_factory=lambda: value, metadata={_PARTS: parts})
+    return made
+
+
+def rows_of(settings: type) -> tuple[Option, ...]:
+    """The options of a settings dataclass, and of those that its fields are made of, in order."""
+    found: list[Option] = []
+    for each in fields(settings):
+        if _ROW in each.metadata:
+            found.append(each.metadata[_ROW])
+        elif _PARTS in each.metadata:
+            found += rows_of(each.metadata[_PARTS])
+    return tuple(found)
+
+
+def option_fields(settings: type) -> dict[str, str]:
+    """The names of the fields that options fill, each with its option's name."""
+    rows = ((each.name, each.metadata.get(_ROW)) for each in fields(settings))
+    return {name: row.name for name, row in rows if row is not None}

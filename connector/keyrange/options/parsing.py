@@ -11,10 +11,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from keyrange.errors import error, invalid_options
 from keyrange.options.allowed import NotAllowed, check_module, check_path
+
+_Word = TypeVar("_Word", bound=str)
 
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
 _WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
@@ -210,14 +212,21 @@ def part_of_one(value: str) -> float:
     return float(value)
 
 
-def one_of(*allowed: str, upper: bool = False) -> Callable[[str], str]:
-    def parse(value: str) -> str:
+def one_of(*allowed: _Word, upper: bool = False) -> Callable[[str], _Word]:
+    def parse(value: str) -> _Word:
         folded = value.strip().upper() if upper else value.strip()
-        if folded not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}, not '{value}'")
-        return folded
+        for each in allowed:
+            if each == folded:
+                return each
+        raise ValueError(f"must be one of {', '.join(allowed)}, not '{value}'")
 
     return parse
+
+
+def is_one(meant: str, *allowed: str) -> Callable[[str], bool]:
+    """One of some words, as whether it is the one that is meant."""
+    word = one_of(*allowed)
+    return lambda value: word(value) == meant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,17 @@
-"""The rows of the options about the volume guard, and their parsers."""
+"""The options of the volume guard, and their parsers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, Option
+from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.policy import Policy
+from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
     boolean,
     int_between,
@@ -20,6 +26,7 @@ _PRINCIPAL: Final = "User:"
 CLUSTER_VOLUMES: Final = "cluster-volumes"
 STATIC: Final = "static"
 FILE: Final = "file"
+BASE_RATE: Final = 2**30
 
 
 def _source(value: str) -> str:
@@ -46,61 +53,67 @@ _PART: Final = "0.0 to 1.0"
 _BYTES: Final = "bytes, such as 64m"
 _DURATION: Final = "an ISO 8601 duration"
 
-_LIMITS: Final = (
-    Option(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeOptions:
+    """The guard. `policy` None stands for no limit, which sources but cluster-volumes do without.
+
+    `excluded` are names of users, without `User:`. `static_factor` and `factor_file`, `base_rate`
+    and `quota_file` are for the sources of these names. `admin` are the properties behind
+    kafka.admin. as they were given, for a process that reads them anew. Rates are bytes a second,
+    durations in ms.
+    """
+
+    policy: Policy | None = None
+    admin: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: ClientSettings | None = None
+    min_available_bytes: int | None = option(
         "min.available.bytes",
-        "min_available_bytes",
         None,
         STREAM,
         size_between(0, INT64_MAX),
         "bytes, such as 10g",
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
         "available. The guard needs this or min.available.ratio, and not both.",
-    ),
-    Option(
+        part=True,
+    )
+    min_available_ratio: float | None = option(
         "min.available.ratio",
-        "min_available_ratio",
         None,
         STREAM,
         part_of_one,
         _PART,
         "The same as a part of each volume. 0.01 is one hundredth.",
-    ),
-    Option(
+        part=True,
+    )
+    fallback: float = option(
         "throttle.factor.fallback",
-        "factor_fallback",
         "1.0",
         STREAM,
         part_of_one,
         _PART,
         "The throttle factor where nothing was read for throttle.factor.validity.duration, or "
         "nothing at all yet.",
-    ),
-    Option(
+    )
+    validity_ms: int = option(
         "throttle.factor.validity.duration",
-        "factor_validity_ms",
         "PT5M",
         STREAM,
         iso_duration_ms,
         _DURATION,
         "How long what was read last holds while checks fail, and how long the volumes of a broker "
         "that is gone are remembered. At least storage.check.interval.",
-    ),
-    Option(
+    )
+    interval_ms: int = option(
         "storage.check.interval",
-        "check_interval_ms",
         "PT1M",
         STREAM,
         iso_duration_ms,
         _DURATION,
         "How often the volumes are looked at. PT0S: not at all, and nothing is held back.",
-    ),
-)
-
-_SOURCES: Final = (
-    Option(
+    )
+    factor_source: str = option(
         "throttle.factor.source",
-        "factor_source",
         CLUSTER_VOLUMES,
         STREAM,
         _source,
@@ -108,28 +121,27 @@ _SOURCES: Final = (
         "Where the throttle factor is from. cluster-volumes: the log dirs of all brokers. static: "
         "throttle.factor. file: throttle.factor.file. Others are entry points of the group "
         "keyrange.throttle_factor_sources.",
-    ),
-    Option(
+    )
+    static_factor: float = option(
         "throttle.factor",
-        "static_factor",
         None,
         STREAM,
         part_of_one,
         _PART,
         "The factor of throttle.factor.source=static.",
-    ),
-    Option(
+        unset=1.0,
+    )
+    factor_file: str = option(
         "throttle.factor.file",
-        "factor_file",
         None,
         STREAM,
         local_path,
         "a path",
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
-    ),
-    Option(
+        unset="",
+    )
+    quota_source: str = option(
         "quota.source",
-        "quota_source",
         STATIC,
         STREAM,
         _source,
@@ -138,10 +150,9 @@ _SOURCES: Final = (
         "Quotas that the cluster has are always taken from there. static: "
         "quota.producer.byte.rate. file: quota.file. Others are entry points of the group "
         "keyrange.quota_sources.",
-    ),
-    Option(
+    )
+    base_rate: int = option(
         "quota.producer.byte.rate",
-        "base_rate",
         None,
         STREAM,
         size_between(1, 2**53),
@@ -149,61 +160,55 @@ _SOURCES: Final = (
         "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
         "there. Too low, and the first step is a long one. Default: 1g, from which it takes three "
         "minutes to the floor.",
-    ),
-    Option(
+        unset=BASE_RATE,
+    )
+    quota_file: str = option(
         "quota.file",
-        "quota_file",
         None,
         STREAM,
         local_path,
         "a path",
         "A file that holds this rate, for quota.source=file.",
-    ),
-)
-
-_ACTS: Final = (
-    Option(
+        unset="",
+    )
+    admission: bool = option(
         "guard.admission",
-        "guard_admission",
         "false",
         STREAM,
         boolean,
         "true, false",
         "Whether the query takes in nothing new while the throttle factor is 0.0. For jobs that "
         "write to the cluster that they read: a reader that stops frees no disk.",
-    ),
-    Option(
+    )
+    enforce: bool = option(
         "guard.enforce",
-        "guard_enforce",
         "false",
         STREAM,
         boolean,
         "true, false",
         "Whether `keyrange volumes guard` slows the cluster's producers by client quotas. Needs "
         "guard.reaper; see guard.dry.run.",
-    ),
-    Option(
+    )
+    dry_run: bool = option(
         "guard.dry.run",
-        "guard_dry_run",
         "true",
         STREAM,
         boolean,
         "true, false",
         "With guard.enforce: changes no quota, and reports what it would change.",
-    ),
-    Option(
+    )
+    reaper: str = option(
         "guard.reaper",
-        "guard_reaper",
         None,
         STREAM,
         _said,
         "words",
         "Who runs `keyrange volumes reap` when the guard is dead, such as cronjob/reap: Kafka's "
         "quotas do not end by themselves.",
-    ),
-    Option(
+        unset="",
+    )
+    excluded: frozenset[str] = option(
         "guard.exclude",
-        "guard_exclude",
         None,
         STREAM,
         _principals,
@@ -211,46 +216,65 @@ _ACTS: Final = (
         "Principals whose quotas are not touched. Each needs a producer_byte_rate of its own in "
         "the cluster, as high as may be, or the quota for clients without one would be its too: "
         "nothing is enforced until it has.",
-    ),
-    Option(
+        unset=frozenset[str](),
+    )
+    mute_ms: int = option(
         "guard.max.mute.ms",
-        "guard_mute_ms",
         "60000",
         STREAM,
         int_between(22_000, INT32_MAX),
         "ms",
         "The longest time for which a throttled client may be muted. It sets the floor, together "
         "with guard.connections and guard.request.max.bytes.",
-    ),
-    Option(
+    )
+    connections: int = option(
         "guard.connections",
-        "guard_connections",
         "8",
         STREAM,
         int_between(1, 100_000),
         "a number",
         "Connections of producers that share one quota on one broker, at the most: the producers "
         "with one client id, or one user.",
-    ),
-    Option(
+    )
+    request_bytes: int = option(
         "guard.request.max.bytes",
-        "guard_request_bytes",
         "1m",
         STREAM,
         size_between(1, INT32_MAX),
         _BYTES,
         "The producers' max.request.size.",
-    ),
-    Option(
+    )
+    lease_ms: int = option(
         "guard.lease.ms",
-        "guard_lease_ms",
         "60000",
         STREAM,
         int_between(22_000, 3_600_000),
         "ms",
         "A guard that has said nothing for so long is taken for dead, and what it has throttled is "
         "released. The same for guards and reapers.",
-    ),
-)
+    )
 
-VOLUME_ROWS: Final = (*_LIMITS, *_SOURCES, *_ACTS)
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is checked at all."""
+        return (self.admission or self.enforce) and self.interval_ms > 0
+
+    def enforcement(self, base_rate: int, stamp: int, chance: int) -> Settings:
+        """What a guard goes by; `base_rate` is what the quota source says, and the floor at least.
+
+        `stamp` are seconds since 1970, and `chance` is a random number.
+        """
+        floor = floor_rate(self.mute_ms, WINDOW_MS, self.connections, self.request_bytes)
+        return Settings(
+            floor=floor,
+            base=max(base_rate, floor),
+            stamp=stamp,
+            chance=chance,
+            excluded=self.excluded,
+            lease_ms=self.lease_ms,
+            release_ms=self.interval_ms,
+            dry_run=self.dry_run or not self.enforce,
+        )
+
+
+VOLUME_ROWS: Final = rows_of(VolumeOptions)

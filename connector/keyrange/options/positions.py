@@ -1,0 +1,185 @@
+"""The options that say where a query starts and ends, checked against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.kafka.model.position_options import (
+    Everywhere,
+    GroupOffsets,
+    Offsets,
+    PositionSpec,
+    Timestamp,
+    Timestamps,
+)
+from keyrange.options import values
+from keyrange.options.option import BATCH, BOTH, INT64_MAX, Mode, option
+from keyrange.options.parsing import Violations, int_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """Where a new query starts. `unmatched` and `rest` are as in `Timestamps` and `Offsets`."""
+
+    offsets: Everywhere | Offsets | GroupOffsets | None = option(
+        "startingOffsets",
+        None,
+        BOTH,
+        values.starting_positions,
+        values.OFFSETS_TEXT + "; group, or group:NAME",
+        "Where a new query starts; a query that resumes starts where its checkpoint says. Default: "
+        "latest for a stream, earliest for a batch read. JSON names every partition, or "
+        "startingOffsetsDefault says where the others start. group: what the Kafka group of that "
+        "name, or of kafka.group.id, has committed. Partitions found later start at their earliest "
+        "offset.",
+    )
+    timestamps: Mapping[TopicPartition, int] | None = option(
+        "startingOffsetsByTimestamp",
+        None,
+        BOTH,
+        values.timestamps,
+        values.TIMESTAMPS_TEXT,
+        "Starts each partition at its first record at or after a time. Goes before "
+        "startingOffsets.",
+    )
+    timestamp_ms: int | None = option(
+        "startingTimestamp",
+        None,
+        BOTH,
+        int_between(0, INT64_MAX),
+        "ms since 1970",
+        "As startingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+    )
+    unmatched: int | None = option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        BOTH,
+        values.unmatched,
+        "error, latest",
+        "What becomes of a partition without a record at or after the starting time.",
+    )
+    rest: int | None = option(
+        "startingOffsetsDefault",
+        None,
+        BOTH,
+        values.default_position("earliest", "latest"),
+        "earliest, latest",
+        "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
+        "offsets do not name. Without it every partition has to be named.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOptions:
+    """Where a batch read ends."""
+
+    offsets: Everywhere | Offsets = option(
+        "endingOffsets",
+        "latest",
+        BATCH,
+        values.positions,
+        values.ENDS_TEXT,
+        "Where a batch read ends, exclusive.",
+    )
+    timestamps: Mapping[TopicPartition, int] | None = option(
+        "endingOffsetsByTimestamp",
+        None,
+        BATCH,
+        values.timestamps,
+        values.TIMESTAMPS_TEXT,
+        "Ends each partition before its first record at or after a time, or at its end where there "
+        "is none. Goes before endingOffsets.",
+    )
+    timestamp_ms: int | None = option(
+        "endingTimestamp",
+        None,
+        BATCH,
+        int_between(0, INT64_MAX),
+        "ms since 1970",
+        "As endingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+    )
+    rest: int | None = option(
+        "endingOffsetsDefault",
+        None,
+        BATCH,
+        values.default_position("latest"),
+        "latest",
+        "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
+        "it every partition has to be named.",
+    )
+
+
+def choose_start(
+    given: StartOptions, mode: Mode | None, group_id: str, violations: Violations
+) -> PositionSpec:
+    """The start, by the JVM connector's precedence: one time, times, offsets."""
+    place = given.offsets or Everywhere(EARLIEST if mode == "batch" else LATEST)
+    if isinstance(place, Offsets | GroupOffsets):
+        place = replace(place, rest=given.rest)
+    spec = _first_given("starting", given, place, given.unmatched)
+    if isinstance(spec.place, GroupOffsets) and not spec.place.group_id:
+        if not group_id:
+            violations.add("startingOffsets", "'group' needs a name: group:NAME or kafka.group.id")
+        spec = replace(spec, place=replace(spec.place, group_id=group_id))
+    return spec
+
+
+def choose_end(given: EndOptions) -> PositionSpec:
+    """The end, by the same precedence."""
+    place = given.offsets
+    if isinstance(place, Offsets):
+        place = replace(place, rest=given.rest)
+    return _first_given("ending", given, place, LATEST)
+
+
+def _first_given(
+    side: str,
+    given: StartOptions | EndOptions,
+    place: Everywhere | Offsets | GroupOffsets,
+    unmatched: int | None,
+) -> PositionSpec:
+    """What a side's options say, by precedence: one time, times, else `place`."""
+    if given.timestamp_ms is not None:
+        return PositionSpec(f"{side}Timestamp", Timestamp(given.timestamp_ms, unmatched))
+    if given.timestamps is not None:
+        times = Timestamps(given.timestamps, unmatched, given.rest)
+        return PositionSpec(f"{side}OffsetsByTimestamp", times)
+    return PositionSpec(f"{side}Offsets", place)
+
+
+def check_batch(start: PositionSpec, end: PositionSpec, violations: Violations) -> None:
+    _no_position(start, LATEST, violations)
+    _no_position(end, EARLIEST, violations)
+    first, last = start.place, end.place
+    offsets = isinstance(first, Offsets) and isinstance(last, Offsets)
+    timestamps = isinstance(first, Timestamps) and isinstance(last, Timestamps)
+    if not (offsets or timestamps):
+        return
+    assert isinstance(first, Offsets | Timestamps)
+    assert isinstance(last, Offsets | Timestamps)
+    if first.rest is None and last.rest is None and first.each.keys() != last.each.keys():
+        violations.add(
+            end.option,
+            f"must name the same partitions as {start.option} "
+            "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET]",
+        )
+    for partition in sorted(first.each.keys() & last.each.keys()):
+        if 0 <= last.each[partition] < first.each[partition]:
+            violations.add(
+                end.option,
+                f"must not lie before {start.option}: {partition} from {first.each[partition]} to "
+                f"{last.each[partition]} [UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET]",
+            )
+
+
+def _no_position(spec: PositionSpec, refused: int, violations: Violations) -> None:
+    word = "latest" if refused == LATEST else "earliest"
+    if isinstance(spec.place, Everywhere) and spec.place.which == refused:
+        violations.add(spec.option, f"can't be {word} for batch queries")
+    elif isinstance(spec.place, Offsets):
+        for partition in sorted(p for p, at in spec.place.each.items() if at == refused):
+            violations.add(spec.option, f"for {partition} can't be {word} for batch queries")
+        if spec.place.rest == refused:
+            violations.add(f"{spec.option}Default", f"can't be {word} for batch queries")

@@ -1,0 +1,269 @@
+"""All options of one source, validated: those that are about no capability of their own, and the
+settings of each capability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from keyrange.kafka.model.offsets import LATEST
+from keyrange.kafka.model.position_options import Everywhere, PositionSpec
+from keyrange.kafka.model.subscription import Subscribe, Subscription
+from keyrange.options.commits import CommitOptions
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.key_ranges import KeyRangeOptions
+from keyrange.options.mapping import MapInArrow, MappingOptions
+from keyrange.options.members import MemberOptions
+from keyrange.options.option import (
+    BATCH,
+    BOTH,
+    INT32_MAX,
+    INT64_MAX,
+    STREAM,
+    made_of,
+    option,
+    rows_of,
+)
+from keyrange.options.parsing import (
+    NAME_BYTES_MAX,
+    boolean,
+    duration_ms,
+    int_between,
+    name_up_to,
+    size_between,
+)
+from keyrange.options.positions import EndOptions, StartOptions
+from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.volume_rows import VolumeOptions
+from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """All options of one source, validated. Plain data; it holds secrets only as `Secret`.
+
+    `group_id_prefix` is "" where positions are mirrored to `client.group_id` or not at all;
+    `fetch_offset_tries` None stands for the default, which depends on whether the cluster has
+    answered before.
+    """
+
+    subscription: Subscription = made_of(SubscriptionOptions, Subscribe(()))
+    start: PositionSpec = made_of(StartOptions, PositionSpec("startingOffsets", Everywhere(LATEST)))
+    end: PositionSpec = made_of(EndOptions, PositionSpec("endingOffsets", Everywhere(LATEST)))
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        None,
+        STREAM,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "About how many offsets a micro-batch takes, shared by what is pending per partition.",
+        ignored=True,
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        None,
+        STREAM,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
+        "The first one of a run does not wait, and a run with availableNow takes what is there.",
+        ignored=True,
+    )
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay",
+        "15m",
+        STREAM,
+        duration_ms,
+        "a time, such as 15m; a bare number is ms",
+        "How long minOffsetsPerTrigger may hold a micro-batch back.",
+        ignored=True,
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        STREAM,
+        size_between(1, INT64_MAX),
+        "bytes, such as 64m",
+        "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
+        "records is sampled where each partition stands. With maxOffsetsPerTrigger the lower of "
+        "the two holds.",
+        ignored=True,
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        None,
+        BOTH,
+        int_between(1, INT32_MAX),
+        "a number of tasks",
+        "At least about this many tasks: large partitions are cut into ranges of offsets.",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition",
+        None,
+        BOTH,
+        int_between(1, INT64_MAX),
+        "a number of offsets",
+        "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
+        "its own task.",
+    )
+    bytes_per_task: int = option(
+        "bytesPerTask",
+        "8m",
+        BOTH,
+        size_between(0, INT64_MAX),
+        "bytes, such as 8m",
+        "Partitions with less pending than this share a task, because a task costs more than "
+        "reading a little. 0: every partition, or every key range of it, has its own task.",
+    )
+    min_tasks: int = option(
+        "minTasks",
+        "1",
+        BOTH,
+        int_between(1, INT32_MAX),
+        "a number of tasks",
+        "The least tasks to use while there are that many partitions with new data, for jobs "
+        "whose own work per record is slow.",
+    )
+    key_ranges: KeyRangeOptions = made_of(KeyRangeOptions, KeyRangeOptions())
+    include_headers: bool = option(
+        "includeHeaders",
+        "false",
+        BOTH,
+        boolean,
+        "true, false",
+        "Adds the column headers.",
+    )
+    include_key_hash: bool = option(
+        "includeKeyHash",
+        "false",
+        BOTH,
+        boolean,
+        "true, false",
+        "Adds the column keyHash: the key's place in the hash space that key ranges cut.",
+    )
+    columns: tuple[str, ...] | None = option(
+        "columns",
+        None,
+        BOTH,
+        parse_columns,
+        "key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
+        "The columns to have, without the others: what is left out is not copied either. Spark "
+        "does not tell a Python source which columns a query uses. Default: all but headers "
+        "and keyHash.",
+    )
+    filter_pushdown: bool = option(
+        "filterPushdown",
+        "false",
+        BATCH,
+        boolean,
+        "true, false",
+        "Filters on topic, partition, offset and timestamp say what is read, where "
+        "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
+        "once: Spark 4.2 reads the same part for all other uses of it, and rows are missing.",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        "true",
+        BOTH,
+        boolean,
+        "true, false",
+        "Whether the query fails where records it should read are gone (retention, a deleted or "
+        "recreated topic, a log that was cut back). false: it warns and reads on from what is "
+        "left.",
+    )
+    max_batch_rows: int = option(
+        "maxBatchRows",
+        "32768",
+        BOTH,
+        int_between(1, 1_000_000),
+        "a number of rows",
+        "Rows of one Arrow batch that is handed to Spark, at the most.",
+    )
+    max_batch_bytes: int = option(
+        "maxBatchBytes",
+        "4m",
+        BOTH,
+        size_between(1024, 2**30),
+        "bytes, such as 4m",
+        "Keys and values of one Arrow batch; one record more than this is still one batch. What "
+        "fits the processor's cache is handed over faster.",
+    )
+    max_record_batch_bytes: int = option(
+        "maxRecordBatchBytes",
+        "128m",
+        BOTH,
+        size_between(1024 * 1024, 2**31 - 2**20),
+        "bytes, such as 128m",
+        "The largest record batch that is read, compressed or decompressed; a larger one is "
+        "refused by name. It bounds the memory of a task, see ARCHITECTURE.md.",
+    )
+    map_in_arrow: MapInArrow | None = made_of(MappingOptions, None)
+    commits: CommitOptions = made_of(CommitOptions, CommitOptions())
+    members: MemberOptions = made_of(MemberOptions, MemberOptions())
+    volumes: VolumeOptions = made_of(VolumeOptions, VolumeOptions())
+    group_id_prefix: str = option(
+        "groupIdPrefix",
+        None,
+        BOTH,
+        name_up_to(NAME_BYTES_MAX - 33),
+        "the beginning of a group's name",
+        "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
+        "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
+        "mirrors nothing.",
+        unset="",
+    )
+    mirror_offsets: bool = option(
+        "mirrorOffsets",
+        None,
+        STREAM,
+        boolean,
+        "true, false",
+        "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
+        "show the query's lag. They are never read back. Default: true where kafka.group.id or "
+        "groupIdPrefix is given; an empty one is none.",
+        unset=False,
+    )
+    fetch_offset_tries: int | None = option(
+        "fetchOffset.numRetries",
+        None,
+        BOTH,
+        int_between(1, INT32_MAX),
+        "a number of tries",
+        "How often the driver asks for metadata and offsets before a batch fails, with new "
+        "connections each time. Default: 3, and 1 at the first contact, so that a wrong address is "
+        "named soon.",
+    )
+    fetch_offset_pause_ms: int = option(
+        "fetchOffset.retryIntervalMs",
+        "1000",
+        BOTH,
+        int_between(0, INT32_MAX),
+        "milliseconds",
+        "The pause between two such tries.",
+    )
+    poll_timeout_ms: int = option(
+        "kafkaConsumer.pollTimeoutMs",
+        "120000",
+        BOTH,
+        int_between(1, INT32_MAX),
+        "milliseconds",
+        "How long a task waits for the next records of its range, broker restarts included.",
+    )
+    client: ClientSettings = field(default_factory=ClientSettings)
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...]:
+        """The columns of the rows, in the source's order; those of the DataFrame where no function
+        of mapInArrow works on them.
+
+        What is done of a record is said by its topic, partition, offset and keyHash: a query that
+        commits individually has them, whatever else was chosen.
+        """
+        chosen = chosen_columns(self.columns, self.include_headers, self.include_key_hash)
+        needed = IDENTIFYING if self.commits.individual else ()
+        return tuple(name for name in COLUMNS if name in chosen or name in needed)
+
+
+# The option table of `format("keyrange")`. Names are the JVM connector's where it has the option.
+# `conf/keyrange.toml`, `keyrange options` and OPTIONS.md are made from it.
+OPTIONS: Final = rows_of(SourceOptions)

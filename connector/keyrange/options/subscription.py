@@ -1,0 +1,73 @@
+"""The options that say which partitions are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
+from keyrange.options import values
+from keyrange.options.given import GivenOptions
+from keyrange.options.option import BOTH, option
+from keyrange.options.parsing import Violations, one_of
+
+_STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """One of the three ways of naming partitions."""
+
+    subscribe: tuple[str, ...] = option(
+        "subscribe",
+        None,
+        BOTH,
+        values.topics,
+        "topic,topic,...",
+        "The topics to read. One of subscribe, subscribePattern and assign is required.",
+        unset=(),
+    )
+    subscribe_pattern: str = option(
+        "subscribePattern",
+        None,
+        BOTH,
+        values.pattern,
+        "a regular expression",
+        "Reads every topic whose name matches, also those that are created later. Internal topics "
+        "are left out.",
+        unset="",
+    )
+    subscribe_pattern_match: Literal["full", "search"] = option(
+        "subscribePatternMatch",
+        "full",
+        BOTH,
+        one_of("full", "search"),
+        "full, search",
+        "full: the pattern describes the whole name, as in Kafka's consumer. search: it is found "
+        "somewhere in the name, as Spark's Kafka source has it.",
+    )
+    assign: tuple[TopicPartition, ...] = option(
+        "assign",
+        None,
+        BOTH,
+        values.partitions,
+        'JSON {"topic": [0, 1]}',
+        "The partitions to read; all of them have to exist.",
+        unset=(),
+    )
+
+
+def choose_subscription(given: GivenOptions, violations: Violations) -> Subscription:
+    chosen = [name for name in _STRATEGIES if given.names(name)]
+    if len(chosen) != 1:
+        said = f"; given are {' and '.join(chosen)}" if chosen else ""
+        violations.messages.append(
+            f"exactly one of the options {', '.join(_STRATEGIES)} must be specified{said}"
+        )
+    where = given.settings(SubscriptionOptions)
+    if where.assign:
+        return Assign(where.assign)
+    if where.subscribe_pattern:
+        return SubscribePattern(where.subscribe_pattern, where.subscribe_pattern_match)
+    return Subscribe(where.subscribe)
