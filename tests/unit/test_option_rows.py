@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from keyrange import options
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.options import OPTIONS, SourceOptions
 from keyrange.options.given import GivenOptions, by_name, did_you_mean
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import STREAM, made_of, option, option_fields, rows_of
 from keyrange.options.parsing import (
     Violations,
@@ -21,6 +22,8 @@ from keyrange.options.parsing import (
     int_between,
     is_one,
     one_of,
+    prop,
+    properties_of,
 )
 
 HERE = Path(options.__file__).parent
@@ -91,10 +94,25 @@ def test_one_word_of_some_as_whether_it_is_meant() -> None:
         parse("last")
 
 
+def test_a_property_fills_its_field_by_either_name() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        path: str = prop("new.path", "", str, also="old.path", secret=True)
+
+    rows = properties_of(Settings)
+    assert [(row.name, row.field, row.secret) for row in rows] == [
+        ("new.path", "path", True),
+        ("old.path", "path", True),
+    ]
+    assert Settings().path == ""
+
+
 def test_every_name_stands_once() -> None:
     rows = [row.name.lower() for row in (*OPTIONS, *CONSUMER_OPTIONS)]
-    assert [name for name, count in Counter(rows).items() if count > 1] == []
+    kafka = [row.name for row in properties_of(ClientSettings)]
+    assert [name for name, count in Counter(rows + kafka).items() if count > 1] == []
     assert rows[: len(OPTIONS)] == [row.name.lower() for row in rows_of(SourceOptions)]
+    assert len(fields(ClientSettings)) <= len(kafka)
 
 
 def named_violations() -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """The `kafka.*` options: Java's consumer property names to frozen client settings.
 
-Every property of Java's consumer has a row here: mapped to a field of `ClientSettings`, ignored
-with the reason, or refused with the reason. A name without a row is a spelling mistake and is
-refused. The rows of sasl.* and ssl.* are in `security_properties`. Values of secrets are kept in
+Every property of Java's consumer is here once: as a field of `ClientSettings`, or as a row that
+says why it is ignored or refused. A name that is not here is a spelling mistake and is refused.
+Those of sasl.* and ssl.* are in `security_properties`. Values of secrets are kept in
 `Secret`, which never shows them.
 """
 
@@ -22,9 +22,11 @@ from keyrange.options.parsing import (
     int_between,
     name_up_to,
     one_of,
+    prop,
+    properties_of,
 )
 from keyrange.options.secrets import NO_SECRET, Secret
-from keyrange.options.security_properties import SECURITY_PROPERTIES, TLS_VERSIONS
+from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
 
 __all__ = [
     "PROPERTIES",
@@ -33,57 +35,6 @@ __all__ = [
     "parse_client_options",
     "read_login",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """How to reach, secure and pace one Kafka cluster's connections. Plain data, hashable."""
-
-    bootstrap_servers: tuple[tuple[str, int], ...] = ()
-    client_id: str = "keyrange"
-    client_rack: str = ""
-    group_id: str = ""
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str = "GSSAPI"
-    sasl_jaas: Secret = NO_SECRET
-    sasl_username: Secret = NO_SECRET
-    sasl_password: Secret = NO_SECRET
-    kerberos_service_name: str = ""
-    oauth_token_endpoint_url: str = ""
-    oauth_client_id: Secret = NO_SECRET
-    oauth_client_secret: Secret = NO_SECRET
-    oauth_scope: str = ""
-    oauth_header_urlencode: bool = False
-    login_timeout_ms: int = 10_000
-    login_refresh_window_factor: float = 0.8
-    ssl_truststore_location: str = ""
-    ssl_truststore_type: str = ""
-    ssl_truststore_password: Secret = NO_SECRET
-    ssl_truststore_certificates: Secret = NO_SECRET
-    ssl_keystore_location: str = ""
-    ssl_keystore_type: str = ""
-    ssl_keystore_password: Secret = NO_SECRET
-    ssl_keystore_certificate_chain: Secret = NO_SECRET
-    ssl_keystore_key: Secret = NO_SECRET
-    ssl_key_location: str = ""
-    ssl_key_password: Secret = NO_SECRET
-    ssl_enabled_protocols: tuple[str, ...] = TLS_VERSIONS
-    ssl_check_hostname: bool = True
-    isolation_level: str = "read_uncommitted"
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 50 * 1024 * 1024
-    # Java's default is 1 MiB, sized for consumers that hold all partitions at once. A task holds
-    # one chunk at a time, and larger chunks cost fewer round trips.
-    max_partition_fetch_bytes: int = 8 * 1024 * 1024
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    socket_connection_setup_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    metadata_max_age_ms: int = 300_000
 
 
 _ADDRESS = re.compile(
@@ -112,25 +63,37 @@ _NO_GROUP = "the source joins no consumer group"
 _BYTES_STAY = "keys and values are handed over as bytes; decode them in the query"
 _SHARE_GROUP = "the source is no share consumer"
 
-_MAPPED = (
-    Property("bootstrap.servers", "bootstrap_servers", _bootstrap_servers),
-    Property("client.id", "client_id", _NAME),
-    Property("client.rack", "client_rack", _NAME),
-    Property("group.id", "group_id", _NAME),
-    Property("isolation.level", "isolation_level", one_of("read_uncommitted", "read_committed")),
-    Property("fetch.min.bytes", "fetch_min_bytes", _NOT_NEGATIVE),
-    Property("fetch.max.wait.ms", "fetch_max_wait_ms", _NOT_NEGATIVE),
-    Property("fetch.max.bytes", "fetch_max_bytes", _POSITIVE),
-    Property("max.partition.fetch.bytes", "max_partition_fetch_bytes", _POSITIVE),
-    Property("request.timeout.ms", "request_timeout_ms", _POSITIVE),
-    Property("default.api.timeout.ms", "default_api_timeout_ms", _POSITIVE),
-    Property("socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", _POSITIVE),
-    Property("retry.backoff.ms", "retry_backoff_ms", _NOT_NEGATIVE),
-    Property("retry.backoff.max.ms", "retry_backoff_max_ms", _NOT_NEGATIVE),
-    Property("receive.buffer.bytes", "receive_buffer_bytes", int_between(-1, 2**31 - 1)),
-    Property("send.buffer.bytes", "send_buffer_bytes", int_between(-1, 2**31 - 1)),
-    Property("metadata.max.age.ms", "metadata_max_age_ms", _NOT_NEGATIVE),
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings(SecuritySettings):
+    """How to reach, secure and pace one Kafka cluster's connections. Plain data, hashable."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...] = prop(
+        "bootstrap.servers", (), _bootstrap_servers
+    )
+    client_id: str = prop("client.id", "keyrange", _NAME)
+    client_rack: str = prop("client.rack", "", _NAME)
+    group_id: str = prop("group.id", "", _NAME)
+    isolation_level: str = prop(
+        "isolation.level", "read_uncommitted", one_of("read_uncommitted", "read_committed")
+    )
+    fetch_min_bytes: int = prop("fetch.min.bytes", 1, _NOT_NEGATIVE)
+    fetch_max_wait_ms: int = prop("fetch.max.wait.ms", 500, _NOT_NEGATIVE)
+    fetch_max_bytes: int = prop("fetch.max.bytes", 50 * 1024 * 1024, _POSITIVE)
+    # Java's default is 1 MiB, sized for consumers that hold all partitions at once. A task holds
+    # one chunk at a time, and larger chunks cost fewer round trips.
+    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", 8 * 1024 * 1024, _POSITIVE)
+    request_timeout_ms: int = prop("request.timeout.ms", 30_000, _POSITIVE)
+    default_api_timeout_ms: int = prop("default.api.timeout.ms", 60_000, _POSITIVE)
+    socket_connection_setup_timeout_ms: int = prop(
+        "socket.connection.setup.timeout.ms", 10_000, _POSITIVE
+    )
+    retry_backoff_ms: int = prop("retry.backoff.ms", 100, _NOT_NEGATIVE)
+    retry_backoff_max_ms: int = prop("retry.backoff.max.ms", 1_000, _NOT_NEGATIVE)
+    receive_buffer_bytes: int = prop("receive.buffer.bytes", -1, int_between(-1, 2**31 - 1))
+    send_buffer_bytes: int = prop("send.buffer.bytes", -1, int_between(-1, 2**31 - 1))
+    metadata_max_age_ms: int = prop("metadata.max.age.ms", 300_000, _NOT_NEGATIVE)
+
 
 _IGNORED = (
     Property("max.poll.records", ignored="chunks are decoded whole; see maxBatchRows"),
@@ -178,10 +141,10 @@ _REFUSED = (
 PROPERTIES: Final[dict[str, Property]] = {
     row.name: row
     for row in (
-        *_MAPPED,
+        *properties_of(ClientSettings),
         *_IGNORED,
         *_REFUSED,
-        *SECURITY_PROPERTIES,
+        *UNUSED_SECURITY_PROPERTIES,
     )
 }
 

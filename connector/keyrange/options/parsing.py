@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from keyrange.errors import error, invalid_options
 from keyrange.options.allowed import NotAllowed, check_module, check_path
 
+_T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)
 
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
@@ -239,3 +240,25 @@ class Property:
     ignored: str = ""
     refused: str = ""
     secret: bool = False
+
+
+_PROPERTIES = "properties"
+
+
+def prop(
+    name: str, default: _T, parse: Callable[[str], _T], *, also: str = "", secret: bool = False
+) -> _T:
+    """A field of client settings that a property fills, by either of its names."""
+    names = (name, also) if also else (name,)
+    rows = tuple(Property(each, parse=parse, secret=secret) for each in names)
+    filled: _T = field(default=default, metadata={_PROPERTIES: rows})
+    return filled
+
+
+def properties_of(settings: type) -> tuple[Property, ...]:
+    """The properties that fill fields of a dataclass."""
+    return tuple(
+        replace(row, field=each.name)
+        for each in fields(settings)
+        for row in each.metadata[_PROPERTIES]
+    )

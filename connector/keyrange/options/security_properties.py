@@ -1,4 +1,4 @@
-"""The rows of the `kafka.*` table that secure a connection: sasl.*, ssl.* and security.*.
+"""The `kafka.*` properties that secure a connection: sasl.*, ssl.* and security.*.
 
 Java's names, and librdkafka's for credentials and PEM files. `client_options` holds the others, and
 the checks of one property against another.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from keyrange.options.allowed import check_path
-from keyrange.options.parsing import Property, boolean, int_between, local_path, one_of
-from keyrange.options.secrets import parse_secret, referred_path
+from keyrange.options.parsing import Property, boolean, int_between, local_path, one_of, prop, text
+from keyrange.options.secrets import NO_SECRET, Secret, parse_secret, referred_path
 
 MECHANISMS: Final = (
     "PLAIN",
@@ -99,49 +100,60 @@ _STORE_TYPE = one_of("PEM", "PKCS12", "JKS", upper=True)
 _POSITIVE = int_between(1, 2**31 - 1)
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 
-_MAPPED = (
-    Property(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """How a connection is secured. Plain data, hashable."""
+
+    security_protocol: str = prop(
         "security.protocol",
-        "security_protocol",
+        "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
-    ),
-    Property(
-        "sasl.mechanism",
-        "sasl_mechanism",
-        one_of(*MECHANISMS, upper=True),
-    ),
-    Property("sasl.jaas.config", "sasl_jaas", parse_secret, secret=True),
-    Property("sasl.username", "sasl_username", parse_secret),
-    Property("sasl.password", "sasl_password", parse_secret, secret=True),
-    Property("sasl.kerberos.service.name", "kerberos_service_name"),
-    Property("sasl.oauthbearer.token.endpoint.url", "oauth_token_endpoint_url", _token_endpoint),
-    Property("sasl.oauthbearer.client.credentials.client.id", "oauth_client_id", parse_secret),
-    Property(
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "oauth_client_secret",
-        parse_secret,
-        secret=True,
-    ),
-    Property("sasl.oauthbearer.scope", "oauth_scope"),
-    Property("sasl.oauthbearer.header.urlencode", "oauth_header_urlencode", boolean),
-    Property("sasl.login.read.timeout.ms", "login_timeout_ms", _POSITIVE),
-    Property("sasl.login.refresh.window.factor", "login_refresh_window_factor", _share),
-    Property("ssl.ca.location", "ssl_truststore_location", local_path),
-    Property("ssl.truststore.location", "ssl_truststore_location", local_path),
-    Property("ssl.truststore.type", "ssl_truststore_type", _STORE_TYPE),
-    Property("ssl.truststore.password", "ssl_truststore_password", parse_secret, secret=True),
-    Property("ssl.truststore.certificates", "ssl_truststore_certificates", parse_secret),
-    Property("ssl.certificate.location", "ssl_keystore_location", local_path),
-    Property("ssl.keystore.location", "ssl_keystore_location", local_path),
-    Property("ssl.keystore.type", "ssl_keystore_type", _STORE_TYPE),
-    Property("ssl.keystore.password", "ssl_keystore_password", parse_secret, secret=True),
-    Property("ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", parse_secret),
-    Property("ssl.keystore.key", "ssl_keystore_key", parse_secret, secret=True),
-    Property("ssl.key.location", "ssl_key_location", local_path),
-    Property("ssl.key.password", "ssl_key_password", parse_secret, secret=True),
-    Property("ssl.enabled.protocols", "ssl_enabled_protocols", _tls_versions),
-    Property("ssl.endpoint.identification.algorithm", "ssl_check_hostname", _hostname_check),
-)
+    )
+    sasl_mechanism: str = prop("sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True))
+    sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret, secret=True)
+    sasl_username: Secret = prop("sasl.username", NO_SECRET, parse_secret)
+    sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret, secret=True)
+    kerberos_service_name: str = prop("sasl.kerberos.service.name", "", text)
+    oauth_token_endpoint_url: str = prop("sasl.oauthbearer.token.endpoint.url", "", _token_endpoint)
+    oauth_client_id: Secret = prop(
+        "sasl.oauthbearer.client.credentials.client.id", NO_SECRET, parse_secret
+    )
+    oauth_client_secret: Secret = prop(
+        "sasl.oauthbearer.client.credentials.client.secret", NO_SECRET, parse_secret, secret=True
+    )
+    oauth_scope: str = prop("sasl.oauthbearer.scope", "", text)
+    oauth_header_urlencode: bool = prop("sasl.oauthbearer.header.urlencode", False, boolean)
+    login_timeout_ms: int = prop("sasl.login.read.timeout.ms", 10_000, _POSITIVE)
+    login_refresh_window_factor: float = prop("sasl.login.refresh.window.factor", 0.8, _share)
+    ssl_truststore_location: str = prop(
+        "ssl.truststore.location", "", local_path, also="ssl.ca.location"
+    )
+    ssl_truststore_type: str = prop("ssl.truststore.type", "", _STORE_TYPE)
+    ssl_truststore_password: Secret = prop(
+        "ssl.truststore.password", NO_SECRET, parse_secret, secret=True
+    )
+    ssl_truststore_certificates: Secret = prop(
+        "ssl.truststore.certificates", NO_SECRET, parse_secret
+    )
+    ssl_keystore_location: str = prop(
+        "ssl.keystore.location", "", local_path, also="ssl.certificate.location"
+    )
+    ssl_keystore_type: str = prop("ssl.keystore.type", "", _STORE_TYPE)
+    ssl_keystore_password: Secret = prop(
+        "ssl.keystore.password", NO_SECRET, parse_secret, secret=True
+    )
+    ssl_keystore_certificate_chain: Secret = prop(
+        "ssl.keystore.certificate.chain", NO_SECRET, parse_secret
+    )
+    ssl_keystore_key: Secret = prop("ssl.keystore.key", NO_SECRET, parse_secret, secret=True)
+    ssl_key_location: str = prop("ssl.key.location", "", local_path)
+    ssl_key_password: Secret = prop("ssl.key.password", NO_SECRET, parse_secret, secret=True)
+    ssl_enabled_protocols: tuple[str, ...] = prop(
+        "ssl.enabled.protocols", TLS_VERSIONS, _tls_versions
+    )
+    ssl_check_hostname: bool = prop("ssl.endpoint.identification.algorithm", True, _hostname_check)
+
 
 _IGNORED = (
     Property("ssl.protocol", ignored="see ssl.enabled.protocols; by default TLS 1.2 or newer"),
@@ -220,4 +232,4 @@ _REFUSED = (
     Property("security.providers", refused="OpenSSL is used"),
 )
 
-SECURITY_PROPERTIES: Final = (*_MAPPED, *_IGNORED, *_REFUSED)
+UNUSED_SECURITY_PROPERTIES: Final = (*_IGNORED, *_REFUSED)
