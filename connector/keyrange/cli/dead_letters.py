@@ -23,7 +23,6 @@ from keyrange.cli.commits.opening import (
     TableArgument,
     TopicOption,
     check_partition,
-    now,
     open_commits,
     storage_of,
 )
@@ -46,9 +45,10 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import brief, iso, read_since
+from keyrange.cli.times import iso, now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.text.plain import one_line, plain
+from keyrange.text.sizes import moment
 
 if TYPE_CHECKING:
     from keyrange.commits.model.log import Known
@@ -308,7 +308,7 @@ def _print(letters: Sequence[DeadLetter]) -> None:
             str(each.offset),
             str(each.attempts),
             each.cause.name.lower().replace("_", " "),
-            brief(each.written_at_ms),
+            moment(iso(each.written_at_ms)),
             each.status,
             _cut(shown(each.key), _KEY_CHARACTERS),
         ]

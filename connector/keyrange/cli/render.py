@@ -178,8 +178,3 @@ def _say(level: int, text: str, message: str, **fields: str) -> None:
     if logs.wanted_format() is logs.LogFormat.JSON:
         text = logs.json_line(level, "keyrange.cli", message, **fields)
     print(plain(text), file=sys.stderr, flush=True)
-
-
-def are(count: int, what: str) -> str:
-    """`1 record is`, `2 records are`."""
-    return f"1 {what} is" if count == 1 else f"{count:,} {what}s are"

@@ -1,13 +1,13 @@
-"""Points in time and spans of it, as command lines take and show them."""
+"""Points in time and spans of it, as command lines take them and documents have them."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import typer
 
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 _PAUSE_MS_MAX: Final = 3_600_000
 
 
@@ -20,24 +20,9 @@ def iso(at_ms: int) -> str:
     return at.isoformat(timespec="milliseconds")
 
 
-def brief(at_ms: int) -> str:
-    """The same for people, to the second."""
-    text = iso(at_ms)
-    return f"{text[:10]} {text[11:19]}" if "T" in text else text
-
-
-def span(duration_ms: int) -> str:
-    """A time that has passed, in its two largest units: `2 h 10 min`."""
-    left = max(duration_ms, 0)
-    for at, (unit, unit_ms) in enumerate(_UNITS):
-        whole, rest = divmod(left, unit_ms)
-        if not whole:
-            continue
-        if at + 1 < len(_UNITS) and at < 2:
-            below, below_ms = _UNITS[at + 1]
-            return f"{whole} {unit} {rest // below_ms} {below}"
-        return f"{whole} {unit}"
-    return "0 s"
+def now() -> int:
+    """ms since 1970."""
+    return int(time.time() * 1000)
 
 
 def read_since(text: str, now_ms: int) -> int:

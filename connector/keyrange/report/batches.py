@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, moment, table
+from keyrange.report.parts import Picture, Section, Sources, View, table
 from keyrange.report.shapes import axis, bar_marker, layout
-from keyrange.report.words import number, percent, span
-from keyrange.text.sizes import size_text
+from keyrange.text.sizes import moment, number, percent, rounded_span, size_text
 
 Row = Mapping[str, Any]
 _ROW_HEIGHT: Final = 130
@@ -50,7 +49,7 @@ MEASURES: Final = (
     Measure(
         "duration, s",
         lambda each: None if each.duration_ms is None else each.duration_ms / 1000,
-        lambda seconds: span(seconds * 1000),
+        lambda seconds: rounded_span(seconds * 1000),
         "~g",
         "--done",
     ),
@@ -136,7 +135,7 @@ def batches_section(sources: Sources) -> Section:
     ]
     timed = [each.duration_ms for each in found if each.duration_ms is not None]
     if timed:
-        facts.append(("duration, median", span(sorted(timed)[len(timed) // 2])))
+        facts.append(("duration, median", rounded_span(sorted(timed)[len(timed) // 2])))
     pictures = [_picture(found)] if found else []
     commits = sources.commits.document
     if commits is not None:

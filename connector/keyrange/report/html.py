@@ -15,10 +15,11 @@ from keyrange.report.lag import lag_section
 from keyrange.report.letters import letters_section
 from keyrange.report.offsets import offsets_section
 from keyrange.report.overview import overview_section
-from keyrange.report.parts import Picture, Section, Sources, Table, moment
+from keyrange.report.parts import Picture, Section, Sources, Table
 from keyrange.report.ring import ring_section
 from keyrange.report.volumes import volumes_section
 from keyrange.report.words import escaped, in_script
+from keyrange.text.sizes import moment
 
 _SECTIONS: Final = (
     overview_section,

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, Table, View, moment, place, table
-from keyrange.report.shapes import axis, layout
-from keyrange.report.words import counted, label, number, short_label
+from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
+from keyrange.report.shapes import axis, layout, plot_time
+from keyrange.report.words import label, short_label
+from keyrange.text.sizes import counted, moment, number
 
 # So many partitions have a line of their own; all have a row in the table.
 LINES_MAX: Final = 20
@@ -178,7 +179,7 @@ def _line(name: str, points: Sequence[tuple[str, int]], at: int) -> dict[str, An
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(points) < 60 else "lines",
-        "x": [_time(when) for when, _ in points],
+        "x": [plot_time(when) for when, _ in points],
         "y": [behind for _, behind in points],
         "name": short_label(name),
         "line": {"width": 2, "color": colour, "dash": _DASHES[at // COLOURS % len(_DASHES)]},
@@ -208,8 +209,3 @@ def _sum(found: Series) -> dict[str, Any]:
         "line": {"width": 4, "color": "--total", "dash": "solid"},
         "visible": True if len(found) <= LINES_MAX else "legendonly",
     }
-
-
-def _time(at: str) -> str:
-    """A time as plotly reads it; all of them are UTC."""
-    return f"{at[:10]} {at[11:23]}"

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, moment, place, table
+from keyrange.report.parts import Picture, Section, Sources, View, place, table
 from keyrange.report.shapes import axis, bar_marker, layout
-from keyrange.report.words import label, number, visible
+from keyrange.report.words import label, visible
+from keyrange.text.sizes import moment, number
 
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48

@@ -9,9 +9,9 @@ from typing import Any, Final
 from keyrange.report.lag import Standing, standings
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
 from keyrange.report.shapes import Path, area, axis, bar_marker, layout, name_axis
-from keyrange.report.words import counted, label, number, span
+from keyrange.report.words import label
+from keyrange.text.sizes import counted, number, percent_of_hashes, rounded_span
 
-_SPACE: Final = 2.0**63
 # A picture of more areas takes a browser too long, and shows no more.
 RUNS_MAX: Final = 40_000
 HOLES_MAX: Final = 1_000
@@ -68,7 +68,7 @@ def _facts(show: Row) -> list[tuple[str, str]]:
     tries = max((row["deliveries_max"] for row in rows), default=0)
     return [
         ("records that are not done", number(sum(row["holes"] for row in rows))),
-        ("the oldest of them for", span(oldest)),
+        ("the oldest of them for", rounded_span(oldest)),
         ("the most tries of one", number(tries)),
         ("last commit", number(show["seq"])),
     ]
@@ -190,7 +190,7 @@ def _view(each: Standing, part: Row, gaps: Sequence[Row]) -> View:
             number(row["committed"]),
             number(row["scanned"]),
             number(row["holes"]),
-            span(row["oldest_hole"]["age_ms"]) if row["oldest_hole"] else "",
+            rounded_span(row["oldest_hole"]["age_ms"]) if row["oldest_hole"] else "",
             number(row["deliveries_max"]),
             number(row["lag"]),
             "{} to {}".format(*row["range"]),
@@ -205,8 +205,8 @@ def _view(each: Standing, part: Row, gaps: Sequence[Row]) -> View:
 
 def keys_text(bounds: Sequence[int]) -> str:
     """Where in the hash space a key range lies."""
-    lo, hi = bounds
-    return f"{100 * lo / _SPACE:.2f} to {100 * (hi + 1) / _SPACE:.2f} %"
+    begin, end = percent_of_hashes(bounds)
+    return f"{begin:.2f} to {end:.2f} %"
 
 
 def ranges_figure(each: Standing, part: Row, gaps: Sequence[Row]) -> dict[str, Any]:
@@ -255,8 +255,8 @@ def _until(begin: int, top: int, end: int) -> int:
 
 
 def _percent(bounds: Sequence[int]) -> tuple[float, float]:
-    lo, hi = bounds
-    return round(100 * lo / _SPACE, 5), round(100 * (hi + 1) / _SPACE, 5)
+    begin, end = percent_of_hashes(bounds)
+    return round(begin, 5), round(end, 5)
 
 
 Run = tuple[int, int]
@@ -309,7 +309,7 @@ def _marks(gaps: Sequence[Row]) -> Iterator[dict[str, Any]]:
         "type": "scatter",
         "mode": "markers",
         "x": [row["offset"] for row in oldest],
-        "y": [round(100 * row["place"] / _SPACE, 5) for row in oldest],
+        "y": [round(percent_of_hashes([row["place"]] * 2)[0], 5) for row in oldest],
         "name": "a record that is not done",
         "marker": {
             "symbol": "x",
@@ -318,7 +318,7 @@ def _marks(gaps: Sequence[Row]) -> Iterator[dict[str, Any]]:
             "line": {"width": 1, "color": "--paper"},
         },
         "customdata": [
-            [row["cause"].replace("_", " "), row["deliveries"], span(row["age_ms"])]
+            [row["cause"].replace("_", " "), row["deliveries"], rounded_span(row["age_ms"])]
             for row in oldest
         ],
         "hovertemplate": "offset %{x:,d}: %{customdata[0]}<br>%{customdata[1]} tries, since "

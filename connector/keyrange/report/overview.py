@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keyrange.report.lag import standings
-from keyrange.report.parts import Section, Sources, moment
-from keyrange.report.words import counted, number, span
+from keyrange.report.parts import Section, Sources
+from keyrange.text.sizes import counted, moment, number, rounded_span
 
 
 def overview_section(sources: Sources) -> Section:
@@ -36,7 +36,7 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
     if not holes:
         return [("records not done", "none")]
     oldest = max(row["oldest_hole"]["age_ms"] for row in rows if row["oldest_hole"])
-    return [("records not done", f"{holes:,}, the oldest for {span(oldest)}")]
+    return [("records not done", f"{holes:,}, the oldest for {rounded_span(oldest)}")]
 
 
 def _members(sources: Sources) -> list[tuple[str, str]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from keyrange.text.sizes import moment
+
 # A figure in plotly's form: data and layout.
 Figure = Mapping[str, Any]
 
@@ -122,11 +124,6 @@ def table(
 ) -> Table:
     """A table of the first rows."""
     return Table(caption, columns, rows[:ROWS_MAX], max(len(rows) - ROWS_MAX, 0), where)
-
-
-def moment(at: str) -> str:
-    """A time of ISO 8601 as people read it, to the second."""
-    return f"{at[:10]} {at[11:19]}"
 
 
 def place(row: Mapping[str, Any]) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from math import cos, pi, sin
 from typing import Any, Final
 
+from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.offsets import keys_text
-from keyrange.report.parts import Picture, Section, Sources, Table, View, moment, place, table
+from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
 from keyrange.report.shapes import Path, area, bar_marker, layout
-from keyrange.report.words import counted, label, number, percent, short_label, span
+from keyrange.report.words import label, short_label
+from keyrange.text.sizes import counted, moment, number, percent, rounded_span
 
-_SPACE: Final = 2**63
 # As `keyrange members list` has them.
 _MARKS: Final = string.ascii_uppercase + string.ascii_lowercase + string.digits
 OTHERS: Final = "*"
@@ -41,7 +42,7 @@ class Piece:
     @property
     def turn(self) -> tuple[float, float]:
         """From where to where on the ring, as parts of it."""
-        return self.range[0] / _SPACE, (self.range[1] + 1) / _SPACE
+        return self.range[0] / SPACE.size, (self.range[1] + 1) / SPACE.size
 
     @property
     def moved(self) -> bool:
@@ -56,11 +57,12 @@ def ring_section(sources: Sources) -> Section:
         return Section("members", "Members", missing=missing, failures=sources.members.notes)
     now, epochs, events = known["list"], known["epochs"], known["history"]
     marks = marks_of(now, epochs)
+    age = rounded_span(now["age_ms"])
     facts = [
         ("group", now["group"]),
         ("epoch", number(now["epoch"])),
         ("members", number(len(now["members"]))),
-        ("last written", f"{moment(now['at'])} UTC, {span(now['age_ms'])} before this page"),
+        ("last written", f"{moment(now['at'])} UTC, {age} before this page"),
         ("because", now["reason"]),
     ]
     if now["next"]:
@@ -314,7 +316,7 @@ def _members(now: Row, marks: Mapping[str, str]) -> Table:
             percent(each["share"]),
             number(each["ranges"]),
             _state(each),
-            "now" if each["live"] else f"{span(each['last_seen_ms_ago'])} ago",
+            "now" if each["live"] else f"{rounded_span(each['last_seen_ms_ago'])} ago",
         ]
         for each in now["members"]
     ]

@@ -161,3 +161,8 @@ def name_axis(names: Sequence[str]) -> dict[str, Any]:
             "ticktext": [short_label(each) for each in drawn],
         }
     return axis(autorange="reversed", type="category", **ticks)
+
+
+def plot_time(at: str) -> str:
+    """A time as plotly reads it; all of them are UTC."""
+    return f"{at[:10]} {at[11:23]}"

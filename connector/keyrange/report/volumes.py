@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, moment, table
-from keyrange.report.shapes import axis, bar_marker, layout, name_axis
-from keyrange.report.words import label, percent, span
-from keyrange.text.sizes import size_text
+from keyrange.report.parts import Picture, Section, Sources, View, table
+from keyrange.report.shapes import axis, bar_marker, layout, name_axis, plot_time
+from keyrange.report.words import label
+from keyrange.text.sizes import moment, percent, rounded_span, size_text
 
 BARS_MAX: Final = 100
 
@@ -59,7 +59,7 @@ def _bars(volumes: Sequence[Row]) -> Picture:
             size_text(row["available_bytes"]),
             size_text(row["total_bytes"]),
             percent(row["available_ratio"]),
-            span(row["time_to_full_ms"]),
+            rounded_span(row["time_to_full_ms"]),
             _state(row),
         ]
         for row in rows
@@ -154,7 +154,7 @@ def _factors(batches: Sequence[Row]) -> Picture:
             {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": [f"{each['at'][:10]} {each['at'][11:23]}" for each in batches],
+                "x": [plot_time(each["at"]) for each in batches],
                 "y": [_factor_of(each) for each in batches],
                 "name": "throttle factor",
                 "line": {"shape": "hv", "width": 2, "color": "--line0"},

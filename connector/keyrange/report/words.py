@@ -14,7 +14,6 @@ from keyrange.text.plain import one_line
 
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def visible(text: str, most: int = _TEXT_CHARACTERS) -> str:
@@ -51,29 +50,3 @@ def in_script(document: Any) -> str:
     """JSON that cannot end the script element that it stands in."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def number(value: float | None) -> str:
-    """A number with its thousands apart; nothing for None."""
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def span(duration_ms: float | None) -> str:
-    """A time that has passed, in its largest unit."""
-    if duration_ms is None:
-        return ""
-    for unit, unit_ms in _UNITS:
-        if duration_ms >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f} {unit}"
-    return f"{round(max(duration_ms, 0))} ms"
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """`1 hole`, `2 holes`."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

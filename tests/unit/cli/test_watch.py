@@ -31,9 +31,9 @@ from keyrange.cli.watch.view import (
     lag_text,
     line,
     rate_text,
-    short,
 )
 from keyrange.observing.progress_file import ProgressFile
+from keyrange.text.sizes import short
 from progresses import progress, source
 
 

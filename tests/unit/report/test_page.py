@@ -15,7 +15,8 @@ from commit_samples import BEGAN_MS
 from keyrange.cli.times import iso
 from keyrange.report.html import page, report
 from keyrange.report.parts import Source
-from keyrange.report.words import escaped, in_script, label, span, visible
+from keyrange.report.words import escaped, in_script, label, visible
+from keyrange.text.sizes import rounded_span
 from report_samples import HOSTILE, sources
 
 LIBRARY = "window.Plotly = {};"
@@ -206,4 +207,4 @@ def test_json_in_a_script_reads_the_same() -> None:
     ("ms", "expected"), [(0, "0 ms"), (999, "999 ms"), (90_000, "1.5 min"), (-5, "0 ms")]
 )
 def test_spans(ms: int, expected: str) -> None:
-    assert span(ms) == expected
+    assert rounded_span(ms) == expected

@@ -21,7 +21,6 @@ from keyrange.cli.commits.opening import (
     TopicOption,
     chosen,
     known_at,
-    now,
     open_commits,
 )
 from keyrange.cli.commits.reset import reset
@@ -38,8 +37,9 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import brief, read_since, span
+from keyrange.cli.times import iso, now, read_since
 from keyrange.text.plain import one_line
+from keyrange.text.sizes import clock, counted, day, moment, number, percent_of_hashes, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,6 @@ app = typer.Typer(
 app.command()(verify)
 app.command()(reset)
 
-_SPACE: Final = 2.0**63
 _ENDS_WITHIN: Final = 1000
 
 
@@ -239,14 +238,14 @@ def _committed_text(last: Commit | None) -> str | None:
     if last is None:
         return None
     at_ms = last.committed_at_ms
-    return f"{brief(at_ms)} UTC, {span(now() - at_ms)} ago"
+    return f"{moment(iso(at_ms))} UTC, {span(now() - at_ms)} ago"
 
 
 def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
     from keyrange.cli.commits.picture import draw
 
     end = row["log_end"]
-    lag = "not known" if row["lag"] is None else f"{row['lag']:,}"
+    lag = number(row["lag"]) or "not known"
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
     print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
     for line in draw(state, -1 if end is None else end, marks):
@@ -256,8 +255,7 @@ def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks)
 def _holes_text(row: Mapping[str, Any]) -> str:
     if not row["holes"]:
         return "no holes"
-    holes = "1 hole" if row["holes"] == 1 else f"{row['holes']:,} holes"
-    return f"{holes}, the oldest for {span(row['oldest_hole']['age_ms'])}"
+    return f"{counted(row['holes'], 'hole')}, the oldest for {span(row['oldest_hole']['age_ms'])}"
 
 
 def _show_ranges(row: Mapping[str, Any], most: int) -> None:
@@ -269,13 +267,13 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
     rows = [
         [
             keys_text(each["range"]),
-            f"{each['committed']:,}",
-            f"{row['position'] - each['scanned']:,}",
-            f"{len(each['done']):,}",
-            f"{each['holes']:,}",
+            number(each["committed"]),
+            number(row["position"] - each["scanned"]),
+            number(len(each["done"])),
+            number(each["holes"]),
             span(each["oldest_hole"]["age_ms"]) if each["oldest_hole"] else "",
             str(each["deliveries_max"] or ""),
-            "" if each["lag"] is None else f"{each['lag']:,}",
+            number(each["lag"]),
         ]
         for each in worst
     ]
@@ -288,8 +286,8 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
 
 def keys_text(bounds: list[int], digits: int = 2) -> str:
     """Where in the hash space a key range lies."""
-    lo, hi = bounds
-    return f"{100 * lo / _SPACE:.{digits}f}-{100 * (hi + 1) / _SPACE:.{digits}f}%"
+    begin, end = percent_of_hashes(bounds)
+    return f"{begin:.{digits}f}-{end:.{digits}f}%"
 
 
 def _show_gaps(rows: list[dict[str, Any]]) -> None:
@@ -313,18 +311,18 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
 
 def _show_history(rows: list[dict[str, Any]]) -> None:
     columns = ["seq", "what", "time", "done", "rejected", "held", "dead", "again", "holes"]
-    counted = ("done", "rejected", "held_back", "dead", "redelivered", "holes")
+    columns_of = ("done", "rejected", "held_back", "dead", "redelivered", "holes")
     cells = [
         [
             str(row["seq"]),
             f"batch {row['batch_id']}" if row["kind"] == "batch" else row["kind"],
-            row["committed_at"][11:19],
-            *(f"{row[name]:,}" for name in counted),
+            clock(row["committed_at"]),
+            *(number(row[name]) for name in columns_of),
             _moved_text(row["moved"]),
         ]
         for row in rows
     ]
-    days = [f"{row['committed_at'][:10]} (UTC)" for row in rows]
+    days = [f"{day(row['committed_at'])} (UTC)" for row in rows]
     print_by(days, [*columns, "committed"], cells)
     if not rows:
         print_text("no commits")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from keyrange.cli.times import iso, span
+from keyrange.cli.times import iso
+from keyrange.text.sizes import span
 
 if TYPE_CHECKING:
     from keyrange.kafka.open_transactions import HeldBack

@@ -5,7 +5,6 @@ Rule of this file: nothing of Spark and no broker.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -38,11 +37,6 @@ PartitionOption = Annotated[
 LiveOption = Annotated[
     bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
 ]
-
-
-def now() -> int:
-    """ms since 1970."""
-    return int(time.time() * 1000)
 
 
 def check_partition(topic: str, partition: int | None) -> None:

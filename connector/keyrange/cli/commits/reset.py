@@ -15,12 +15,12 @@ from keyrange.cli.commits.opening import (
     SourceOption,
     TableArgument,
     chosen,
-    now,
     open_commits,
 )
 from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import read_time, span
+from keyrange.cli.times import now, read_time
+from keyrange.text.sizes import number, span
 
 if TYPE_CHECKING:
     from keyrange.commits.model.log import Known
@@ -290,10 +290,10 @@ def _print(rows: Sequence[Mapping[str, Any]], out: Output) -> None:
         [
             [
                 f"{row['topic']}-{row['partition']}",
-                f"{row['committed_before']:,}",
-                f"{row['committed']:,}",
+                number(row["committed_before"]),
+                number(row["committed"]),
                 _offsets_text(row["again"]),
-                f"{len(row['given_up']):,}",
+                number(len(row["given_up"])),
                 _offsets_text(row["passed_over"]),
             ]
             for row in rows

@@ -32,6 +32,7 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.waiting import Waiting, waiting
+from keyrange.text.sizes import number
 
 if TYPE_CHECKING:
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
@@ -293,10 +294,10 @@ def _print(
         [
             str(place),
             str(each.judged),
-            f"{each.in_sink:,}",
-            f"{each.missing.count:,}",
-            f"{each.doubled.count:,}",
-            f"{sum(wrong.count for wrong in each.unexpected.values()):,}",
+            number(each.in_sink),
+            number(each.missing.count),
+            number(each.doubled.count),
+            number(sum(wrong.count for wrong in each.unexpected.values())),
         ]
         for place, each in recounts.items()
     ]

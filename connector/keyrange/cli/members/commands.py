@@ -15,7 +15,6 @@ from keyrange.cli.commits.opening import (
     PartitionOption,
     TopicOption,
     check_partition,
-    now,
 )
 from keyrange.cli.members.opening import MembersTableArgument, open_table
 from keyrange.cli.members.requests import rebalance, remove
@@ -30,8 +29,9 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import read_since, span
+from keyrange.cli.times import now, read_since
 from keyrange.text.plain import one_line
+from keyrange.text.sizes import clock, day, moment, number, percent, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +118,7 @@ def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> No
             "table": table,
             "group": document["group"],
             "epoch": document["epoch"] or "none yet",
-            "written": f"{_brief(document['at'])} UTC, {span(document['age_ms'])} ago, "
+            "written": f"{moment(document['at'])} UTC, {span(document['age_ms'])} ago, "
             f"as row {document['seq']}",
             "because": one_line(document["reason"]),
             **({"next": _next_text(document["next"])} if document["next"] else {}),
@@ -156,8 +156,8 @@ def _members_lines(
             one_line(each["slot"]),
             one_line(each["host"] or ""),
             one_line(each["executor"] or ""),
-            f"{each['share']:.1%}",
-            f"{each['ranges']:,}",
+            percent(each["share"]),
+            number(each["ranges"]),
             str(epoch) if each["ranges"] else "",
             _seen_text(each),
             _state_text(each),
@@ -169,7 +169,7 @@ def _members_lines(
 
 def _next_text(due: Mapping[str, Any]) -> str:
     because = ", ".join(f"{each['name']} {each['state'].lower()}" for each in due["because"])
-    left = f"in {span(due['in_ms'])}, at {_brief(due['at'])} UTC"
+    left = f"in {span(due['in_ms'])}, at {moment(due['at'])} UTC"
     when = left if due["in_ms"] > 0 else f"since {span(-due['in_ms'])}, with the next batch"
     return one_line(": ".join(filter(None, (when, because))))
 
@@ -217,14 +217,14 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     cells = [
         [
             _number_text(row),
-            row["at"][11:19],
+            clock(row["at"]),
             str(row.get("epoch", "")),
             str(row.get("members", "")),
             _moved_text(row),
         ]
         for row in rows
     ]
-    days = [f"{row['at'][:10]} (UTC)" for row in rows]
+    days = [f"{day(row['at'])} (UTC)" for row in rows]
     print_by(days, columns, cells, [_what_text(row) for row in rows])
     if not rows:
         print_text("nothing")
@@ -237,7 +237,7 @@ def _number_text(row: Mapping[str, Any]) -> str:
 def _moved_text(row: Mapping[str, Any]) -> str:
     if row["kind"] != "assignment":
         return ""
-    return "all" if row["moved"] is None else f"{row['moved']:.1%}"
+    return "all" if row["moved"] is None else percent(row["moved"])
 
 
 def _what_text(row: Mapping[str, Any]) -> str:
@@ -251,7 +251,3 @@ def _what_text(row: Mapping[str, Any]) -> str:
 def _command_text(row: Mapping[str, Any]) -> str:
     what = " ".join(filter(None, (row["action"], row["name"])))
     return one_line(f"{what}, by {row['who']}: {row['why']}")
-
-
-def _brief(at: str) -> str:
-    return f"{at[:10]} {at[11:19]}"

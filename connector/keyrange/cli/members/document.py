@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso
+from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
     from keyrange.cli.members.live import LiveGroup, LiveMember
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
     from keyrange.ranges.model.key_ranges import KeyRange
 
-_SPACE: Final = 2**63
 # Of a slot that owns ranges and has no member, and of a member that the driver has not seen.
 UNKNOWN: Final = "unknown"
 
@@ -231,7 +231,7 @@ def _shares(stored: Stored) -> dict[str, dict[str, Any]]:
             places.setdefault(each.slot, set()).add(partition)
     return {
         slot: {
-            "share": round(sizes[slot] / (len(owners) * _SPACE), 6),
+            "share": round(sizes[slot] / (len(owners) * SPACE.size), 6),
             "ranges": ranges[slot],
             "partitions": len(places[slot]),
         }

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keyrange.cli.commits.opening import now
 from keyrange.cli.commits.reset import ConfirmOption, WhoOption, WhyOption
 from keyrange.cli.members.opening import MembersTableArgument, open_table
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_text
 from keyrange.cli.source import SourceOptionsOption, named_options
-from keyrange.cli.times import span
+from keyrange.cli.times import now
+from keyrange.text.sizes import percent, span
 
 if TYPE_CHECKING:
     from keyrange.members.table.operating import Members
@@ -94,7 +94,7 @@ def _ask(
 
 
 def _owns(member: dict[str, Any]) -> str:
-    owned = f"{member['share']:.1%} of the hash space in {member['ranges']:,} ranges"
+    owned = f"{percent(member['share'])} of the hash space in {member['ranges']:,} ranges"
     seen = member["last_seen_ms_ago"]
     when = "" if seen is None else f", last seen {span(seen)} ago"
     return f"{member['name']}, {member['state'].lower()}{when}: owns {owned}"

@@ -29,6 +29,7 @@ from keyrange.cli.source import (
     named_options,
     open_reading,
 )
+from keyrange.text.sizes import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -169,8 +170,8 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
         {
             "split by": found["split_by"],
             "tasks": len(found["tasks"]),
-            "offsets": f"{found['offsets']:,}",
-            "bytes of log, about": f"{found['bytes']:,}",
+            "offsets": number(found["offsets"]),
+            "bytes of log, about": number(found["bytes"]),
             "read amplification in one executor": amplification["one_executor"],
             "read amplification without sharing": amplification["without_sharing"],
         },
@@ -183,7 +184,7 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
                 each["topic"],
                 each["partition"],
                 f"[{each['from_offset']}, {each['until_offset']})",
-                f"{each['bytes']:,}",
+                number(each["bytes"]),
                 len(each["ranges"]) or None,
                 sum(row["hot"] for row in each["ranges"]),
                 ", ".join(map(str, each["tasks"])),
@@ -197,8 +198,8 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
             each["partition"],
             row["index"],
             "[{}, {}]".format(*row["range"]),
-            f"{row['records']:,}",
-            f"{row['bytes']:,}",
+            number(row["records"]),
+            number(row["bytes"]),
             "hot" if row["hot"] else "",
             row["task"],
         ]
@@ -211,7 +212,7 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
     out.table(
         "Tasks",
         ["task", "bytes", "reads"],
-        [[task["task"], f"{task['bytes']:,}", _reads(task)] for task in found["tasks"]],
+        [[task["task"], number(task["bytes"]), _reads(task)] for task in found["tasks"]],
     )
 
 
@@ -219,7 +220,7 @@ def _reads(task: Mapping[str, Any]) -> str:
     """What a task reads, in words: of each partition all keys, or some of the hashes."""
     return ", ".join(
         f"{split['topic']}-{split['partition']} [{split['from_offset']}, {split['until_offset']})"
-        + ("" if split["ranges"] is None else f" {_share(split['ranges']):.1%} of the hashes")
+        + ("" if split["ranges"] is None else f" {percent(_share(split['ranges']))} of the hashes")
         for split in task["splits"]
     )
 
@@ -258,7 +259,7 @@ def _suggest(reading: Reading, out: Output) -> None:
         # Offsets may hold none: markers of transactions, or what was compacted away.
         if weights:
             share = max(weights.values()) / weights.total()
-            said += f"; the heaviest key has {share:.1%} of it"
+            said += f"; the heaviest key has {percent(share)} of it"
         out.note(said)
     print_text(json.dumps(found))
 

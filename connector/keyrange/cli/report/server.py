@@ -16,13 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from keyrange.cli.commits.opening import now
 from keyrange.cli.render import note
 from keyrange.cli.report.sources import Collector
-from keyrange.cli.times import brief
+from keyrange.cli.times import iso, now
 from keyrange.errors import invalid_options
 from keyrange.report.html import page, report
-from keyrange.report.parts import moment
+from keyrange.text.sizes import moment
 
 ADDRESS: Final = "127.0.0.1"
 HTTP_PORT: Final = 80
@@ -60,7 +59,7 @@ class Press:
             self.edition = self._made()
         except Exception as failure:
             if not self.edition.stale:
-                since = f"{brief(now())} UTC"
+                since = f"{moment(iso(now()))} UTC"
                 text = " ".join(str(failure).split()) or type(failure).__name__
                 note(f"not made anew: {text}")
                 stale = f"Not made anew since {since}: {text} Shown is what was known at "

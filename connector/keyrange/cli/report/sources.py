@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.commits.opening import now, open_commits, storage_of
+from keyrange.cli.commits.opening import open_commits, storage_of
 from keyrange.cli.source import folded, is_of_kafka
-from keyrange.cli.times import iso
+from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.report.offsets import HOLES_MAX

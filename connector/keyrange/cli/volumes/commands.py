@@ -19,13 +19,13 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import SourceOptionsOption
-from keyrange.cli.times import read_pause, span
+from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.guard import guard, reap, release
 from keyrange.cli.volumes.looks import looks
 from keyrange.cli.volumes.opening import AdminServersOption, guard_options
 from keyrange.cli.volumes.picture import bar
 from keyrange.text.plain import one_line
-from keyrange.text.sizes import size_text
+from keyrange.text.sizes import moment, percent, size_text, span
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -73,8 +73,8 @@ def _print(document: Mapping[str, Any], output: OutputFormat) -> None:
     factor = document["factor"]
     if factor is not None:
         fallback = ", the fallback" if factor["fallback"] else ""
-        since = f"{factor['since'][:10]} {factor['since'][11:19]} UTC"
-        print_text(f"throttle factor {factor['value']:g}{fallback}, since {since}")
+        since = moment(factor["since"])
+        print_text(f"throttle factor {factor['value']:g}{fallback}, since {since} UTC")
         print_text(f"because {one_line(factor['why'])}")
     for line in _lines(document["volumes"]):
         print_text(line)
@@ -93,7 +93,7 @@ def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
             f"[{bar(1 - each['available_ratio'], _free_from(each))}]",
             size_text(each["available_bytes"]),
             size_text(each["total_bytes"]),
-            f"{each['available_ratio']:.1%}",
+            percent(each["available_ratio"]),
             "" if each["time_to_full_ms"] is None else span(each["time_to_full_ms"]),
             _state(each),
         ]

@@ -19,7 +19,7 @@ import typer
 from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
-from keyrange.cli.times import iso
+from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.opening import AdminServersOption, guard_options
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def release(
 
 def say(what: str, details: dict[str, Any]) -> None:
     """One line of JSON on stdout."""
-    print_document("volumes.event/1", {"at": iso(int(time.time() * 1000)), "what": what, **details})
+    print_document("volumes.event/1", {"at": iso(now()), "what": what, **details})
 
 
 class Speaker:

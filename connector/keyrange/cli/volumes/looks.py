@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     """One document a check, without an end."""
+    from keyrange.cli.times import now
     from keyrange.cli.volumes.document import describe
     from keyrange.guard.clock import monotonic_ms
     from keyrange.guard.model.policy import Throttle
@@ -33,7 +34,7 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
             now_ms = monotonic_ms()
             (view if throttle is None else throttle).observe(reading, now_ms)
             factor = None if throttle is None else throttle.factor(now_ms)
-            yield describe(reading, view, factor, limit, now_ms, int(time.time() * 1000))
+            yield describe(reading, view, factor, limit, now_ms, now())
             time.sleep(pause_ms / 1000)
     finally:
         reader.close()

@@ -144,7 +144,7 @@ class Watcher:
 
     def look(self, wait_s: float) -> dict[str, Any]:
         """Ask all sources, and say what is known after so long at the most."""
-        from keyrange.cli.commits.opening import now
+        from keyrange.cli.times import now
         from keyrange.cli.watch.document import describe
         from keyrange.cli.watch.sources import Answers
 

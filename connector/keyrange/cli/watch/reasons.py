@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.held_back import text as held_text
-from keyrange.cli.render import are
-from keyrange.cli.times import span
 from keyrange.observing.model.query_progress import lost_text
+from keyrange.text.sizes import are, span
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.sources import Answers

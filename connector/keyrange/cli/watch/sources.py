@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.source import folded, of_kafka
+from keyrange.cli.times import now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
@@ -286,7 +287,7 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
-        from keyrange.cli.commits.opening import now, storage_of
+        from keyrange.cli.commits.opening import storage_of
         from keyrange.commits.table import operating
 
         where = self._where
@@ -304,10 +305,10 @@ class CommitsSource:
 
 def read_members(where: Where) -> dict[str, Any]:
     """The document of `keyrange members list`, with who is there now where a broker is named."""
-    from keyrange.cli.commits.opening import now
     from keyrange.cli.members import live as members_live
     from keyrange.cli.members.document import describe
     from keyrange.cli.members.opening import open_table
+    from keyrange.cli.times import now
 
     members = open_table(where.members, where.named)
     asked = None

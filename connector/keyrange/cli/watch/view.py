@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.times import span
 from keyrange.text.plain import one_line
+from keyrange.text.sizes import clock, moment, number, short, short_span, span
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
-_UNITS: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 _STYLES: Final = {
     "working": "bold green",
     "caught up": "bold green",
@@ -34,7 +33,7 @@ LIVE_HELP: Final = ", Ctrl-C ends the view"
 
 def line(document: Mapping[str, Any]) -> str:
     """One look in one line."""
-    words = [document["at"][11:19], state_text(document), batch_text(document["batch"])]
+    words = [clock(document["at"]), state_text(document), batch_text(document["batch"])]
     words += [
         f"{rate_text(document['rate'])}",
         f"lag {lag_text(document['lag'], _is_asked(document))}",
@@ -47,14 +46,14 @@ def line(document: Mapping[str, Any]) -> str:
 
 def state_text(document: Mapping[str, Any]) -> str:
     since = document["stuck_since"]
-    return f"stuck since {since[:10]} {since[11:19]} UTC" if since else str(document["state"])
+    return f"stuck since {moment(since)} UTC" if since else str(document["state"])
 
 
 def batch_text(batch: Mapping[str, Any]) -> str:
-    number = batch["last_planned"]
+    name = f"batch {batch['last_planned']}"
     if batch["planned_not_committed"]:
-        return f"batch {number} under way for {span(batch['for_ms'])}"
-    return f"batch {number} done, planned {span(batch['for_ms'])} ago"
+        return f"{name} under way for {span(batch['for_ms'])}"
+    return f"{name} done, planned {span(batch['for_ms'])} ago"
 
 
 def rate_text(rate: Mapping[str, Any]) -> str:
@@ -101,16 +100,6 @@ def caught_up_text(lag: Mapping[str, Any]) -> str:
     most = "never" if lag["most_ms"] is None else span(lag["most_ms"])
     sure = f" ({least} to {most})" if least != most else ""
     return f"caught up in about {about}{sure}"
-
-
-def short(count: float) -> str:
-    """A number with three digits and the letter of its size."""
-    for size, letter in _UNITS:
-        if abs(count) >= size:
-            value = count / size
-            digits = 0 if value >= 100 else 1 if value >= 10 else 2
-            return f"{value:.{digits}f} {letter}"
-    return f"{count:.0f} "
 
 
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -163,7 +152,7 @@ class Screen:
             row = Text(f"{name:>8}  ", style="dim", overflow="fold")
             row.append(one_line(text), style="default not dim")
             lines.append(row)
-        lines.append(Text(f"{'at':>8}  {document['at'][11:19]} UTC{self._help}", style="dim"))
+        lines.append(Text(f"{'at':>8}  {clock(document['at'])} UTC{self._help}", style="dim"))
         return lines
 
     def _trouble(self, document: Mapping[str, Any]) -> list[Text]:
@@ -183,12 +172,7 @@ class Screen:
 
 def _batch_line(batch: Mapping[str, Any]) -> str:
     usual = batch["usual_ms"]
-    return batch_text(batch) + (f"; usually {span_ms(usual)}" if usual is not None else "")
-
-
-def span_ms(duration_ms: int) -> str:
-    """As `span`, and below ten seconds to the tenth."""
-    return f"{duration_ms / 1000:.1f} s" if duration_ms < 10_000 else span(duration_ms)
+    return batch_text(batch) + (f"; usually {short_span(usual)}" if usual is not None else "")
 
 
 def _lag_words(document: Mapping[str, Any]) -> Sequence[str]:
@@ -230,11 +214,11 @@ def _partitions(
 def _add(table: Table, row: Mapping[str, Any], has_commits: bool, most: int | None) -> None:
     from rich.text import Text
 
-    cells = [f"{row['topic']}-{row['partition']}", _number(row["committed"])]
-    cells.append("gone" if row["gone"] else _number(row["end"]))
+    cells = [f"{row['topic']}-{row['partition']}", number(row["committed"])]
+    cells.append("gone" if row["gone"] else number(row["end"]))
     if has_commits:
-        cells += [_number(row["done_until"]), _number(row["holes"])]
-    cells.append(_number(row["lag"]))
+        cells += [number(row["done_until"]), number(row["holes"])]
+    cells.append(number(row["lag"]))
     texts = [Text(one_line(each)) for each in cells]
     if most is not None:
         filled = round(_BAR * (row["lag"] or 0) / most) if most else 0
@@ -242,7 +226,3 @@ def _add(table: Table, row: Mapping[str, Any], has_commits: bool, most: int | No
         filled = max(filled, 1) if row["lag"] else 0
         texts.append(Text("#" * filled, style="yellow"))
     table.add_row(*texts)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
