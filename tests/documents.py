@@ -1,7 +1,7 @@
-"""What commands print with `--output json`, held to its schema when a test reads it.
+"""What commands print with `--output json`, held to the schema when a test reads it.
 
-The schemas are open: a document may have names that they do not know. Here they are closed, so that
-every name that is printed stands in a schema.
+The schema is open: a document may have names that it does not know. Here it is closed, so that
+every name that is printed stands in it.
 """
 
 from __future__ import annotations
@@ -31,34 +31,41 @@ def _is_time(text: object) -> bool:
     return not isinstance(text, str) or datetime.fromisoformat(text).tzinfo is not None
 
 
-def schema_names() -> set[str]:
-    """The names of the schema files, such as `commits.show`."""
-    return {each.name.removesuffix(".json") for each in _directory().iterdir()}
+@cache
+def read_schema() -> dict[str, Any]:
+    """The schema of all documents."""
+    text = (files("keyrange") / "schemas" / "documents.json").read_text()
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
-def read_schema(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((_directory() / f"{name}.json").read_text())
-    return document
+def document_schemas() -> dict[str, str]:
+    """The name of the part that describes a document, by the document's name and version."""
+    return {
+        each["if"]["properties"]["schema"]["const"]: each["then"]["$ref"].removeprefix("#/$defs/")
+        for each in read_schema()["allOf"]
+    }
 
 
 def read_document(text: str) -> Any:
     """A document without the name of its schema; the list alone where it is one. Fails where it is
     not what its schema says."""
     document = json.loads(text)
-    schema = document["schema"]
-    _validator(schema).validate(document)
-    if schema in _LISTS:
-        return document[_LISTS[schema]]
-    del document["schema"]
-    return document
+    _validator().validate(document)
+    schema = document.pop("schema")
+    return document[_LISTS[schema]] if schema in _LISTS else document
 
 
 @cache
-def _validator(schema: str) -> Draft202012Validator:
-    name = schema.removeprefix("keyrange.").rpartition("/")[0]
-    found = read_schema(name)
-    Draft202012Validator.check_schema(found)
-    return Draft202012Validator(_closed(found), format_checker=_FORMATS)
+def _validator() -> Draft202012Validator:
+    schema = read_schema()
+    Draft202012Validator.check_schema(schema)
+    parts = {name: _closed(part) for name, part in schema["$defs"].items()}
+    for name in set(document_schemas().values()):
+        # A document has the name of its schema too, which does not stand in the part.
+        del parts[name]["additionalProperties"]
+    closed = {**schema, "$defs": parts, "unevaluatedProperties": False}
+    return Draft202012Validator(closed, format_checker=_FORMATS)
 
 
 def _closed(schema: Any) -> Any:
@@ -70,7 +77,3 @@ def _closed(schema: Any) -> Any:
     if "properties" in closed and isinstance(schema["properties"], dict) and "type" in closed:
         closed.setdefault("additionalProperties", False)
     return closed
-
-
-def _directory() -> Any:
-    return files("keyrange") / "schemas"

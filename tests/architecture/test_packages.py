@@ -83,7 +83,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert names == expected
-    assert {"keyrange/py.typed", "keyrange/schemas/commits.show.json"} <= names
+    assert {"keyrange/py.typed", "keyrange/schemas/documents.json"} <= names
 
 
 def test_the_sdist_holds_the_guides_and_no_caches(in_sdist: set[str]) -> None:

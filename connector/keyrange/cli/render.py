@@ -155,10 +155,8 @@ def make_output(output_format: OutputFormat) -> Output:
 
 
 def print_document(schema: str, values: Mapping[str, Any]) -> None:
-    """Print one JSON document on a line, with the name and version of its schema.
-
-    `schema` is such as `commits.show/1`; `keyrange/schemas/commits.show.json` describes it.
-    """
+    """Print one JSON document on a line, with the name and version of its schema, such as
+    `commits.show/1`; `keyrange/schemas/documents.json` describes all of them."""
     print_text(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
 
 

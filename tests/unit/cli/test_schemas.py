@@ -1,18 +1,21 @@
-"""Schemas and commands belong together. That documents are what their schemas say is held by
+"""The schema and the commands belong together. That documents are what it says is held by
 `documents.read_document`, through which the tests of each command read what it prints."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from typer.testing import CliRunner
 
 from command_words import COMMANDS
-from documents import read_document, read_schema, schema_names
+from documents import document_schemas, read_document, read_schema
 from keyrange.cli import render
 from keyrange.cli.main import app
 from keyrange.embedded import daemon
@@ -36,15 +39,13 @@ def printed() -> set[str]:
 
 
 def test_every_document_has_a_schema_and_every_schema_a_document() -> None:
-    named = {name.partition("/")[0]: f"keyrange.{name}" for name in printed()}
-    assert named.keys() == schema_names()
+    schema = read_schema()
+    Draft202012Validator.check_schema(schema)
+    named = {f"keyrange.{name}" for name in printed()}
+    assert named == document_schemas().keys() == set(schema["properties"]["schema"]["enum"])
     assert len(named) > 20
-    for name, versioned in named.items():
-        schema = read_schema(name)
-        Draft202012Validator.check_schema(schema)
-        assert schema["$id"] == schema["properties"]["schema"]["const"] == versioned
-        assert "schema" in schema["required"]
-        assert schema["title"]
+    assert schema["required"] == ["schema"]
+    assert all(each["title"] for each in schema["allOf"])
 
 
 def test_every_command_with_json_has_a_schema_of_its_name() -> None:
@@ -52,9 +53,66 @@ def test_every_command_with_json_has_a_schema_of_its_name() -> None:
     for words in COMMANDS:
         shown = CliRunner().invoke(app, [*words.split(), "--help"]).stdout
         if re.search(r"--output <[^>]*\bjson\b", shown):
-            with_json.add(words.replace(" ", "."))
-    assert with_json | {"volumes.event"} == schema_names()
+            with_json.add(f"keyrange.{words.replace(' ', '.')}")
+    names = {name.partition("/")[0] for name in document_schemas()}
+    assert with_json | {"keyrange.volumes.event"} == names
     assert COMMANDS.keys() >= EVENTS
+
+
+def parts_within(schema: Any) -> Iterator[dict[str, Any]]:
+    """The schema and everything in it that is one."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from parts_within(each)
+    elif isinstance(schema, dict):
+        yield schema
+        for each in schema.values():
+            yield from parts_within(each)
+
+
+def test_what_documents_share_stands_once_in_a_schema_that_needs_no_other() -> None:
+    schema = read_schema()
+    parts = list(parts_within(schema))
+    named = {each["$ref"] for each in parts if "$ref" in each}
+    assert named == {f"#/$defs/{name}" for name in schema["$defs"]}
+    shapes = Counter(
+        json.dumps({name: each[name] for name in each if name != "description"}, sort_keys=True)
+        for each in parts
+        if len(each.get("required", ())) > 2
+    )
+    assert [shape for shape, count in shapes.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("name", document_schemas())
+def test_a_document_that_lacks_a_name_or_is_of_another_version_is_refused(name: str) -> None:
+    """By the schema as users get it, which lets names pass that it does not know."""
+    validator = Draft202012Validator(read_schema())
+    part = read_schema()["$defs"][document_schemas()[name]]
+    said = {error.message for error in validator.iter_errors({"schema": name})}
+    assert said == {f"{each!r} is a required property" for each in part.get("required", ())}
+    # Of a record there is what --columns asks for.
+    assert said or name == "keyrange.records/1"
+    assert not validator.is_valid({"schema": f"{name[:-1]}9"})
+    wrong = {key: ["no", "document", {"holds": "this"}] for key in part["properties"]}
+    assert not validator.is_valid({"schema": name, **wrong})
+
+
+def test_what_documents_share_refuses_what_is_wrong_in_each_of_them() -> None:
+    """A member, within a list of members and beside what was asked of the driver."""
+    validator = Draft202012Validator(read_schema())
+    member = dict.fromkeys(("static", "host", "executor", "cores", "source", "live"))
+    member |= {"name": "a", "slot": "a", "share": 0.5, "ranges": 1, "partitions": 1, "state": "A"}
+    member |= dict.fromkeys(("since", "last_seen", "last_seen_ms_ago"))
+    removal = {"schema": "keyrange.members.remove/1", "table": "t", "group": "g", "seq": 1}
+    removal |= {"epoch": 1, "waiting": [], "written": None}
+    listed = {"schema": "keyrange.members.list/1", "table": "t", "group": "g", "seq": 1}
+    listed |= {"member_group": None, "epoch": 1, "at": "2026-05-01T12:00:00Z", "age_ms": 1}
+    listed |= {"reason": "", "run_id": "", "next": None, "live": None, "partitions": []}
+    listed |= {"waiting": []}
+    for document in (removal, listed):
+        assert validator.is_valid({**document, "members": [member]})
+        for wrong in ({"share": "half"}, {"name": None}, {"ranges": 1.5}, {"live": "yes"}):
+            assert not validator.is_valid({**document, "members": [{**member, **wrong}]})
 
 
 def test_no_json_is_printed_past_the_schemas() -> None:
@@ -75,8 +133,9 @@ def test_a_document_that_is_not_as_its_schema_says_is_noticed() -> None:
     for wrong in ({"kind": "new"}, {"retriable": "no"}, {"more": 1}, {"remedy": None}):
         with pytest.raises(ValidationError):
             read_document(json.dumps({**good, "conditions": [{**whole, **wrong}]}))
-    with pytest.raises(ValidationError):
-        read_document(json.dumps({**good, "schema": "keyrange.errors/2"}))
+    for wrong in ({"schema": "keyrange.errors/2"}, {"schema": "keyrange.doctor/1"}, {"more": 1}):
+        with pytest.raises(ValidationError):
+            read_document(json.dumps({**good, **wrong}))
 
 
 def document(*words: str) -> object:
