@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.commits.opening import storage_of
+from keyrange.cli.source import storage_of
 from keyrange.commits.table import commit_table, dead_letters
 from keyrange.errors import KeyrangeError
 from keyrange.members.table import assignments

@@ -9,7 +9,7 @@ import pytest
 
 from brokers import Record, Topics
 from commit_samples import BEGAN_MS, QUERY
-from keyrange.cli.report.sources import Collector, Where
+from keyrange.cli.report.sources import Collector, ReportWhere
 from keyrange.report.batches import batches_of
 from keyrange.report.lag import standings
 
@@ -46,7 +46,7 @@ def test_kafka_says_how_far_the_query_is_behind_and_how_batches_are_read(
         "subscribe": topic,
         "maxOffsetsPerTrigger": "100",
     }
-    where = Where(
+    where = ReportWhere(
         checkpoint=str(checkpoint(tmp_path / "query", topic, 300, 700)),
         source=None,
         batches=10,

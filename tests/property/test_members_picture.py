@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401 the profiles
-from keyrange.cli.members.picture import OTHERS, draw, marks_of
+from keyrange.cli.members.commands import draw
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.report.words import OTHERS, slot_marks
 
 STEP = 2**63 // 64
 SLOTS = st.sampled_from(["a", "b", "c"])
@@ -18,7 +19,7 @@ SLOTS = st.sampled_from(["a", "b", "c"])
 @given(owners=st.lists(SLOTS, min_size=64, max_size=64), width=st.sampled_from([1, 8, 16, 64, 128]))
 def test_each_cell_is_of_who_owns_most_of_it(owners: list[str], width: int) -> None:
     owned = [(KeyRange(at * STEP, (at + 1) * STEP), slot) for at, slot in enumerate(owners)]
-    marks = marks_of(["a", "b", "c"])
+    marks = slot_marks(["a", "b", "c"])
     line = draw(owned, marks, width)
     assert len(line) == width
     slots = {mark: slot for slot, mark in marks.items()}
@@ -30,7 +31,7 @@ def test_each_cell_is_of_who_owns_most_of_it(owners: list[str], width: int) -> N
 
 @given(count=st.integers(0, 100))
 def test_slots_have_marks_of_their_own_as_far_as_there_are_letters(count: int) -> None:
-    marks = marks_of([f"slot-{at}" for at in range(count)])
+    marks = slot_marks([f"slot-{at}" for at in range(count)])
     letters = [mark for mark in marks.values() if mark != OTHERS]
     assert len(marks) == count
     assert len(set(letters)) == len(letters) == min(count, 62)

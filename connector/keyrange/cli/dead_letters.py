@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.live import check_live
 from keyrange.cli.commits.opening import (
     GroupOption,
-    LiveOption,
-    PartitionOption,
     SourceOption,
     TableArgument,
-    TopicOption,
-    check_partition,
+    ask,
     open_commits,
-    storage_of,
 )
 from keyrange.cli.commits.reset import (
     CheckpointOption,
@@ -34,7 +29,7 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
-from keyrange.cli.keys import in_json, shown
+from keyrange.cli.keys import cut, in_json, short_key, shown
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -44,7 +39,17 @@ from keyrange.cli.render import (
     print_document,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source import (
+    LiveOption,
+    PartitionOption,
+    ServersOption,
+    SourceOptionsOption,
+    TopicOption,
+    check_live,
+    check_partition,
+    named_options,
+    storage_of,
+)
 from keyrange.cli.times import iso, now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.text.plain import one_line, plain
@@ -70,8 +75,7 @@ SinceOption = Annotated[
 
 app = typer.Typer(no_args_is_help=True, help="Records that were given up: look at them, replay.")
 
-# What a list shows of a key, and of an error where it does not go to a terminal.
-_KEY_CHARACTERS: Final = 24
+# What a list shows of an error where it does not go to a terminal.
 _ERROR_CHARACTERS: Final = 500
 
 
@@ -283,7 +287,6 @@ def _gone(
     letters: Sequence[DeadLetter], known: Known, named: Mapping[str, str]
 ) -> dict[tuple[str, int, int], str]:
     """Why Kafka cannot hand out some of the records any more."""
-    from keyrange.cli.commits.live import ask
     from keyrange.kafka.model.offsets import TopicPartition
 
     places = {TopicPartition(each.topic, each.partition) for each in letters}
@@ -310,12 +313,12 @@ def _print(letters: Sequence[DeadLetter]) -> None:
             each.cause.name.lower().replace("_", " "),
             moment(iso(each.written_at_ms)),
             each.status,
-            _cut(shown(each.key), _KEY_CHARACTERS),
+            short_key(each.key),
         ]
         for each in letters
     ]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
-    errors = [_cut(one_line(" ".join(each.error.split())), wide - 4) for each in letters]
+    errors = [cut(one_line(" ".join(each.error.split())), wide - 4) for each in letters]
     print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
     if not letters:
         print_text("no dead letters")
@@ -354,7 +357,3 @@ def _bounded(content: bytes | None, most: int) -> str:
     is_text = text != f"hex:{content.hex()}"
     begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
     return f"{begin}... ({len(content):,} bytes)"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."

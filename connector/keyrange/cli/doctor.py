@@ -175,8 +175,8 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
 
 
 def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
-    from keyrange.cli.commits.held_back import describe, text
     from keyrange.cli.times import now
+    from keyrange.cli.watch.reasons import describe_held, held_text
     from keyrange.kafka.model.offsets import EARLIEST, LATEST
     from keyrange.kafka.open_transactions import held_back
 
@@ -189,7 +189,7 @@ def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
         low, high = first[partition][0], last[partition][0]
         detail = f"offsets [{low}, {high}), {high - low} in all"
         if partition in held:
-            detail += f"; {text(describe(held[partition], now()))}"
+            detail += f"; {held_text(describe_held(held[partition], now()))}"
         yield Finding(str(partition), OK, detail)
 
 

@@ -14,6 +14,7 @@ KEY_HELP: Final = (
     "A key: its text, hex:00ff, base64:AP8=, or null for records without one. text: stands in "
     "front of a text that would be taken for one of these."
 )
+_KEY_CHARACTERS: Final = 24
 KeyOption = Annotated[str, typer.Option("--key", metavar="KEY", help=KEY_HELP)]
 KeysOption = Annotated[
     list[str] | None,
@@ -50,6 +51,16 @@ def shown(content: bytes | None) -> str:
         return "null"
     text = _text(content)
     return text if text is not None else f"hex:{content.hex()}"
+
+
+def short_key(content: bytes | None) -> str:
+    """A key as lists show it."""
+    return cut(shown(content), _KEY_CHARACTERS)
+
+
+def cut(text: str, most: int) -> str:
+    """A text that is no longer than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def in_json(content: bytes | None) -> Any:

@@ -1,4 +1,5 @@
-"""What commands that read a cluster share: the options of the source, and what they stand for.
+"""What commands that read a query's places share: the options of the source, and the cluster and
+the object store that they stand for.
 
 Rule of this file: nothing of Spark. Heavy modules are imported when a command runs.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -41,6 +42,15 @@ SourceOptionsOption = Annotated[
     ),
 ]
 
+TopicOption = Annotated[str, typer.Option("--topic", help="Only this topic.")]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", min=0, help="Only this partition; needs --topic.")
+]
+LiveOption = Annotated[
+    bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
+]
+SERVERS: Final = "kafka.bootstrap.servers"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -72,7 +82,7 @@ def named_options(
     names = {name.lower() for name in options}
     options |= {name: value for name, value in usual.items() if name.lower() not in names}
     if bootstrap_servers:
-        options["kafka.bootstrap.servers"] = bootstrap_servers
+        options[SERVERS] = bootstrap_servers
     if topic:
         options["subscribe"] = topic
     return options
@@ -94,20 +104,60 @@ def is_of_kafka(name: str) -> bool:
     return folded_name.startswith("kafka.") and not folded_name.startswith("kafka.admin.")
 
 
+def names(named: Mapping[str, str], option: str) -> bool:
+    """Whether an option is given, which is named in small letters."""
+    return option in folded(named)
+
+
+def check_partition(topic: str, partition: int | None) -> None:
+    if partition is not None and not topic:
+        raise typer.BadParameter("--partition needs --topic")
+
+
+def check_live(live: bool, named: Mapping[str, str]) -> None:
+    """Raises typer.BadParameter (exit code 2) where a broker is to be asked and none is named."""
+    if live and not names(named, SERVERS):
+        raise typer.BadParameter("--live needs --bootstrap-servers")
+
+
+def storage_of(named: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the object store among options of the source, references resolved.
+
+    Raises SECRET_NOT_FOUND.
+    """
+    from keyrange.options.commits import STORAGE_PREFIX
+    from keyrange.options.secrets import parse_secret
+
+    return {
+        name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
+        for name, value in named.items()
+        if name.lower().startswith(STORAGE_PREFIX)
+    }
+
+
 @contextmanager
-def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
-    """Look up where the options start and end. Raises what the source raises for them."""
+def connected(named: Mapping[str, str]) -> Iterator[tuple[SourceOptions, Cluster]]:
+    """The options as a batch read takes them, and the cluster that they name. Raises what the
+    source raises for them."""
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.position_lookup import between, resolve
-    from keyrange.kafka.subscribed import describe
     from keyrange.options import parse_options
 
     options = parse_options(named, "batch")
     cluster = Cluster(options.client)
     try:
+        yield options, cluster
+    finally:
+        cluster.close()
+
+
+@contextmanager
+def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
+    """Look up where the options start and end. Raises what the source raises for them."""
+    from keyrange.kafka.position_lookup import between, resolve
+    from keyrange.kafka.subscribed import describe
+
+    with connected(named) as (options, cluster):
         view = describe(cluster, options.subscription)
         first = resolve(cluster, view, options.start)
         last = resolve(cluster, view, options.end)
         yield Reading(options, cluster, view, between(first, last))
-    finally:
-        cluster.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,6 +19,13 @@ def iso(at_ms: int) -> str:
     except OverflowError:
         return f"{at_ms} ms"
     return at.isoformat(timespec="milliseconds")
+
+
+def ms_of(text: str) -> int:
+    """ISO 8601, in UTC where it names no zone, as ms since 1970. Raises ValueError."""
+    at = datetime.fromisoformat(text)
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)
 
 
 def now() -> int:
@@ -51,13 +59,8 @@ def read_time(text: str, option: str, now_ms: int) -> int:
     """
     from keyrange.options.parsing import duration_ms
 
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return round(at.timestamp() * 1000)
+    with suppress(ValueError):
+        return ms_of(text)
     try:
         if text.isascii() and text.isdigit():
             raise ValueError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import cos, pi, sin
@@ -12,12 +11,16 @@ from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.offsets import keys_text
 from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
 from keyrange.report.shapes import Path, area, bar_marker, layout
-from keyrange.report.words import label, short_label
+from keyrange.report.words import (
+    command_text,
+    event_text,
+    label,
+    moved_text,
+    short_label,
+    slot_marks,
+)
 from keyrange.text.sizes import counted, moment, number, percent, rounded_span
 
-# As `keyrange members list` has them.
-_MARKS: Final = string.ascii_uppercase + string.ascii_lowercase + string.digits
-OTHERS: Final = "*"
 COLOURS: Final = 8
 _PATTERNS: Final = ("", "/", ".", "x", "-", "+", "\\", "|")
 # So many partitions are rings in one picture, so many pictures are on a page.
@@ -89,13 +92,12 @@ def ring_section(sources: Sources) -> Section:
 
 
 def marks_of(now: Row, epochs: Sequence[Row]) -> dict[str, str]:
-    """A letter for each slot that owns something or did; those that there are none for share one.
-    Who has something gets his letter as the command gives it."""
+    """A letter for each slot that owns something or did; who has something gets his letter as the
+    command gives it."""
     slots = [each["slot"] for each in now["members"] if each["ranges"]]
     for epoch in epochs:
         slots += [row["slot"] for each in epoch["partitions"] for row in each["ranges"]]
-    found = dict.fromkeys(slots)
-    return {slot: _MARKS[at] if at < len(_MARKS) else OTHERS for at, slot in enumerate(found)}
+    return slot_marks(slots)
 
 
 def pieces(after: Sequence[Row], before: Sequence[Row]) -> Iterator[Piece]:
@@ -288,19 +290,14 @@ def _happened(events: Sequence[Row]) -> Table:
 
 def _cells(row: Row) -> list[str]:
     if row["kind"] == "command":
-        asked = " ".join(filter(None, (row["action"], row["name"])))
-        said = f"{asked}, by {row['who']}: {row['why']}"
-        return [moment(row["at"]), f"command {row['number']}", "", "", "", said]
-    changed = [f"{each['name']} {each['state'].lower()}" for each in row["changed"]]
-    changed += [f"{name} left" for name in row["left"]]
-    moved = "all" if row["kind"] == "assignment" and row["moved"] is None else percent(row["moved"])
+        return [moment(row["at"]), f"command {row['number']}", "", "", "", command_text(row)]
     return [
         moment(row["at"]),
         f"row {row['seq']}",
         number(row["epoch"]),
         number(row["members"]),
-        moved,
-        "; ".join(filter(None, (row["reason"], ", ".join(changed)))),
+        moved_text(row),
+        event_text(row),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, View, table
 from keyrange.report.shapes import axis, bar_marker, layout, name_axis, plot_time
-from keyrange.report.words import label
+from keyrange.report.words import factor_text, label, volume_state
 from keyrange.text.sizes import moment, percent, rounded_span, size_text
 
 BARS_MAX: Final = 100
@@ -38,9 +38,8 @@ def _facts(known: Row) -> list[tuple[str, str]]:
     factor = known["factor"]
     if factor is None:
         return [("throttle factor", "none, since no limit was given")]
-    fallback = ", the fallback" if factor["fallback"] else ""
     return [
-        ("throttle factor", f"{factor['value']:g}{fallback}"),
+        ("throttle factor", factor_text(factor)),
         ("since", f"{moment(factor['since'])} UTC"),
         ("limit", known["limit"]),
         ("because", factor["why"]),
@@ -60,7 +59,7 @@ def _bars(volumes: Sequence[Row]) -> Picture:
             size_text(row["total_bytes"]),
             percent(row["available_ratio"]),
             rounded_span(row["time_to_full_ms"]),
-            _state(row),
+            volume_state(row),
         ]
         for row in rows
     ]
@@ -73,11 +72,6 @@ def _bars(volumes: Sequence[Row]) -> Picture:
         table("Volumes", columns, cells, "keyrange volumes show"),
     )
     return Picture("volume-bars", "How full each volume is", [view], zooms="")
-
-
-def _state(row: Row) -> str:
-    words = ["at the limit"] if row["violated"] else []
-    return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
 
 
 def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:

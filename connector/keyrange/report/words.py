@@ -1,4 +1,5 @@
-"""Texts that others wrote, fit for a page: names of topics, keys, errors.
+"""What documents say, in the words of pages and terminals; and texts that others wrote, fit for a
+page: names of topics, keys, errors.
 
 In HTML they are escaped. In a figure plotly reads a few tags and entities by itself, so they are
 escaped there as well. Neither may hold what a reader cannot see.
@@ -8,12 +9,19 @@ from __future__ import annotations
 
 import html
 import json
+import string
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from keyrange.text.plain import one_line
+from keyrange.text.sizes import percent
 
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600
+_MARKS: Final = string.ascii_uppercase + string.ascii_lowercase + string.digits
+OTHERS: Final = "*"
+
+Row = Mapping[str, Any]
 
 
 def visible(text: str, most: int = _TEXT_CHARACTERS) -> str:
@@ -50,3 +58,42 @@ def in_script(document: Any) -> str:
     """JSON that cannot end the script element that it stands in."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def slot_marks(slots: Iterable[str]) -> dict[str, str]:
+    """A letter for each slot; those that there are none for share one."""
+    found = dict.fromkeys(slots)
+    return {slot: _MARKS[at] if at < len(_MARKS) else OTHERS for at, slot in enumerate(found)}
+
+
+def command_text(row: Row) -> str:
+    """What somebody asked of the driver, and why."""
+    asked = " ".join(filter(None, (row["action"], row["name"])))
+    return f"{asked}, by {row['who']}: {row['why']}"
+
+
+def event_text(row: Row) -> str:
+    """Why the driver wrote a row, or what it was asked for, and what it changed of which member."""
+    if row["kind"] == "command":
+        return command_text(row)
+    changed = [f"{each['name']} {each['state'].lower()}" for each in row["changed"]]
+    changed += [f"{name} left" for name in row["left"]]
+    return "; ".join(filter(None, (row["reason"], ", ".join(changed))))
+
+
+def moved_text(row: Row) -> str:
+    """The share of the hash space that an event gave another owner."""
+    if row["kind"] != "assignment":
+        return ""
+    return percent(row["moved"]) or "all"
+
+
+def factor_text(factor: Row) -> str:
+    """A throttle factor."""
+    return f"{factor['value']:g}{', the fallback' if factor['fallback'] else ''}"
+
+
+def volume_state(row: Row) -> str:
+    """What there is to say of a volume beside how full it is."""
+    words = ["at the limit"] if row["violated"] else []
+    return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from documents import read_document
 from keyrange.cli.main import app
-from keyrange.cli.members import live as members_live
-from keyrange.cli.members.live import LiveGroup, live_member
+from keyrange.cli.members import opening as members_opening
+from keyrange.cli.members.opening import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
 from keyrange.members import group
 from keyrange.members.group import GroupMemberView, GroupView
@@ -98,6 +98,6 @@ def test_the_group_is_named_after_the_query_where_the_row_names_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = asked(monkeypatch)
-    found = members_live.ask({"kafka.bootstrap.servers": "h:1"}, stored(1, member_group=""))
+    found = members_opening.ask({"kafka.bootstrap.servers": "h:1"}, stored(1, member_group=""))
     assert found == LiveGroup("Stable", ())
     assert groups == ["orders.members"]

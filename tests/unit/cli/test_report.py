@@ -17,7 +17,7 @@ from keyrange.cli.report import commands as command
 from keyrange.cli.report import document as report_document
 from keyrange.cli.report import sources as report_sources
 from keyrange.cli.report.document import event, last_events
-from keyrange.cli.report.sources import Collector, Where
+from keyrange.cli.report.sources import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report.lag import standings
@@ -278,7 +278,7 @@ def test_of_very_many_partitions_the_last_batches_have_their_positions(
         assert [len(row["positions"]) for row in batches[-5:]] == [0, 3, 3, 3, 3]
 
 
-def where(lake: Lake, **more: Any) -> Where:
+def where(lake: Lake, **more: Any) -> ReportWhere:
     usual = {
         "checkpoint": str(lake.checkpoint),
         "source": None,
@@ -290,7 +290,7 @@ def where(lake: Lake, **more: Any) -> Where:
         "group": "",
         "named": {},
     }
-    return Where(**{**usual, **more})
+    return ReportWhere(**{**usual, **more})
 
 
 def test_documents_are_those_of_the_commands(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from documents import read_document
 from keyrange.cli.main import app
-from keyrange.cli.volumes.picture import bar
+from keyrange.cli.volumes.commands import bar
 from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 
 

@@ -6,7 +6,6 @@ Rule of this file: a checkpoint that is named is only read; what is written goes
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from keyrange.cli.checkpoint.export import (
     starting_offsets,
 )
 from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document, print_text
+from keyrange.cli.times import iso
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
@@ -227,9 +227,7 @@ def _batch(batch: PlannedBatch, before: PlannedBatch | None, progress: Progress)
     known = all(span is not None for span in spans)
     return {
         "batch": batch.batch_id,
-        "planned_at": datetime.fromtimestamp(batch.planned_at_ms / 1000, UTC).isoformat(
-            timespec="milliseconds"
-        ),
+        "planned_at": iso(batch.planned_at_ms),
         "offsets": sum(span.size for span in spans) if known else None,
         "state": "planned" if batch in progress.unfinished else "committed",
     }

@@ -14,11 +14,9 @@ import typer
 
 from keyrange.cli.commits.opening import (
     GroupOption,
-    LiveOption,
-    PartitionOption,
     SourceOption,
     TableArgument,
-    TopicOption,
+    ask,
     chosen,
     known_at,
     open_commits,
@@ -36,7 +34,15 @@ from keyrange.cli.render import (
     print_document,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source import (
+    LiveOption,
+    PartitionOption,
+    ServersOption,
+    SourceOptionsOption,
+    TopicOption,
+    check_live,
+    named_options,
+)
 from keyrange.cli.times import iso, now, read_since
 from keyrange.text.plain import one_line
 from keyrange.text.sizes import clock, counted, day, moment, number, percent_of_hashes, span
@@ -170,7 +176,6 @@ def known_ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
 
 def _live_ends(known: Known, named: Mapping[str, str]) -> dict[TopicPartition, LogEnd]:
     from keyrange.cli.commits.document import LogEnd
-    from keyrange.cli.commits.live import ask, check_live
     from keyrange.kafka.model.offsets import LATEST
 
     check_live(True, named)

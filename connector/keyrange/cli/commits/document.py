@@ -61,8 +61,7 @@ def _partition(
     partition: TopicPartition, state: PartitionState, end: LogEnd | None, now_ms: int
 ) -> dict[str, Any]:
     return {
-        "topic": partition.topic,
-        "partition": partition.partition,
+        **partition._asdict(),
         "topic_id": state.topic_id or None,
         "committed": state.committed,
         "scanned": state.scanned,
@@ -119,8 +118,7 @@ def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
             first_due_ms = first.setdefault(hole.place, hole.due_ms)
             due_ms = first_due_ms if hole.cause is Cause.HELD_BACK else hole.due_ms
             yield {
-                "topic": partition.topic,
-                "partition": partition.partition,
+                **partition._asdict(),
                 "offset": hole.offset,
                 "place": hole.place,
                 "range": _bounds(state.piece_of(hole.place).span),
@@ -171,8 +169,7 @@ def _moved(commit: Commit, before: Known) -> Iterator[dict[str, Any]]:
         at = known.committed if known is not None and same else None
         if at != state.committed:
             yield {
-                "topic": partition.topic,
-                "partition": partition.partition,
+                **partition._asdict(),
                 "from_offset": at,
                 "until_offset": state.committed,
             }

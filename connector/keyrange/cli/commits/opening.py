@@ -1,21 +1,29 @@
-"""What commands that look at a commit table share: which source of it, back through its commits.
+"""What commands that look at a commit table share: which source of it, back through its commits,
+and what the broker says of the partitions that it knows.
 
-Rule of this file: nothing of Spark and no broker.
+Rule of this file: nothing of Spark, and only commands that are told to ask a broker do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keyrange.cli.render import note
+from keyrange.cli.source import check_partition, connected, storage_of
 
 if TYPE_CHECKING:
     from keyrange.commits.model.log import Known
+    from keyrange.commits.model.state import PartitionState
     from keyrange.commits.table.operating import Commits
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+    from keyrange.kafka.view import ClusterView
+    from keyrange.options import SourceOptions
 
 TableArgument = Annotated[
     str,
@@ -30,18 +38,6 @@ SourceOption = Annotated[
         "--source", metavar="SOURCE_ID", help="Which source's commits; usually the last one's."
     ),
 ]
-TopicOption = Annotated[str, typer.Option("--topic", help="Only this topic.")]
-PartitionOption = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition; needs --topic.")
-]
-LiveOption = Annotated[
-    bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
-]
-
-
-def check_partition(topic: str, partition: int | None) -> None:
-    if partition is not None and not topic:
-        raise typer.BadParameter("--partition needs --topic")
 
 
 def chosen(known: Known, topic: str, partition: int | None) -> Known:
@@ -73,21 +69,6 @@ def known_at(commits: Commits, seq: int | None) -> Known:
     return last if seq is None else commits.table.known(seq)
 
 
-def storage_of(named: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the object store among options of the source, references resolved.
-
-    Raises SECRET_NOT_FOUND.
-    """
-    from keyrange.options.commits import STORAGE_PREFIX
-    from keyrange.options.secrets import parse_secret
-
-    return {
-        name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
-        for name, value in named.items()
-        if name.lower().startswith(STORAGE_PREFIX)
-    }
-
-
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
     """As `operating.open_commits`, with the settings of the object store among options."""
     from keyrange.commits.table import operating
@@ -96,3 +77,57 @@ def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -
     if commits.others and not source:
         note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
     return commits
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A cluster that answers, and those of the partitions that are still the same ones there."""
+
+    options: SourceOptions
+    cluster: Cluster
+    view: ClusterView
+    partitions: frozenset[TopicPartition]
+
+    def logs(self) -> dict[TopicPartition, OffsetRange]:
+        """From where to where the logs of the partitions go."""
+        from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
+
+        first, last = self.offsets_at(EARLIEST), self.offsets_at(LATEST)
+        return {each: OffsetRange(first[each], last[each]) for each in first}
+
+    def offsets_at(self, which: int) -> dict[TopicPartition, int]:
+        """EARLIEST, LATEST, or the first record not before a time in ms (-1: there is none)."""
+        if not self.partitions:
+            return {}
+        wanted = dict.fromkeys(sorted(self.partitions), which)
+        found = self.cluster.list_offsets(self.view, wanted)
+        return {partition: at for partition, (at, _) in found.items()}
+
+
+@contextmanager
+def ask(
+    named: Mapping[str, str],
+    states: Mapping[TopicPartition, PartitionState],
+    columns: Iterable[str] = (),
+) -> Iterator[Live]:
+    """Ask for partitions. What is deleted or was made anew is left out, with a note on stderr.
+
+    `named` are options of the source; `columns` those that are read. Raises what the source raises.
+    """
+    topics = sorted({partition.topic for partition in states})
+    wanted = {**named, "subscribe": ",".join(topics) or "none"}
+    if chosen := ",".join(columns):
+        wanted["columns"] = chosen
+    with connected(wanted) as (options, cluster):
+        view = cluster.describe(topics, may_miss=topics)
+        there = set(view.partitions())
+        same = set()
+        for partition, state in sorted(states.items()):
+            topic_id = view.topic_id(partition.topic)
+            if partition not in there:
+                note(f"{partition} is not in the cluster any more")
+            elif state.topic_id and topic_id and topic_id != state.topic_id:
+                note(f"{partition} is another topic by now, the commits are of {state.topic_id}")
+            else:
+                same.add(partition)
+        yield Live(options, cluster, view, frozenset(same))

@@ -14,11 +14,12 @@ from keyrange.cli.commits.opening import (
     GroupOption,
     SourceOption,
     TableArgument,
+    ask,
     chosen,
     open_commits,
 )
 from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
 from keyrange.cli.times import now, read_time
 from keyrange.text.sizes import number, span
 
@@ -250,11 +251,10 @@ def _at_commit(
 def _at_time(
     states: Mapping[TopicPartition, PartitionState], at_ms: int, named: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    from keyrange.cli.commits.live import ask
     from keyrange.errors import invalid_options
     from keyrange.kafka.model.offsets import LATEST
 
-    if "kafka.bootstrap.servers" not in {name.lower() for name in named}:
+    if not names(named, SERVERS):
         raise typer.BadParameter("--to TIME asks the broker: it needs --bootstrap-servers")
     with ask(named, states) as asked:
         found, ends = asked.offsets_at(at_ms), asked.offsets_at(LATEST)
@@ -269,8 +269,7 @@ def _at_time(
 
 def _row(place: TopicPartition, before: PartitionState, to: int, reset: Reset) -> dict[str, Any]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        **place._asdict(),
         "to": to,
         "committed_before": before.committed,
         "committed": reset.state.committed,

@@ -12,14 +12,12 @@ import typer
 
 from keyrange.cli.commits.opening import (
     GroupOption,
-    LiveOption,
-    PartitionOption,
+    Live,
     SourceOption,
     TableArgument,
-    TopicOption,
+    ask,
     chosen,
     open_commits,
-    storage_of,
 )
 from keyrange.cli.render import (
     Output,
@@ -30,14 +28,26 @@ from keyrange.cli.render import (
     print_document,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source import (
+    LiveOption,
+    PartitionOption,
+    ServersOption,
+    SourceOptionsOption,
+    TopicOption,
+    check_live,
+    named_options,
+    storage_of,
+)
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.text.sizes import number
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
     from keyrange.commits.model.auditing import Finding
     from keyrange.commits.model.log import Commit, Known
+    from keyrange.commits.model.state import PartitionState
     from keyrange.commits.table.operating import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
@@ -141,13 +151,49 @@ def _in_sink(
 
 
 def _logs(known: Known, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
-    from keyrange.cli.commits.live import ask, check_live, read_places
-
     check_live(True, named)
     nulls = known.terms.null_keys if known.terms else "spread"
     wanted = {**named, "nullKeys": nulls}
     with ask(wanted, known.states, ("topic", "partition", "offset", "keyHash")) as asked:
-        return read_places(asked, known.states, bars)
+        return _read_places(asked, known.states, bars)
+
+
+def _read_places(
+    live: Live, states: Mapping[TopicPartition, PartitionState], bars: Waiting
+) -> dict[TopicPartition, Log]:
+    """The offsets of the records below the positions, and where their keys lie. The columns asked
+    for must be topic, partition, offset and keyHash."""
+    import numpy as np
+
+    from keyrange.cli.commits.recount import Log
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.fetching.read_settings import read_settings
+    from keyrange.kafka.model.offsets import OffsetRange
+    from keyrange.ranges.model.splits import Split
+
+    reader = SplitReader(live.cluster, live.view, read_settings(live.options))
+    found: dict[TopicPartition, Log] = {}
+    for partition, held in sorted(live.logs().items()):
+        until = max(min(states[partition].position, held.until_offset), held.from_offset)
+        span = OffsetRange(held.from_offset, until)
+        pieces = []
+        if span.size:
+            split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
+            with bars.step(f"reading {partition}", span.size) as advance:
+                for batch in reader.read([split]):
+                    pieces.append(_columns(batch))
+                    advance(batch.num_rows)
+        offsets = [piece[0] for piece in pieces] or [np.empty(0, np.int64)]
+        places = [piece[1] for piece in pieces] or [np.empty(0, np.int64)]
+        found[partition] = Log(span, np.concatenate(offsets), np.concatenate(places))
+        note(f"{partition}: {len(found[partition].offsets):,} records in {span} of the log")
+    return found
+
+
+def _columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
+    # Copied: a batch's buffers may be filled anew.
+    offsets = batch.column("offset").to_numpy(zero_copy_only=False).copy()
+    return offsets, batch.column("keyHash").to_numpy(zero_copy_only=False).copy()
 
 
 def _begins(commits: Commits, known: Known) -> dict[TopicPartition, int]:
@@ -259,8 +305,7 @@ def _document(
 
 def _partition(place: TopicPartition, found: Recount) -> dict[str, Any]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        **place._asdict(),
         "from_offset": found.judged.from_offset,
         "until_offset": found.judged.until_offset,
         "in_sink": found.in_sink,

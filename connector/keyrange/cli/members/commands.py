@@ -6,17 +6,11 @@ unless it is told to ask one. `members_commands` holds the rest of the noun.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.opening import (
-    LiveOption,
-    PartitionOption,
-    TopicOption,
-    check_partition,
-)
-from keyrange.cli.members.opening import MembersTableArgument, open_table
+from keyrange.cli.members.opening import MembersTableArgument, ask, open_table
 from keyrange.cli.members.requests import rebalance, remove
 from keyrange.cli.render import (
     Output,
@@ -28,13 +22,26 @@ from keyrange.cli.render import (
     print_document,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source import (
+    LiveOption,
+    PartitionOption,
+    ServersOption,
+    SourceOptionsOption,
+    TopicOption,
+    check_live,
+    check_partition,
+    named_options,
+)
 from keyrange.cli.times import now, read_since
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.report.words import command_text, event_text, moved_text, slot_marks
 from keyrange.text.plain import one_line
 from keyrange.text.sizes import clock, day, moment, number, percent, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+WIDTH: Final = 60
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,18 +68,13 @@ def list_members(
 
     That is as the driver wrote it last, unless --live asks the broker who is there.
     """
-    from keyrange.cli.commits.live import check_live
     from keyrange.cli.members.document import describe
 
     check_partition(topic, partition)
     named = named_options(bootstrap_servers, "", option)
     check_live(live, named)
     members = open_table(table, named)
-    asked = None
-    if live:
-        from keyrange.cli.members.live import ask
-
-        asked = ask(named, members.last)
+    asked = ask(named, members.last) if live else None
     document = describe(members.last, members.waiting, now(), asked)
     document["partitions"] = [
         each
@@ -109,8 +111,6 @@ def history(
 
 
 def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> None:
-    from keyrange.cli.members.picture import marks_of
-
     live = document["live"]
     out.record(
         "Members",
@@ -126,11 +126,11 @@ def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> No
         },
     )
     members = document["members"]
-    marks = marks_of(each["slot"] for each in members if each["ranges"])
+    marks = slot_marks(each["slot"] for each in members if each["ranges"])
     for line in _members_lines(members, marks, document["epoch"]):
         print_text(line)
     for each in document["waiting"]:
-        print_text(f"waiting: {_command_text(each)}")
+        print_text(f"waiting: {one_line(command_text(each))}")
     _show_space(document["partitions"], marks, most)
 
 
@@ -194,9 +194,6 @@ def _show_space(
     partitions: Sequence[Mapping[str, Any]], marks: Mapping[str, str], most: int
 ) -> None:
     """A line for each partition: whose the hashes from 0 to 2^63 - 1 are."""
-    from keyrange.cli.members.picture import draw
-    from keyrange.ranges.model.key_ranges import KeyRange
-
     if not partitions or not most:
         return
     names = [f"{each['topic']}-{each['partition']}" for each in partitions]
@@ -212,6 +209,28 @@ def _show_space(
         print_text(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
 
 
+def draw(
+    owned: Sequence[tuple[KeyRange, str]], marks: Mapping[str, str], width: int = WIDTH
+) -> str:
+    """The hash space of a partition whose ranges, in order, cover it, as a line of text: a
+    character stands for the slot that owns the most of its part of the space."""
+    line = []
+    at = 0
+    for cell in split_evenly(SPACE, width):
+        while owned[at][0].until_hash <= cell.from_hash:
+            at += 1
+        shares: dict[str, int] = {}
+        here = at
+        while here < len(owned) and owned[here][0].from_hash < cell.until_hash:
+            span, slot = owned[here]
+            inside = min(span.until_hash, cell.until_hash) - max(span.from_hash, cell.from_hash)
+            shares[slot] = shares.get(slot, 0) + inside
+            here += 1
+        # The first of two with equal parts.
+        line.append(marks[max(shares, key=lambda slot: shares[slot])])
+    return "".join(line)
+
+
 def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     columns = ["row", "time", "epoch", "members", "moved"]
     cells = [
@@ -220,34 +239,15 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
             clock(row["at"]),
             str(row.get("epoch", "")),
             str(row.get("members", "")),
-            _moved_text(row),
+            moved_text(row),
         ]
         for row in rows
     ]
     days = [f"{day(row['at'])} (UTC)" for row in rows]
-    print_by(days, columns, cells, [_what_text(row) for row in rows])
+    print_by(days, columns, cells, [one_line(event_text(row)) for row in rows])
     if not rows:
         print_text("nothing")
 
 
 def _number_text(row: Mapping[str, Any]) -> str:
     return f"command {row['number']}" if row["kind"] == "command" else str(row["seq"])
-
-
-def _moved_text(row: Mapping[str, Any]) -> str:
-    if row["kind"] != "assignment":
-        return ""
-    return "all" if row["moved"] is None else percent(row["moved"])
-
-
-def _what_text(row: Mapping[str, Any]) -> str:
-    if row["kind"] == "command":
-        return _command_text(row)
-    changed = [f"{each['name']} {each['state'].lower()}" for each in row["changed"]]
-    changed += [f"{name} left" for name in row["left"]]
-    return one_line("; ".join(filter(None, (row["reason"], ", ".join(changed)))))
-
-
-def _command_text(row: Mapping[str, Any]) -> str:
-    what = " ".join(filter(None, (row["action"], row["name"])))
-    return one_line(f"{what}, by {row['who']}: {row['why']}")

@@ -13,7 +13,7 @@ from keyrange.cli.times import iso
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
-    from keyrange.cli.members.live import LiveGroup, LiveMember
+    from keyrange.cli.members.opening import LiveGroup, LiveMember
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
     from keyrange.ranges.model.key_ranges import KeyRange
@@ -40,8 +40,7 @@ def describe(
         "members": _members(stored, now_ms, live),
         "partitions": [
             {
-                "topic": partition.topic,
-                "partition": partition.partition,
+                **partition._asdict(),
                 "ranges": [
                     {"range": _bounds(each.span), "slot": each.slot}
                     for each in _owners(stored)[partition]

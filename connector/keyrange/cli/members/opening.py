@@ -1,16 +1,22 @@
-"""What commands that look at a table of members share.
+"""What commands that look at a table of members share: the table, and what the broker says of the
+members of its group.
 
-Rule of this file: nothing of Spark and no broker.
+Rule of this file: nothing of Spark, and only commands that are told to ask a broker do so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keyrange.cli.source import connected, storage_of
+
 if TYPE_CHECKING:
+    from keyrange.members.group import GroupMemberView
+    from keyrange.members.table.assignment_rows import Stored
     from keyrange.members.table.operating import Members
 
 MembersTableArgument = Annotated[
@@ -23,7 +29,54 @@ MembersTableArgument = Annotated[
 
 def open_table(path: str, named: Mapping[str, str]) -> Members:
     """As `operating.open_members`, with the settings of the object store among options."""
-    from keyrange.cli.commits.opening import storage_of
     from keyrange.members.table import operating
 
     return operating.open_members(path, storage_of(named))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """A member that the broker knows now."""
+
+    name: str
+    slot: str
+    is_static: bool
+    host: str
+    executor: str
+    cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """The group of the members, in a state of Kafka's."""
+
+    state: str
+    members: tuple[LiveMember, ...]
+
+
+def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
+    """Ask for the members of the group that a driver's row names.
+
+    `named` are options of the source. Raises what the source raises for them.
+    """
+    from keyrange.members.group import describe_members
+
+    with connected({**named, "subscribe": "none"}) as (_, cluster):
+        found = describe_members(cluster, stored.member_group or f"{stored.group}.members")
+    return LiveGroup(found.state, tuple(live_member(each) for each in found.members))
+
+
+def live_member(view: GroupMemberView) -> LiveMember:
+    """A member with what it says of itself; what is none of keyrange's has only its ids."""
+    from keyrange.members.model.join_metadata import read_metadata
+
+    name = view.instance_id or view.member_id
+    said = read_metadata(view.metadata)
+    return LiveMember(
+        name=name,
+        slot=said.slot if said is not None else name,
+        is_static=view.instance_id is not None,
+        host=(said.host if said is not None else "") or view.client_host,
+        executor=said.executor if said is not None else "",
+        cores=said.cores if said is not None else 1.0,
+    )

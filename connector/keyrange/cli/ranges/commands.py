@@ -21,12 +21,14 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import (
+    SERVERS,
     Reading,
     ServersOption,
     SourceOptionsOption,
     TopicsOption,
     folded,
     named_options,
+    names,
     open_reading,
 )
 from keyrange.text.sizes import number, percent
@@ -117,7 +119,7 @@ def owner(
 
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
-    elif stored is not None and "kafka.bootstrap.servers" not in {name.lower() for name in named}:
+    elif stored is not None and not names(named, SERVERS):
         found = _owner_as_assigned(content, stored, topic, named)
     else:
         with open_reading(named) as reading:

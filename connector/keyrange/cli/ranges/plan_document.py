@@ -96,8 +96,7 @@ def _partition(plan: Plan, partition: TopicPartition) -> dict[str, Any]:
     span = plan.ranges[partition]
     cells = [cell for cell in plan.cells if cell.partition == partition]
     return {
-        "topic": partition.topic,
-        "partition": partition.partition,
+        **partition._asdict(),
         "from_offset": span.from_offset,
         "until_offset": span.until_offset,
         "bytes": round(plan.size(partition)),
@@ -124,8 +123,7 @@ def _task(number: int, splits: Sequence[Split]) -> dict[str, Any]:
         "bytes": sum(split.bytes_estimate for split in splits),
         "splits": [
             {
-                "topic": split.topic,
-                "partition": split.partition,
+                **split.topic_partition._asdict(),
                 "from_offset": split.from_offset,
                 "until_offset": split.until_offset,
                 # None where all keys are read.

@@ -16,24 +16,15 @@ import typer
 
 from keyrange.cli.commits.opening import GroupOption
 from keyrange.cli.render import note
-from keyrange.cli.source import ServersOption, SourceOptionsOption, folded, named_options
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_pause
+from keyrange.cli.watch.commands import CommitsOption, MembersOption, ProgressOption, QueryArgument
 
 if TYPE_CHECKING:
     from keyrange.report.parts import Sources
 
 _EVERY_MS_MIN: Final = 100
-# What the query calls the places that options of this command name.
-_TABLES: Final = {"commits": "committable", "members": "membertable", "letters": "deadlettertable"}
 
-
-QueryArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="QUERY",
-        help="The query's checkpoint location: a directory or a URI such as s3://...",
-    ),
-]
 OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The page to write; - for stdout.")
 ]
@@ -45,15 +36,6 @@ PortOption = Annotated[
 ]
 EveryOption = Annotated[
     str, typer.Option(metavar="TIME", help="How often a served page is made anew, such as 5s.")
-]
-ProgressOption = Annotated[
-    str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
-]
-CommitsOption = Annotated[
-    str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
-]
-MembersOption = Annotated[
-    str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
 ]
 LettersOption = Annotated[
     str,
@@ -91,22 +73,20 @@ def report(
     (--option commitTable=..., kafka.admin.bootstrap.servers=...). What cannot be read is said on
     the page, and the command ends with exit code 1.
     """
-    from keyrange.cli.report.sources import Collector, Where
+    from keyrange.cli.report.sources import Collector, ReportWhere
+    from keyrange.cli.watch.sources import tables
 
     library = load_library()
     every_ms = read_pause(every, "--every", _EVERY_MS_MIN)
     named = named_options(bootstrap_servers, "", option)
-    known = folded(named)
-    given = {"commits": commits, "members": members, "letters": dead_letters}
-    places = {name: given[name] or known.get(_TABLES[name], "") for name in _TABLES}
-    where = Where(
+    where = ReportWhere(
         checkpoint=query,
         source=source,
         batches=batches,
         progress=progress,
         group=group,
         named=named,
-        **places,
+        **tables(named, commits=commits, members=members, letters=dead_letters),
     )
     collector = Collector(where)
     if serve:

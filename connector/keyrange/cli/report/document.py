@@ -60,8 +60,7 @@ def _positions(end: Checkpoint) -> list[dict[str, Any]]:
         return []
     return [
         {
-            "topic": partition.topic,
-            "partition": partition.partition,
+            **partition._asdict(),
             "offset": at,
             "log_end": end.commits.log_ends.get(partition, at),
         }
@@ -135,8 +134,7 @@ def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
         "offsets": sum(at - began[each] for each, at in ended.items()) if known else None,
         "positions": [
             {
-                "topic": each.topic,
-                "partition": each.partition,
+                **each._asdict(),
                 "offset": at,
                 "log_end": ends.get(each),
             }

@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.commits.opening import open_commits, storage_of
-from keyrange.cli.source import folded, is_of_kafka
+from keyrange.cli.commits.opening import ask, open_commits
+from keyrange.cli.source import is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
+from keyrange.cli.watch.sources import Where
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.report.offsets import HOLES_MAX
 from keyrange.report.parts import Source, Sources, place
 from keyrange.storage.directory import FAILURES
 
 if TYPE_CHECKING:
-    from keyrange.cli.commits.live import Live
+    from keyrange.cli.commits.opening import Live
     from keyrange.commits.model.log import Known
     from keyrange.storage.model.spark_log import Progress
 
@@ -33,7 +34,6 @@ _EPOCHS_MAX: Final = 8
 _LETTERS_MAX: Final = 5_000
 _PLANS_MAX: Final = 30
 _LOOKS_PAUSE_MS: Final = 1_000
-_KEY_CHARACTERS: Final = 24
 
 # Which option brings what, in the order of the page.
 MISSING: Final = {
@@ -67,18 +67,12 @@ _PLANNED_BY: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Where the documents are; `named` are options of the query."""
+class ReportWhere(Where):
+    """Where the documents are: of which source of the query, and of how many batches."""
 
-    checkpoint: str
     source: int | None
     batches: int
-    progress: str
-    commits: str
-    members: str
     letters: str
-    group: str
-    named: Mapping[str, str]
 
     @property
     def reading(self) -> dict[str, str]:
@@ -89,23 +83,12 @@ class Where:
             if name.lower() in _PLANNED_BY or is_of_kafka(name)
         }
 
-    @property
-    def asks_kafka(self) -> bool:
-        return self._names("kafka.bootstrap.servers")
-
-    @property
-    def asks_brokers(self) -> bool:
-        return self._names("kafka.admin.bootstrap.servers")
-
-    def _names(self, option: str) -> bool:
-        return option in folded(self.named)
-
 
 class Collector:
     """Reads the documents, as often as it is asked. What cannot be read any more stays as it was
     read last, and says so."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ReportWhere) -> None:
         self._where = where
         self._last: dict[str, Source] = {}
         self._plans: dict[int, Any] = {}
@@ -170,7 +153,7 @@ def _stale(before: Source, failure: str) -> Source:
     return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
 
 
-def _events(where: Where, source: int, progress: Progress) -> Source:
+def _events(where: ReportWhere, source: int, progress: Progress) -> Source:
     from keyrange.cli.report.document import last_events
     from keyrange.storage.model.spark_log import untold
 
@@ -209,7 +192,7 @@ def _tail(path: str) -> list[bytes]:
     return lines[1:] if begin else lines
 
 
-def _commits(where: Where, source_id: str) -> Source:
+def _commits(where: ReportWhere, source_id: str) -> Source:
     from keyrange.cli.commits.commands import known_ends, recent_events
     from keyrange.cli.commits.document import describe
 
@@ -236,9 +219,8 @@ def _gaps(known: Known, now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
-def _ends(where: Where, progress: Progress, source: int, plans: dict[int, Any]) -> Source:
+def _ends(where: ReportWhere, progress: Progress, source: int, plans: dict[int, Any]) -> Source:
     """Where the logs end, by Kafka. While it answers `plans` gets what it tells of batches."""
-    from keyrange.cli.commits.live import ask
     from keyrange.commits.model.state import fresh
     from keyrange.kafka.model.offsets import LATEST
 
@@ -249,8 +231,7 @@ def _ends(where: Where, progress: Progress, source: int, plans: dict[int, Any]) 
         found = asked.offsets_at(LATEST)
         remarks = _plan(asked, progress, source, min(where.batches, _PLANS_MAX), plans)
     rows = [
-        {"topic": partition.topic, "partition": partition.partition, "offset": offset}
-        for partition, offset in sorted(found.items())
+        {**partition._asdict(), "offset": offset} for partition, offset in sorted(found.items())
     ]
     gone = sorted(states.keys() - found.keys())
     if gone:
@@ -282,9 +263,9 @@ def _plan(
     return []
 
 
-def _members(where: Where, may_ask: bool) -> Source:
+def _members(where: ReportWhere, may_ask: bool) -> Source:
     from keyrange.cli.members.document import describe, events
-    from keyrange.cli.members.live import ask
+    from keyrange.cli.members.opening import ask as ask_members
     from keyrange.cli.members.opening import open_table
 
     members = open_table(where.members, where.named)
@@ -293,7 +274,7 @@ def _members(where: Where, may_ask: bool) -> Source:
     remarks: tuple[str, ...] = ()
     if where.asks_kafka and may_ask:
         try:
-            live = ask(where.reading, members.last)
+            live = ask_members(where.reading, members.last)
         except KeyrangeError as failure:
             remarks = (f"The broker was not asked who is there: {failure}",)
     first = {row.epoch: row for row in reversed(rows) if row.epoch}
@@ -306,10 +287,10 @@ def _members(where: Where, may_ask: bool) -> Source:
     return Source(document, remarks=remarks)
 
 
-def _letters(where: Where, commits: Mapping[str, Any] | None) -> Source:
+def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
     from keyrange.cli.dead_letters import document
-    from keyrange.cli.keys import shown
+    from keyrange.cli.keys import short_key
     from keyrange.commits.table.replaying import chosen_letters, open_letters
 
     letters = open_letters(where.commits, where.letters, storage_of(where.named))
@@ -320,9 +301,7 @@ def _letters(where: Where, commits: Mapping[str, Any] | None) -> Source:
     rows = []
     for each in newest:
         row = document(each)
-        key = shown(each.key)
-        cut = key if len(key) <= _KEY_CHARACTERS else f"{key[: _KEY_CHARACTERS - 3]}..."
-        rows.append({name: row[name] for name in names} | {"key": cut})
+        rows.append({name: row[name] for name in names} | {"key": short_key(each.key)})
     left = len(found) - len(rows)
     remarks = (f"{left:,} older dead letters are not here.",) if left else ()
     return Source(rows, remarks=remarks)

@@ -6,7 +6,7 @@ Rule of this file: it asks the cluster and prints, without Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,9 +21,8 @@ from keyrange.cli.render import (
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.guard import guard, reap, release
-from keyrange.cli.volumes.looks import looks
-from keyrange.cli.volumes.opening import AdminServersOption, guard_options
-from keyrange.cli.volumes.picture import bar
+from keyrange.cli.volumes.looks import AdminServersOption, guard_options, looks
+from keyrange.report.words import factor_text, volume_state
 from keyrange.text.plain import one_line
 from keyrange.text.sizes import moment, percent, size_text, span
 
@@ -35,6 +34,10 @@ app = typer.Typer(
 app.command()(guard)
 app.command()(reap)
 app.command()(release)
+
+
+WIDTH: Final = 30
+USED, FREE, LIMIT = "#", ".", "|"
 
 
 @app.command()
@@ -72,9 +75,7 @@ def _print(document: Mapping[str, Any], output: OutputFormat) -> None:
         return
     factor = document["factor"]
     if factor is not None:
-        fallback = ", the fallback" if factor["fallback"] else ""
-        since = moment(factor["since"])
-        print_text(f"throttle factor {factor['value']:g}{fallback}, since {since} UTC")
+        print_text(f"throttle factor {factor_text(factor)}, since {moment(factor['since'])} UTC")
         print_text(f"because {one_line(factor['why'])}")
     for line in _lines(document["volumes"]):
         print_text(line)
@@ -95,23 +96,29 @@ def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
             size_text(each["total_bytes"]),
             percent(each["available_ratio"]),
             "" if each["time_to_full_ms"] is None else span(each["time_to_full_ms"]),
-            _state(each),
+            volume_state(each),
         ]
         for each in volumes
     ]
     return aligned(columns, rows) if rows else []
 
 
+def bar(used: float, limit: float | None, width: int = WIDTH) -> str:
+    """How full a volume is, as a line of text. `used` and `limit` are parts of it, 0 to 1; a line
+    stands where the limit is."""
+    filled = min(max(round(used * width), 0), width)
+    # Nearly full is not full, and nearly empty not empty.
+    if used < 1:
+        filled = min(filled, width - 1)
+    if used > 0:
+        filled = max(filled, 1)
+    cells = [USED] * filled + [FREE] * (width - filled)
+    if limit is not None:
+        cells.insert(min(max(round(limit * width), 0), width), LIMIT)
+    return "".join(cells)
+
+
 def _free_from(volume: Mapping[str, Any]) -> float | None:
     """Where the limit is on the bar, which is filled from the left by what is used."""
     kept = volume["limit_ratio"]
     return None if kept is None else 1 - kept
-
-
-def _state(volume: Mapping[str, Any]) -> str:
-    words = []
-    if volume["violated"]:
-        words.append("at the limit")
-    if not volume["told"]:
-        words.append("as it was told before")
-    return ", ".join(words)

@@ -20,7 +20,7 @@ from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import iso, now
-from keyrange.cli.volumes.opening import AdminServersOption, guard_options
+from keyrange.cli.volumes.looks import AdminServersOption, guard_options
 
 if TYPE_CHECKING:
     from keyrange.guard.watch import Watch

@@ -1,4 +1,5 @@
-"""Looks at the volumes of a cluster, one after the other, each as a document.
+"""Looks at the volumes of a cluster, one after the other, each as a document, and the options of
+the guard by which they are taken.
 
 Rule of this file: nothing of Spark. Heavy modules are imported when a command runs.
 """
@@ -7,16 +8,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keyrange.cli.arguments import named_values
+from keyrange.cli.times import iso, now
 
 if TYPE_CHECKING:
+    from keyrange.guard.model.policy import Factor, Limit
+    from keyrange.guard.model.volume_readings import Reading, View, Volume
     from keyrange.options.volumes import VolumeOptions
+
+AdminServersOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help="The Kafka cluster; stands for --option kafka.admin.bootstrap.servers.",
+    ),
+]
+
+
+def guard_options(
+    bootstrap_servers: str, given: list[str] | None, needs_limit: bool = True
+) -> VolumeOptions:
+    """The options of the guard. Raises INVALID_OPTIONS that names all that is wrong."""
+    from keyrange.options.volumes import parse_volume_options
+
+    options = named_values(given or [])
+    if bootstrap_servers:
+        options["kafka.admin.bootstrap.servers"] = bootstrap_servers
+    return parse_volume_options(options, needs_limit)
 
 
 def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     """One document a check, without an end."""
-    from keyrange.cli.times import now
-    from keyrange.cli.volumes.document import describe
     from keyrange.guard.clock import monotonic_ms
     from keyrange.guard.model.policy import Throttle
     from keyrange.guard.model.volume_readings import View
@@ -73,3 +100,62 @@ class VolumeLooks:
         for _ in range(self._skipped):
             next(begun)
         return begun
+
+
+def describe(
+    reading: Reading,
+    view: View,
+    factor: Factor | None,
+    limit: Limit | None,
+    now_ms: int,
+    wall_ms: int,
+) -> dict[str, Any]:
+    """`now_ms` is of the view's clock, `wall_ms` the same moment since 1970. Without a limit there
+    is no factor."""
+    volumes = view.volumes(now_ms)
+    told = {(each.broker, each.log_dir) for each in reading.volumes}
+    return {
+        "at": iso(wall_ms),
+        "brokers": sorted(reading.brokers),
+        "failure": reading.failure,
+        "limit": "" if limit is None else str(limit),
+        "factor": None if factor is None else _factor(factor, now_ms, wall_ms),
+        "volumes": [_volume(each, view, limit, told) for each in volumes],
+    }
+
+
+def _factor(factor: Factor, now_ms: int, wall_ms: int) -> dict[str, Any]:
+    return {
+        "value": factor.value,
+        "why": factor.why,
+        "since": iso(wall_ms - (now_ms - factor.since_ms)),
+        "fallback": factor.is_fallback,
+        "time_to_full_ms": factor.time_to_full_ms,
+    }
+
+
+def _volume(
+    volume: Volume, view: View, limit: Limit | None, told: set[tuple[int, str]]
+) -> dict[str, Any]:
+    return {
+        "broker": volume.broker,
+        "log_dir": volume.log_dir,
+        "total_bytes": volume.total_bytes,
+        "used_bytes": volume.used_bytes,
+        "available_bytes": volume.usable_bytes,
+        "available_ratio": round(volume.ratio, 6),
+        "violated": None if limit is None else limit.is_violated(volume),
+        "limit_ratio": _limit_ratio(volume, limit),
+        "time_to_full_ms": view.time_to_full_ms(volume),
+        "told": (volume.broker, volume.log_dir) in told,
+    }
+
+
+def _limit_ratio(volume: Volume, limit: Limit | None) -> float | None:
+    """What has to stay available, as a part of the volume."""
+    if limit is None or volume.total_bytes <= 0:
+        return None
+    if limit.min_available_ratio is not None:
+        return limit.min_available_ratio
+    assert limit.min_available_bytes is not None
+    return min(limit.min_available_bytes / volume.total_bytes, 1.0)

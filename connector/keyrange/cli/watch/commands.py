@@ -25,7 +25,7 @@ from keyrange.cli.render import (
     print_drawn,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, folded, named_options
+from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.looks import VolumeLooks
 
@@ -37,24 +37,29 @@ _EVERY_MS_MIN: Final = 50
 _WAIT_S: Final = 1.0
 _WAIT_ONCE_S: Final = 45.0
 
+QueryArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUERY",
+        help="The query's checkpoint location: a directory or a URI such as s3://...",
+    ),
+]
+ProgressOption = Annotated[
+    str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
+]
+CommitsOption = Annotated[
+    str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
+]
+MembersOption = Annotated[
+    str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
+]
+
 
 def watch(
-    query: Annotated[
-        str,
-        typer.Argument(
-            metavar="QUERY",
-            help="The query's checkpoint location: a directory or a URI such as s3://...",
-        ),
-    ],
-    progress: Annotated[
-        str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
-    ] = "",
-    commits: Annotated[
-        str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
-    ] = "",
-    members: Annotated[
-        str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
-    ] = "",
+    query: QueryArgument,
+    progress: ProgressOption = "",
+    commits: CommitsOption = "",
+    members: MembersOption = "",
     bootstrap_servers: ServersOption = "",
     group: GroupOption = "",
     interval: Annotated[
@@ -71,19 +76,12 @@ def watch(
     (--option commitTable=..., kafka.admin.bootstrap.servers=...). On a terminal it is a live view,
     elsewhere a line for each interval, and with --output json a document a line. Ctrl-C ends it.
     """
-    from keyrange.cli.watch.sources import Where
+    from keyrange.cli.watch.sources import Where, tables
 
     every_ms = read_pause(interval, "--interval", _EVERY_MS_MIN)
     named = named_options(bootstrap_servers, "", option)
-    known = folded(named)
-    where = Where(
-        checkpoint=query,
-        named=named,
-        progress=progress,
-        commits=commits or known.get("committable", ""),
-        members=members or known.get("membertable", ""),
-        group=group,
-    )
+    chosen = tables(named, commits=commits, members=members)
+    where = Where(checkpoint=query, named=named, progress=progress, group=group, **chosen)
     looks = _looks(where, every_ms, once)
     with _quiet():
         if output is OutputFormat.JSON:
@@ -128,13 +126,13 @@ class Watcher:
                 lambda: sources.read_told(where.progress, query_id),
             ),
             "broker": (
-                where.has("kafka.bootstrap.servers"),
+                where.asks_kafka,
                 sources.EndsSource(where.named, self._partitions),
             ),
             "commits": (bool(where.commits), sources.CommitsSource(where)),
             "members": (bool(where.members), lambda: sources.read_members(where)),
             "volumes": (
-                where.has("kafka.admin.bootstrap.servers"),
+                where.asks_brokers,
                 VolumeLooks(where.named),
             ),
         }

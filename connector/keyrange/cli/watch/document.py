@@ -13,9 +13,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from keyrange.cli.commits.held_back import describe as describe_held
-from keyrange.cli.times import iso
-from keyrange.cli.watch.reasons import RATE_MS, judged
+from keyrange.cli.times import iso, ms_of
+from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
 from keyrange.storage.model.spark_log import untold
@@ -100,8 +99,7 @@ def _partitions(
         rows.append(
             {
                 "source": row["source"],
-                "topic": place.topic,
-                "partition": place.partition,
+                **place._asdict(),
                 "committed": at,
                 "planned": row["planned"],
                 "end": end,
@@ -132,7 +130,7 @@ def _ends(
 def _batch(checkpoint: Mapping[str, Any], told: Sequence[Told], now_ms: int) -> dict[str, Any]:
     """The last batch; `for_ms` is since it was planned, `usual_ms` what batches take and
     `every_ms` what lies between two."""
-    planned = [_ms(row["planned_at"]) for row in checkpoint["batches"]]
+    planned = [ms_of(row["planned_at"]) for row in checkpoint["batches"]]
     done = {each.progress.batch_id: each for each in told}
     durations = [each.progress.duration_ms for each in told]
     pauses = [after - before for before, after in pairwise(planned)]
@@ -149,18 +147,12 @@ def _batch(checkpoint: Mapping[str, Any], told: Sequence[Told], now_ms: int) -> 
     }
 
 
-def _ms(at: str) -> int:
-    from datetime import datetime
-
-    return round(datetime.fromisoformat(at).timestamp() * 1000)
-
-
 def _rate(
     batches: Sequence[Mapping[str, Any]], told: Sequence[Told], now_ms: int
 ) -> dict[str, Any]:
     """What was read of late. By the checkpoint it is offsets, from when a batch was planned; by the
     progress it is records and, as far as a sample tells, bytes."""
-    begins = [_ms(row["planned_at"]) for row in batches]
+    begins = [ms_of(row["planned_at"]) for row in batches]
     # Where the oldest batch on file began is on file no more; a listener may know of fewer.
     first = int(batches[0]["offsets"] is None and len(batches) > 1)
     since = told[0].progress.batch_id if told else 0

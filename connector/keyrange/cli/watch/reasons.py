@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.commits.held_back import text as held_text
+from keyrange.cli.times import iso
 from keyrange.observing.model.query_progress import lost_text
 from keyrange.text.sizes import are, span
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.sources import Answers
+    from keyrange.kafka.open_transactions import HeldBack
 
 # Over how long a rate is told, at the least; a batch that takes longer is taken whole.
 RATE_MS: Final = 60_000
@@ -54,6 +55,33 @@ def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) 
         "stuck_since": batch["planned_at"] if is_stuck else None,
         "why": [*_reasons(document, running, is_stuck), *_lost(answers)],
     }
+
+
+def describe_held(held: HeldBack, now_ms: int) -> dict[str, Any]:
+    """None stands for what the broker does not tell; `silent_ms` is since the producer wrote."""
+    is_told, has_written = held.producer_id >= 0, held.written_ms >= 0
+    return {
+        "from_offset": held.span.from_offset,
+        "until_offset": held.span.until_offset,
+        "producer_id": held.producer_id if is_told else None,
+        "producer_epoch": held.producer_epoch if is_told else None,
+        "written_at": iso(held.written_ms) if has_written else None,
+        "silent_ms": max(now_ms - held.written_ms, 0) if has_written else None,
+    }
+
+
+def held_text(document: Mapping[str, Any]) -> str:
+    """`300 offsets from 41207 on are held back ...`, without the partition."""
+    begin = document["from_offset"]
+    words = (
+        f"{document['until_offset'] - begin:,} offsets from {begin} on are held back from "
+        "read_committed by an open transaction"
+    )
+    if document["producer_id"] is not None:
+        words += f" of producer {document['producer_id']} (epoch {document['producer_epoch']})"
+    if document["silent_ms"] is not None:
+        words += f", which wrote last {span(document['silent_ms'])} ago"
+    return words
 
 
 def _hangs(held: Mapping[str, Any] | None) -> bool:

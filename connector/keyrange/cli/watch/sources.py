@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from keyrange.cli.source import folded, of_kafka
-from keyrange.cli.times import now
+from keyrange.cli.source import SERVERS, folded, names, of_kafka, storage_of
+from keyrange.cli.times import ms_of, now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _TEXT_CHARACTERS_MAX: Final = 300
 _PROGRESSES: Final = 60
+# What the query calls the tables that options of a command name.
+_TABLES: Final = {"commits": "committable", "members": "membertable", "letters": "deadlettertable"}
 _NO_PROGRESS: Final = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     KeyrangeError,
@@ -47,7 +49,21 @@ class Where:
     group: str = ""
 
     def has(self, option: str) -> bool:
-        return option in folded(self.named)
+        return names(self.named, option)
+
+    @property
+    def asks_kafka(self) -> bool:
+        return self.has(SERVERS)
+
+    @property
+    def asks_brokers(self) -> bool:
+        return self.has("kafka.admin.bootstrap.servers")
+
+
+def tables(named: Mapping[str, str], **given: str) -> dict[str, str]:
+    """The query's tables as options of the command name them, else its own options."""
+    known = folded(named)
+    return {name: path or known.get(_TABLES[name], "") for name, path in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +284,10 @@ def read_told(path: str, query_id: str) -> list[Told]:
 
 
 def _told(document: Mapping[str, Any]) -> Told | None:
-    from datetime import UTC, datetime
-
     progress = read_query_progress(document)
     if progress is None:
         return None
-    began = datetime.fromisoformat(progress.began.replace("Z", "+00:00"))
-    began = began if began.tzinfo is not None else began.replace(tzinfo=UTC)
-    return Told(progress, round(began.timestamp() * 1000) + progress.duration_ms)
+    return Told(progress, ms_of(progress.began) + progress.duration_ms)
 
 
 class CommitsSource:
@@ -287,7 +299,6 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
-        from keyrange.cli.commits.opening import storage_of
         from keyrange.commits.table import operating
 
         where = self._where
@@ -305,13 +316,9 @@ class CommitsSource:
 
 def read_members(where: Where) -> dict[str, Any]:
     """The document of `keyrange members list`, with who is there now where a broker is named."""
-    from keyrange.cli.members import live as members_live
     from keyrange.cli.members.document import describe
-    from keyrange.cli.members.opening import open_table
-    from keyrange.cli.times import now
+    from keyrange.cli.members.opening import ask, open_table
 
     members = open_table(where.members, where.named)
-    asked = None
-    if where.has("kafka.bootstrap.servers"):
-        asked = members_live.ask(of_kafka(where.named), members.last)
+    asked = ask(of_kafka(where.named), members.last) if where.asks_kafka else None
     return describe(members.last, members.waiting, now(), asked)
