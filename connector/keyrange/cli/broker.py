@@ -14,9 +14,9 @@ import typer
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
-    make_output,
     note,
     print_document,
+    print_record,
     print_text,
 )
 
@@ -47,11 +47,10 @@ def start(
     from keyrange.embedded import daemon
     from keyrange.embedded.settings import BrokerSettings
 
-    printer = make_output(output)
     settings = BrokerSettings(version=version) if version else BrokerSettings()
-    started = daemon.start(_directory(directory), settings, printer.note)
+    started = daemon.start(_directory(directory), settings, note)
     if version and started.version != version:
-        printer.note(f"a broker of version {started.version} was running already")
+        note(f"a broker of version {started.version} was running already")
     if output is OutputFormat.JSON:
         print_document("broker.start/1", _values(started))
     else:
@@ -72,15 +71,14 @@ def status(directory: DirectoryOption = None, output: OutputOption = OutputForma
     """Show the broker that runs; exit code 3 when none does."""
     from keyrange.embedded import daemon
 
-    printer = make_output(output)
     running = daemon.status(_directory(directory))
     if running is None:
-        printer.note("no broker is running")
+        note("no broker is running")
         raise typer.Exit(3)
     if output is OutputFormat.JSON:
         print_document("broker.status/1", _values(running))
     else:
-        printer.record("broker", _values(running))
+        print_record("broker", _values(running))
 
 
 def _values(running: Daemon) -> dict[str, object]:

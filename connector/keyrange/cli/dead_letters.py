@@ -33,10 +33,10 @@ from keyrange.cli.keys import cut, in_json, short_key, shown
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
-    make_output,
     note,
     print_by,
     print_document,
+    print_record,
     print_text,
 )
 from keyrange.cli.source import (
@@ -152,9 +152,8 @@ def show(
         letters_found = [document(each) for each in found]
         print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
         return
-    out = make_output(output)
     for each in found:
-        out.record(f"{topic}-{partition}, offset {offset}", _fields(each, characters))
+        print_record(f"{topic}-{partition}, offset {offset}", _fields(each, characters))
 
 
 @app.command()
@@ -227,7 +226,7 @@ def replay(
     if confirm and plan.taken and seq is None:
         note("they were handed out again already; that is noted")
     else:
-        say_what_is_next(commits, known, bool(plan.taken), seq, make_output(output))
+        say_what_is_next(commits, known, bool(plan.taken), seq)
 
 
 def _read(

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    print_document,
+    print_table,
+)
 from keyrange.errors import KeyrangeError
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def doctor(
         print_document("doctor/1", {"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [[finding.check, finding.state, finding.detail] for finding in findings]
-        make_output(output).table("keyrange doctor", ["check", "state", "detail"], rows)
+        print_table("keyrange doctor", ["check", "state", "detail"], rows)
     if any(finding.state == FAILED for finding in findings):
         raise typer.Exit(1)
 

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, note, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    note,
+    print_document,
+    print_table,
+)
 from keyrange.cli.source import (
     Reading,
     ServersOption,
@@ -69,7 +75,6 @@ def records(
         named["keys"] = keys_option([read_key(each) for each in key])
     else:
         named |= _place(offset, named)
-    printer = make_output(output)
     rows: list[list[Any]] = []
     printed = 0
     # Closed at the limit, which ends what was asked for ahead.
@@ -81,7 +86,7 @@ def records(
             else:
                 rows.append(_cells(record))
     if output is OutputFormat.TEXT:
-        printer.table("Records", _COLUMNS, rows)
+        print_table("Records", _COLUMNS, rows)
     if offset and not printed:
         note(f"there is no record at {offset}: compacted away, or a marker of a transaction")
     if key and printed == limit:

@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,62 +32,31 @@ OutputOption = Annotated[
 ]
 
 
-class Output(Protocol):
-    """Where a command's results go."""
-
-    def record(self, title: str, values: Mapping[str, Any]) -> None:
-        """Print one thing by its named values."""
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print many things of one kind; each row has one value per column."""
-
-    def note(self, text: str) -> None:
-        """Say something that is not data: progress, a hint. It goes to stderr."""
+def print_record(title: str, values: Mapping[str, Any]) -> None:
+    """Print one thing by its named values, for people."""
+    _print(title, [], list(values.items()))
 
 
-class JsonOutput:
-    """One JSON document per result: an object for a record, a list of objects for a table."""
-
-    # Titles are for people: a program knows what it asked for.
-    def record(self, title: str, values: Mapping[str, Any]) -> None:
-        del title
-        print_text(json.dumps(dict(values), default=str))
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        del title
-        objects = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_text(json.dumps(objects, default=str))
-
-    def note(self, text: str) -> None:
-        note(text)
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print many things of one kind, for people; each row has one value per column."""
+    _print(title, columns, [[each for _, each in zip(columns, row, strict=True)] for row in rows])
 
 
-class TextOutput:
-    """Tables for people, as wide as they need to be when stdout is no terminal."""
+def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table as wide as it needs to be where stdout is no terminal."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
 
-    def record(self, title: str, values: Mapping[str, Any]) -> None:
-        self._print(title, [], [[name, value] for name, value in values.items()])
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self._print(title, columns, rows)
-
-    def note(self, text: str) -> None:
-        note(text)
-
-    def _print(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        from rich.box import SIMPLE
-        from rich.table import Table
-        from rich.text import Text
-
-        # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
-        head = Text(one_line(title), style="table.title")
-        table = Table(title=head, title_justify="left", box=SIMPLE, show_header=bool(columns))
-        for column in columns:
-            table.add_column(one_line(column), overflow="fold")
-        for row in rows:
-            table.add_row(*(Text("" if value is None else plain(str(value))) for value in row))
-        # A pipe must not cut values off at 80 columns.
-        make_console(width=None if sys.stdout.isatty() else 10_000).print(table)
+    # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
+    head = Text(one_line(title), style="table.title")
+    table = Table(title=head, title_justify="left", box=SIMPLE, show_header=bool(columns))
+    for column in columns:
+        table.add_column(one_line(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else plain(str(value))) for value in row))
+    # A pipe must not cut values off at 80 columns.
+    make_console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
 def print_text(text: str = "", end: str = "\n", flush: bool = False) -> None:
@@ -147,11 +116,6 @@ def print_by(
         print_text(f"  {line}")
         if below:
             print_text(f"    {one_line(below[at])}")
-
-
-def make_output(output_format: OutputFormat) -> Output:
-    """The output that a command's `--output` asks for."""
-    return JsonOutput() if output_format is OutputFormat.JSON else TextOutput()
 
 
 def print_document(schema: str, values: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.cli.render import OutputFormat, make_output
+from keyrange.cli.render import note, print_document, print_record, print_table
 
 pytestmark = pytest.mark.ordinary
 
@@ -165,21 +165,17 @@ def test_without_a_broker_status_ends_with_3_and_stop_is_content(tmp_path: Path)
 
 
 def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    output = make_output(OutputFormat.JSON)
-    output.table("lag", ["topic", "lag"], [["orders", 3], ["[red]", None]])
-    output.note("two topics")
+    rows = [{"topic": "orders", "lag": 3}, {"topic": "[red]", "lag": None}]
+    print_document("lag/1", {"topics": rows})
+    note("two topics")
     printed = capsys.readouterr()
-    assert json.loads(printed.out) == [
-        {"topic": "orders", "lag": 3},
-        {"topic": "[red]", "lag": None},
-    ]
+    assert json.loads(printed.out) == {"schema": "keyrange.lag/1", "topics": rows}
     assert printed.err == "two topics\n"
 
 
 def test_text_cuts_nothing_off_and_reads_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    output = make_output(OutputFormat.TEXT)
-    output.table("lag", ["topic", "lag"], [["t" * 200, 3], ["[red]", None]])
-    output.record("broker", {"pid": 7})
+    print_table("lag", ["topic", "lag"], [["t" * 200, 3], ["[red]", None]])
+    print_record("broker", {"pid": 7})
     printed = capsys.readouterr()
     assert "t" * 200 in printed.out
     assert "[red]" in printed.out
@@ -190,12 +186,11 @@ def test_text_cuts_nothing_off_and_reads_no_markup(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("title", ["cp/[/prod]/x", "cp/[prod]/x", "cp/:smile:"])
 def test_a_title_is_no_markup(title: str, capsys: pytest.CaptureFixture[str]) -> None:
-    output = make_output(OutputFormat.TEXT)
-    output.record(title, {"batch": "7" * 20})
-    output.table(title, ["topic"], [["t" * 20]])
+    print_record(title, {"batch": "7" * 20})
+    print_table(title, ["topic"], [["t" * 20]])
     assert [line.strip() for line in capsys.readouterr().out.splitlines()].count(title) == 2
 
 
 def test_a_table_with_a_row_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        make_output(OutputFormat.JSON).table("lag", ["topic", "lag"], [["orders"]])
+        print_table("lag", ["topic", "lag"], [["orders"]])

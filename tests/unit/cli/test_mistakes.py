@@ -220,10 +220,9 @@ def in_terminal(body: str, **environment: str) -> str:
 
 
 TABLE = (
-    "from keyrange.cli.render import OutputFormat, make_output\n"
-    "out = make_output(OutputFormat.TEXT)\n"
-    "out.record('Commits', {'group': 'a', 'last': 7})\n"
-    "out.table('Offsets', ['topic', 'offset'], [['orders', 41207]])\n"
+    "from keyrange.cli.render import print_record, print_table\n"
+    "print_record('Commits', {'group': 'a', 'last': 7})\n"
+    "print_table('Offsets', ['topic', 'offset'], [['orders', 41207]])\n"
 )
 COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])m")
 

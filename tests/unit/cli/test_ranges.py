@@ -17,7 +17,6 @@ from keyrange.cli.main import app
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
 from keyrange.cli.ranges.plan_document import Plan, document
-from keyrange.cli.render import TextOutput
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
@@ -196,7 +195,7 @@ def test_ranges_are_suggested_where_a_partition_holds_no_record(
     options = parse_options(named | {"keyRangesPerPartition": "2"})
     pending = {A: OffsetRange(0, 2), B: OffsetRange(0, 4)}
     reading: Any = SimpleNamespace(options=options, pending=pending, view=None)
-    ranges._suggest(reading, TextOutput())
+    ranges._suggest(reading)
     shown = capsys.readouterr()
     assert [len(json.loads(shown.out)["t"][number]) for number in "01"] == [2, 2]
     assert shown.err.splitlines() == [

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keyrange.cli import render, waiting
-from keyrange.cli.render import JsonOutput, TextOutput, aligned, make_console
+from keyrange.cli.render import aligned, make_console, print_record, print_table
 from keyrange.cli.watch.view import Screen, line
 from keyrange.errors import KeyrangeError, error
 from keyrange.observing.logs import JsonFormatter, TextFormatter
@@ -122,11 +122,10 @@ def _live_screen() -> None:
 
 
 RENDERERS: dict[str, Callable[[], object]] = {
-    "record": lambda: TextOutput().record(EVIL, {EVIL: EVIL}),
-    "table": lambda: TextOutput().table(EVIL, [EVIL], [[EVIL]]),
-    "note": lambda: TextOutput().note(EVIL),
-    "json record": lambda: JsonOutput().record(EVIL, {EVIL: EVIL}),
-    "json table": lambda: JsonOutput().table(EVIL, [EVIL], [[EVIL]]),
+    "record": lambda: print_record(EVIL, {EVIL: EVIL}),
+    "table": lambda: print_table(EVIL, [EVIL], [[EVIL]]),
+    "note": lambda: render.note(EVIL),
+    "document with a list": lambda: render.print_document("doctor/1", {EVIL: [{EVIL: EVIL}]}),
     "document": lambda: render.print_document("watch/1", {EVIL: EVIL}),
     "failure": lambda: render.say_failure(EVIL, "SASL_AUTHENTICATION_FAILED"),
     "text": lambda: render.print_text(EVIL),

@@ -17,7 +17,15 @@ from keyrange.cli.checkpoint.export import (
     kafka_sources,
     starting_offsets,
 )
-from keyrange.cli.render import OutputFormat, OutputOption, make_output, print_document, print_text
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    note,
+    print_document,
+    print_record,
+    print_table,
+    print_text,
+)
 from keyrange.cli.times import iso
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
@@ -50,9 +58,8 @@ def show(
     if output is OutputFormat.JSON:
         print_document("checkpoint.show/1", document)
         return
-    out = make_output(output)
     unfinished = document["planned_not_committed"]
-    out.record(
+    print_record(
         f"Checkpoint {path}",
         {
             "query id": document["query_id"],
@@ -61,7 +68,7 @@ def show(
             "planned, not committed": ", ".join(map(str, unfinished)) or "none",
         },
     )
-    out.table(
+    print_table(
         "Sources",
         ["source", "offsets written by", "initial positions on file"],
         [
@@ -73,7 +80,7 @@ def show(
             for row in document["sources"]
         ],
     )
-    out.table(
+    print_table(
         "Positions: the next offset to read",
         ["source", "topic", "partition", "committed", "planned", "last batch reads", "offsets"],
         [
@@ -91,7 +98,7 @@ def show(
             for row in document["positions"]
         ],
     )
-    out.table(
+    print_table(
         "Last batches",
         ["batch", "planned at", "offsets", "state"],
         [
@@ -135,9 +142,8 @@ def export(
 
 def _export_positions(progress: Progress, source: int, output: OutputFormat) -> None:
     positions = starting_offsets(progress, source)
-    out = make_output(output)
     for batch in progress.unfinished:
-        out.note(
+        note(
             f"batch {batch.batch_id} is planned and not committed: a query that starts here reads "
             "its records again, and a sink may have seen them already"
         )
@@ -145,7 +151,7 @@ def _export_positions(progress: Progress, source: int, output: OutputFormat) -> 
         print_text(jvm_offset(positions))
     else:
         rows = [[place.topic, place.partition, at] for place, at in sorted(positions.items())]
-        out.table("The next offset to read", ["topic", "partition", "offset"], rows)
+        print_table("The next offset to read", ["topic", "partition", "offset"], rows)
 
 
 def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputFormat) -> None:
@@ -161,7 +167,7 @@ def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputF
         return
     values = {name.replace("_", " "): value for name, value in values.items()}
     values["sources"] = ", ".join(map(str, sources))
-    make_output(output).record('Checkpoint for format("kafka")', values)
+    print_record('Checkpoint for format("kafka")', values)
 
 
 def describe(progress: Progress, batches: int) -> dict[str, Any]:

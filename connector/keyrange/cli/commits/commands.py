@@ -24,14 +24,13 @@ from keyrange.cli.commits.opening import (
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
-    Output,
     OutputFormat,
     OutputOption,
     aligned,
-    make_output,
     note,
     print_by,
     print_document,
+    print_record,
     print_text,
 )
 from keyrange.cli.source import (
@@ -105,7 +104,7 @@ def show(
     if output is OutputFormat.JSON:
         print_document("commits.show/1", {"table": table, **document})
     else:
-        _show(table, document, known, last, ranges, make_output(output))
+        _show(table, document, known, last, ranges)
 
 
 @app.command()
@@ -209,15 +208,14 @@ def _show(
     known: Known,
     last: Commit | None,
     ranges: int,
-    out: Output,
 ) -> None:
     from keyrange.cli.commits.picture import marks_for
 
     if not document["seq"]:
-        out.note("there is no commit yet")
+        note("there is no commit yet")
     batch = "" if document["batch_id"] is None else f", batch {document['batch_id']}"
     terms = document["terms"] or {}
-    out.record(
+    print_record(
         f"Commits of {table}",
         {
             "group": document["group"],

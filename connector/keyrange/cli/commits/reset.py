@@ -18,7 +18,13 @@ from keyrange.cli.commits.opening import (
     chosen,
     open_commits,
 )
-from keyrange.cli.render import Output, OutputFormat, OutputOption, make_output, print_document
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    note,
+    print_document,
+    print_table,
+)
 from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
 from keyrange.cli.times import now, read_time
 from keyrange.text.sizes import number, span
@@ -116,9 +122,8 @@ def reset(
         values = {**document, "written": written, "partitions": rows}
         print_document("commits.reset/1", values)
         return
-    out = make_output(output)
-    _print(rows, out)
-    say_what_is_next(commits, known, bool(changed), written, out)
+    _print(rows)
+    say_what_is_next(commits, known, bool(changed), written)
 
 
 def plan(
@@ -178,17 +183,15 @@ def check_no_batch_is_open(checkpoint: str) -> None:
         raise error("BATCH_NOT_COMMITTED", f"batch {numbers} of {checkpoint} is not committed")
 
 
-def say_what_is_next(
-    commits: Commits, known: Known, changes: bool, written: int | None, out: Output
-) -> None:
+def say_what_is_next(commits: Commits, known: Known, changes: bool, written: int | None) -> None:
     if written is not None:
-        out.note(f"written as commit {written}; the query goes on from it when it starts next")
+        note(f"written as commit {written}; the query goes on from it when it starts next")
     elif not changes:
-        out.note("nothing would change, nothing was written")
+        note("nothing would change, nothing was written")
     else:
         last = commits.last(known.seq)
         assert last is not None
-        out.note(
+        note(
             "nothing was written: --confirm does it. Stop the query first; the last commit was "
             f"{span(now() - last.committed_at_ms)} ago, and a query that is running stops with "
             "COMMITS_FENCED when it commits next"
@@ -280,10 +283,10 @@ def _row(place: TopicPartition, before: PartitionState, to: int, reset: Reset) -
     }
 
 
-def _print(rows: Sequence[Mapping[str, Any]], out: Output) -> None:
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     columns = ["partition", "committed", "becomes", "handed out again", "holes given up"]
     columns += ["never handed out"]
-    out.table(
+    print_table(
         "Reset",
         columns,
         [

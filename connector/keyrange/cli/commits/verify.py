@@ -20,12 +20,11 @@ from keyrange.cli.commits.opening import (
     open_commits,
 )
 from keyrange.cli.render import (
-    Output,
     OutputFormat,
     OutputOption,
-    make_output,
     note,
     print_document,
+    print_table,
     print_text,
 )
 from keyrange.cli.source import (
@@ -117,7 +116,7 @@ def verify(
         values = _document(table, sink, commits, known, findings, recounts, agrees)
         print_document("commits.verify/1", values)
     else:
-        _print(findings, recounts, sink, live, may_miss, make_output(output))
+        _print(findings, recounts, sink, live, may_miss)
         print_text("everything agrees" if agrees else "there are differences")
     if not agrees:
         raise typer.Exit(1)
@@ -327,11 +326,10 @@ def _print(
     sink: str,
     live: bool,
     may_miss: bool,
-    out: Output,
 ) -> None:
     if findings:
         rows = [[each.seq, each.partition, each.said] for each in findings]
-        out.table("The commits contradict each other", ["seq", "partition", "what"], rows)
+        print_table("The commits contradict each other", ["seq", "partition", "what"], rows)
     if not recounts:
         return
     columns = ["partition", "offsets", "in the sink", "missing", "doubled", "unexpected"]
@@ -346,16 +344,16 @@ def _print(
         ]
         for place, each in recounts.items()
     ]
-    out.table(f"Recount of {sink}", columns, rows)
+    print_table(f"Recount of {sink}", columns, rows)
     for place, each in recounts.items():
         _examples(str(place), "missing", each.missing)
         _examples(str(place), "doubled", each.doubled)
         for why, offsets in each.unexpected.items():
             _examples(str(place), f"unexpected ({why})", offsets)
         if each.unsure:
-            out.note(f"{place}: {each.unsure:,} rows cannot be judged without --live")
+            note(f"{place}: {each.unsure:,} rows cannot be judged without --live")
     if not live and not may_miss and any(each.missing.count for each in recounts.values()):
-        out.note("what is missing may be no record at all: --live asks the log")
+        note("what is missing may be no record at all: --live asks the log")
 
 
 def _examples(place: str, what: str, offsets: Offsets) -> None:

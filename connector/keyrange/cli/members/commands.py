@@ -13,13 +13,12 @@ import typer
 from keyrange.cli.members.opening import MembersTableArgument, ask, open_table
 from keyrange.cli.members.requests import rebalance, remove
 from keyrange.cli.render import (
-    Output,
     OutputFormat,
     OutputOption,
     aligned,
-    make_output,
     print_by,
     print_document,
+    print_record,
     print_text,
 )
 from keyrange.cli.source import (
@@ -84,7 +83,7 @@ def list_members(
     if output is OutputFormat.JSON:
         print_document("members.list/1", {"table": table, **document})
     else:
-        _show(table, document, partitions, make_output(output))
+        _show(table, document, partitions)
 
 
 @app.command()
@@ -110,9 +109,9 @@ def history(
         _show_history(found)
 
 
-def _show(table: str, document: Mapping[str, Any], most: int, out: Output) -> None:
+def _show(table: str, document: Mapping[str, Any], most: int) -> None:
     live = document["live"]
-    out.record(
+    print_record(
         "Members",
         {
             "table": table,

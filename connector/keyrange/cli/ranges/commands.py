@@ -13,11 +13,12 @@ import typer
 
 from keyrange.cli.keys import KeyOption, read_key, shown
 from keyrange.cli.render import (
-    Output,
     OutputFormat,
     OutputOption,
-    make_output,
+    note,
     print_document,
+    print_record,
+    print_table,
     print_text,
 )
 from keyrange.cli.source import (
@@ -68,12 +69,11 @@ def plan(
     """Show the tasks of a batch from startingOffsets (earliest) to the end, with splitBy=keyRange
     unless an option says otherwise."""
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
-    printer = make_output(output)
     with open_reading(named) as reading:
         if suggest:
-            _suggest(reading, printer)
+            _suggest(reading)
         else:
-            _show_plan(reading, printer, output)
+            _show_plan(reading, output)
 
 
 @app.command()
@@ -111,7 +111,6 @@ def owner(
     if members and not topic:
         raise typer.BadParameter("--members needs --topic")
     content = read_key(key)
-    printer = make_output(output)
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
     stored = _stored(members, named) if members else None
     if partitions is not None and ranges is not None:
@@ -123,29 +122,29 @@ def owner(
         found = _owner_as_assigned(content, stored, topic, named)
     else:
         with open_reading(named) as reading:
-            found = _owner_in_topic(content, reading, printer)
+            found = _owner_in_topic(content, reading)
     if stored is not None:
         found |= _member(stored, topic, found)
     if output is OutputFormat.JSON:
         print_document("ranges.owner/1", found)
     else:
-        _show_owner(content, found, printer)
+        _show_owner(content, found)
 
 
-def _show_plan(reading: Reading, out: Output, output: OutputFormat) -> None:
+def _show_plan(reading: Reading, output: OutputFormat) -> None:
     from keyrange.source import planning
 
     options = reading.options
     found = describe_plan(reading, sample(reading))
     if options.key_ranges.cores is None:
-        out.note(
+        note(
             f"planned for the {planning.cores(options)} cores of this host; option parallelism "
             "says how many tasks can run at once"
         )
     if output is OutputFormat.JSON:
         print_document("ranges.plan/1", found)
     else:
-        _print_plan(found, out)
+        _print_plan(found)
 
 
 def describe_plan(reading: Reading, sampled: RecordSizes) -> dict[str, Any]:
@@ -165,9 +164,9 @@ def describe_plan(reading: Reading, sampled: RecordSizes) -> dict[str, Any]:
     return document(made, split_by, planning.cores(options))
 
 
-def _print_plan(found: Mapping[str, Any], out: Output) -> None:
+def _print_plan(found: Mapping[str, Any]) -> None:
     amplification = found["read_amplification"]
-    out.record(
+    print_record(
         "Batch",
         {
             "split by": found["split_by"],
@@ -178,7 +177,7 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
             "read amplification without sharing": amplification["without_sharing"],
         },
     )
-    out.table(
+    print_table(
         "Partitions",
         ["topic", "partition", "offsets", "bytes", "ranges", "hot", "read by tasks"],
         [
@@ -210,8 +209,8 @@ def _print_plan(found: Mapping[str, Any], out: Output) -> None:
     ]
     if rows:
         columns = ["topic", "partition", "range", "hashes", "records", "bytes", "", "task"]
-        out.table("Key ranges, by a sample of the keys", columns, rows)
-    out.table(
+        print_table("Key ranges, by a sample of the keys", columns, rows)
+    print_table(
         "Tasks",
         ["task", "bytes", "reads"],
         [[task["task"], number(task["bytes"]), _reads(task)] for task in found["tasks"]],
@@ -239,7 +238,7 @@ def sample(reading: Reading) -> RecordSizes:
     return RecordSizes(reading.cluster, with_keys=True, nulls_first=nulls_first)
 
 
-def _suggest(reading: Reading, out: Output) -> None:
+def _suggest(reading: Reading) -> None:
     from collections import Counter
 
     from keyrange.ranges.model.key_ranges import SPACE, split_at_weights, write_ranges
@@ -262,7 +261,7 @@ def _suggest(reading: Reading, out: Output) -> None:
         if weights:
             share = max(weights.values()) / weights.total()
             said += f"; the heaviest key has {percent(share)} of it"
-        out.note(said)
+        note(said)
     print_text(json.dumps(found))
 
 
@@ -283,7 +282,7 @@ def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> l
     return [place for batch in reader.read(pieces) for place in batch.column(0).to_pylist()]
 
 
-def _owner_in_topic(content: bytes | None, reading: Reading, out: Output) -> dict[str, Any]:
+def _owner_in_topic(content: bytes | None, reading: Reading) -> dict[str, Any]:
     from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 
@@ -293,7 +292,7 @@ def _owner_in_topic(content: bytes | None, reading: Reading, out: Output) -> dic
     sizes = dict.fromkeys(ranges, 0.0) | sample(reading).of(reading.view, reading.pending)
     counts = auto_ranges(ranges, sizes, planning.cores(options))
     if keys.ranges_per_partition is None and not keys.ranges:
-        out.note("keyRangesPerPartition is auto: the number of ranges is that of a batch of all")
+        note("keyRangesPerPartition is auto: the number of ranges is that of a batch of all")
     by_number = {partition.partition: partition for partition in ranges}
 
     def spans(number: int) -> Sequence[KeyRange]:
@@ -369,7 +368,7 @@ def _owner(
     }
 
 
-def _show_owner(content: bytes | None, found: Mapping[str, Any], out: Output) -> None:
+def _show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:
     place, index = found["hash"], found["range"]
     if index is not None:
         within = "{} of {}, [{}, {}]".format(index, found["ranges"], *found["bounds"])
@@ -396,4 +395,4 @@ def _show_owner(content: bytes | None, found: Mapping[str, Any], out: Output) ->
             "host": found["host"],
             "executor": found["executor"],
         }
-    out.record("Owner", values)
+    print_record("Owner", values)
