@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, View, table
 from keyrange.report.shapes import axis, bar_marker, layout
+from keyrange.report.words import Row
 from keyrange.text.sizes import moment, number, percent, rounded_span, size_text
 
-Row = Mapping[str, Any]
 _ROW_HEIGHT: Final = 130
 
 
@@ -142,7 +142,7 @@ def batches_section(sources: Sources) -> Section:
         events = [row for row in commits["history"] if row["batch_id"] is not None]
         if events:
             pictures.append(_verdicts(events))
-    missing = [sources.progress.missing] if sources.progress.missing else []
+    missing = sources.progress.wanted
     if sources.plans.missing and all(each.bytes is None for each in found):
         missing.append(sources.plans.missing)
     return Section("batches", "Batches", facts, pictures, missing=missing)

@@ -110,7 +110,6 @@ def lag_section(sources: Sources) -> Section:
             ("offsets behind, all partitions", number(sum(known))),
             ("the partition that is behind most", f"{rows[0].name}: {number(rows[0].lag)}"),
         ]
-    missing = [source.missing for source in (sources.progress, sources.ends) if source.missing]
     found = series(sources)
     return Section(
         "lag",
@@ -118,7 +117,7 @@ def lag_section(sources: Sources) -> Section:
         facts,
         [_picture(found, rows, sources.commits.document is not None)] if found else [],
         [] if found else [_table(rows)],
-        missing=missing,
+        missing=sources.progress.wanted + sources.ends.wanted,
         failures=(*sources.progress.notes, *sources.ends.notes),
     )
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
-from keyrange.report.shapes import axis, bar_marker, layout
-from keyrange.report.words import label, visible
+from keyrange.report.shapes import axis, bar, layout
+from keyrange.report.words import Row, label, visible
 from keyrange.text.sizes import moment, number
 
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48
 _STATES: Final = (("dead", "--hole", "x"), ("replayed", "--committed", ""))
 
-Row = Mapping[str, Any]
-
 
 def letters_section(sources: Sources) -> Section:
     """The chapter about dead letters."""
     rows = sources.letters.document
-    missing = [sources.letters.missing] if sources.letters.missing else []
     failures = sources.letters.notes
     if rows is None:
-        return Section("letters", "Dead letters", missing=missing, failures=failures)
+        return Section("letters", "Dead letters", missing=sources.letters.wanted, failures=failures)
     states = Counter(row["status"] for row in rows)
     facts = [
         ("dead", number(states["dead"])),
@@ -32,7 +29,9 @@ def letters_section(sources: Sources) -> Section:
     ]
     if not rows:
         facts = [("dead letters", "none")]
-        return Section("letters", "Dead letters", facts, missing=missing, failures=failures)
+        return Section(
+            "letters", "Dead letters", facts, missing=sources.letters.wanted, failures=failures
+        )
     columns = ["partition", "offset", "given up (UTC)", "tries", "cause", "state", "key", "error"]
     newest = sorted(rows, key=lambda row: row["written_at"], reverse=True)
     cells = [
@@ -52,7 +51,14 @@ def letters_section(sources: Sources) -> Section:
     shown = table("The dead letters, newest first", columns, cells, "keyrange deadletters list")
     view = View("all", "all errors", summary, figure(rows), shown)
     picture = Picture("letters-errors", "By error", [view], zooms="")
-    return Section("letters", "Dead letters", facts, [picture], missing=missing, failures=failures)
+    return Section(
+        "letters",
+        "Dead letters",
+        facts,
+        [picture],
+        missing=sources.letters.wanted,
+        failures=failures,
+    )
 
 
 def figure(rows: Sequence[Row]) -> dict[str, Any]:
@@ -64,18 +70,11 @@ def figure(rows: Sequence[Row]) -> dict[str, Any]:
     for (error, _), count in counts.items():
         totals[error] += count
     most = [error for error, _ in totals.most_common(ERRORS_MAX)]
+    names = [label(error) for error in most]
     return {
         "data": [
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": [label(error) for error in most],
-                "x": [counts[error, state] for error in most],
-                "name": state,
-                "marker": bar_marker(colour, pattern),
-                "hovertemplate": f"{state}: %{{x:,d}}<extra>%{{y}}</extra>",
-            }
-            for state, colour, pattern in _STATES
+            bar(state, kind, [counts[error, state] for error in most], names, "%{x:,d}")
+            for state, *kind in _STATES
         ],
         "layout": layout(
             130 + 28 * len(most),

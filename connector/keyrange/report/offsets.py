@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from keyrange.report.lag import Standing, standings
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
-from keyrange.report.shapes import Path, area, axis, bar_marker, layout, name_axis
-from keyrange.report.words import label
+from keyrange.report.shapes import Path, area, axis, bar, layout, name_axis
+from keyrange.report.words import Row, label
 from keyrange.text.sizes import counted, number, percent_of_hashes, rounded_span
 
 # A picture of more areas takes a browser too long, and shows no more.
@@ -27,8 +27,6 @@ NOT_DONE: Final = ("not done", "--hole", "x")
 BEHIND: Final = ("not handed out to these keys", "--behind", ".")
 IN_FLIGHT: Final = ("in flight", "--flight", "\\")
 TO_COME: Final = ("to come", "--tocome", "")
-
-Row = Mapping[str, Any]
 
 
 def offsets_section(sources: Sources) -> Section:
@@ -50,14 +48,13 @@ def offsets_section(sources: Sources) -> Section:
                 "by one; keyrange commits show --topic has them."
             )
     facts = [] if show is None else _facts(show)
-    missing = [sources.commits.missing] if sources.commits.missing else []
     return Section(
         "offsets",
         "Offsets",
         facts,
         pictures,
         notes=notes,
-        missing=missing,
+        missing=sources.commits.wanted,
         failures=sources.commits.notes,
     )
 
@@ -120,19 +117,10 @@ def _lengths(each: Standing, part: Row | None) -> dict[str, int]:
 def bars(rows: Sequence[tuple[Standing, Mapping[str, int]]]) -> dict[str, Any]:
     """A bar for each partition, the one that is behind most on top."""
     names = [label(each.name) for each, _ in rows]
-    data = []
-    for name, colour, pattern in (DONE, NOT_DONE, IN_FLIGHT, TO_COME):
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": names,
-                "x": [lengths[name] for _, lengths in rows],
-                "name": name,
-                "marker": bar_marker(colour, pattern),
-                "hovertemplate": f"{name}: %{{x:,d}} offsets<extra>%{{y}}</extra>",
-            }
-        )
+    data = [
+        bar(name, kind, [lengths[name] for _, lengths in rows], names, "%{x:,d} offsets")
+        for name, *kind in (DONE, NOT_DONE, IN_FLIGHT, TO_COME)
+    ]
     return {
         "data": data,
         "layout": layout(

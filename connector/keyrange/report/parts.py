@@ -86,6 +86,11 @@ class Source:
     outdated: bool = False
 
     @property
+    def wanted(self) -> list[str]:
+        """The option that brings it, where it is not there."""
+        return [self.missing] if self.missing else []
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Why it is not there, or not up to date, in a sentence; and what else is to be said."""
         if not self.failure:

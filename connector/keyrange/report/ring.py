@@ -12,6 +12,7 @@ from keyrange.report.offsets import keys_text
 from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
 from keyrange.report.shapes import Path, area, bar_marker, layout
 from keyrange.report.words import (
+    Row,
     command_text,
     event_text,
     label,
@@ -30,8 +31,6 @@ SECTORS_MAX: Final = 40_000
 _INNER: Final = 0.35
 # Of a turn: a letter in less room cannot be read.
 _LETTER_ROOM: Final = 0.03
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,9 @@ def ring_section(sources: Sources) -> Section:
     """The chapter about members."""
     known = sources.members.document
     if known is None:
-        missing = [sources.members.missing] if sources.members.missing else []
-        return Section("members", "Members", missing=missing, failures=sources.members.notes)
+        return Section(
+            "members", "Members", missing=sources.members.wanted, failures=sources.members.notes
+        )
     now, epochs, events = known["list"], known["epochs"], known["history"]
     marks = marks_of(now, epochs)
     age = rounded_span(now["age_ms"])

@@ -108,6 +108,25 @@ def bar_marker(colour: str, pattern: str = "") -> dict[str, Any]:
     return {"color": colour, "line": {"width": 1, "color": "--edge"}, "pattern": shape}
 
 
+def bar(
+    name: str,
+    kind: Sequence[str],
+    across: Sequence[Any],
+    along: Sequence[Any],
+    said: str,
+) -> dict[str, Any]:
+    """Bars to the right, of one colour and pattern; `said` is what pointing at one tells of it."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": along,
+        "x": across,
+        "name": name,
+        "marker": bar_marker(*kind),
+        "hovertemplate": f"{name}: {said}<extra>%{{y}}</extra>",
+    }
+
+
 def layout(height: int, **more: Any) -> dict[str, Any]:
     """What all figures have in common."""
     return {

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, View, table
-from keyrange.report.shapes import axis, bar_marker, layout, name_axis, plot_time
-from keyrange.report.words import factor_text, label, volume_state
+from keyrange.report.shapes import axis, bar, layout, name_axis, plot_time
+from keyrange.report.words import Row, factor_text, label, volume_state
 from keyrange.text.sizes import moment, percent, rounded_span, size_text
 
 BARS_MAX: Final = 100
-
-Row = Mapping[str, Any]
 
 
 def volumes_section(sources: Sources) -> Section:
     """The chapter about volumes."""
     known = sources.volumes.document
-    missing = [sources.volumes.missing] if sources.volumes.missing else []
     failures = list(sources.volumes.notes)
     facts: list[tuple[str, str]] = []
     pictures = []
@@ -31,7 +28,9 @@ def volumes_section(sources: Sources) -> Section:
     held = [each for each in sources.progress.document or () if _factor_of(each) is not None]
     if held:
         pictures.append(_factors(held))
-    return Section("volumes", "Volumes", facts, pictures, missing=missing, failures=failures)
+    return Section(
+        "volumes", "Volumes", facts, pictures, missing=sources.volumes.wanted, failures=failures
+    )
 
 
 def _facts(known: Row) -> list[tuple[str, str]]:
@@ -78,22 +77,11 @@ def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
     """A bar of used and free for each volume, with a mark where the limit is."""
     texts = [f"{row['broker']} {row['log_dir']}" for row in rows]
     names = [label(each) for each in texts]
-    data: list[dict[str, Any]] = []
-    for name, colour, pattern, part in (
-        ("used", "--flight", "/", [1 - row["available_ratio"] for row in rows]),
-        ("available", "--tocome", "", [row["available_ratio"] for row in rows]),
-    ):
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": names,
-                "x": part,
-                "name": name,
-                "marker": bar_marker(colour, pattern),
-                "hovertemplate": f"{name}: %{{x:.1%}}<extra>%{{y}}</extra>",
-            }
-        )
+    free = [row["available_ratio"] for row in rows]
+    data = [
+        bar("used", ("--flight", "/"), [1 - each for each in free], names, "%{x:.1%}"),
+        bar("available", ("--tocome", ""), free, names, "%{x:.1%}"),
+    ]
     limits = [
         (name, 1 - row["limit_ratio"])
         for name, row in zip(names, rows, strict=True)

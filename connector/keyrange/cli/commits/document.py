@@ -77,7 +77,7 @@ def _partition(
 
 def _piece(piece: Piece, end: LogEnd | None, now_ms: int) -> dict[str, Any]:
     return {
-        "range": _bounds(piece.span),
+        "range": bounds_of(piece.span),
         "committed": piece.committed,
         "scanned": piece.scanned,
         "lag": _lag(piece.committed, end),
@@ -105,7 +105,8 @@ def _lag(committed: int, end: LogEnd | None) -> int | None:
     return max(end.offset - committed, 0) if end else None
 
 
-def _bounds(span: KeyRange) -> list[int]:
+def bounds_of(span: KeyRange) -> list[int]:
+    """A key range as documents have it: its first and its last hash."""
     return [span.from_hash, span.until_hash - 1]
 
 
@@ -121,7 +122,7 @@ def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
                 **partition._asdict(),
                 "offset": hole.offset,
                 "place": hole.place,
-                "range": _bounds(state.piece_of(hole.place).span),
+                "range": bounds_of(state.piece_of(hole.place).span),
                 "deliveries": hole.deliveries,
                 "cause": hole.cause.name.lower(),
                 "since": iso(hole.since_ms),

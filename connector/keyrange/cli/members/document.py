@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.commits.document import bounds_of
 from keyrange.cli.times import iso
 from keyrange.ranges.model.key_ranges import SPACE
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from keyrange.cli.members.opening import LiveGroup, LiveMember
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
-    from keyrange.ranges.model.key_ranges import KeyRange
 
 # Of a slot that owns ranges and has no member, and of a member that the driver has not seen.
 UNKNOWN: Final = "unknown"
@@ -42,7 +42,7 @@ def describe(
             {
                 **partition._asdict(),
                 "ranges": [
-                    {"range": _bounds(each.span), "slot": each.slot}
+                    {"range": bounds_of(each.span), "slot": each.slot}
                     for each in _owners(stored)[partition]
                 ],
             }
@@ -244,7 +244,3 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
     parts = re.split(r"(\d+)", text)
     return tuple((1, int(part), part) if at % 2 else (0, 0, part) for at, part in enumerate(parts))
-
-
-def _bounds(span: KeyRange) -> list[int]:
-    return [span.from_hash, span.until_hash - 1]

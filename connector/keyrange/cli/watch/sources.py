@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.source import SERVERS, folded, names, of_kafka, storage_of
@@ -107,15 +107,8 @@ class Answers:
     volumes: Answer[dict[str, Any]] | None = None
 
     def each(self) -> Iterable[tuple[str, Answer[Any]]]:
-        named = {
-            "checkpoint": self.checkpoint,
-            "progress": self.progress,
-            "broker": self.broker,
-            "commits": self.commits,
-            "members": self.members,
-            "volumes": self.volumes,
-        }
-        return ((name, answer) for name, answer in named.items() if answer is not None)
+        named = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return ((name, answer) for name, answer in named if answer is not None)
 
 
 class Source(Generic[T]):
