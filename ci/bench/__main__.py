@@ -30,7 +30,7 @@ def main() -> int:
     arguments = _parse(known)
     chosen = [group for group in known if not arguments.only or group.name in arguments.only]
     scale: Scale = "tiny" if arguments.tiny else "quick" if arguments.quick else "full"
-    machine, versions = report.machine(), report.versions()
+    run, machine, versions = report.run(scale), report.machine(), report.versions()
     results: list[GroupResult] = []
     if all(group.own_broker for group in chosen):
         results.extend(_run(group, scale, "") for group in chosen)
@@ -43,7 +43,7 @@ def main() -> int:
     if scale == "tiny":
         console.print("--tiny shows that the benchmark runs; its figures say nothing about speed.")
     if arguments.out:
-        text = json.dumps(report.document(machine, versions, results), indent=1)
+        text = json.dumps(report.document(run, machine, versions, results), indent=1)
         arguments.out.write_text(text + "\n")
     return 1 if any(result.failed for result in results) else 0
 

@@ -17,7 +17,11 @@ class Figure:
     unit: str
     minimum: float
     maximum: float
-    runs: int
+    samples: list[float]
+
+    @property
+    def runs(self) -> int:
+        return len(self.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def at_most(limit: float) -> Target:
 
 def from_runs(name: str, values: Sequence[float], unit: str) -> Figure:
     """The median of some runs."""
-    return Figure(name, median(values), unit, min(values), max(values), len(values))
+    return Figure(name, median(values), unit, min(values), max(values), list(values))
 
 
 def ratio(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Figure:

@@ -19,6 +19,8 @@ from bench.figures import Figure, Target
 
 Scale = Literal["full", "quick", "tiny"]
 T = TypeVar("T")
+# How many measured runs each side gets.
+REPETITIONS: Mapping[Scale, int] = {"full": 5, "quick": 3, "tiny": 1}
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Bench:
     @property
     def runs(self) -> int:
         """How many measured runs each side gets."""
-        return self.pick(full=5, quick=3, tiny=1)
+        return REPETITIONS[self.scale]
 
     def progress(self, text: str) -> None:
         """A line for who waits."""

@@ -6,8 +6,9 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.figures import Figure
-from bench.registry import Group
+from bench.registry import REPETITIONS, Group, Scale
 from keyrange.embedded import jars
 
 _PACKAGES = ("keyrange", "pyspark", "kafka-python", "pyarrow", "numpy", "numba", "cramjam")
@@ -31,6 +32,29 @@ class GroupResult:
     figures: list[Figure]
     seconds: float
     failed: bool
+
+
+def run(scale: Scale) -> dict[str, Any]:
+    """What was run, of which commit, and when it began."""
+    return {
+        "scale": scale,
+        "repetitions": REPETITIONS[scale],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the tree that is measured; nothing where it is no checkout."""
+    tree = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(tree), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
 
 
 def machine() -> dict[str, Any]:
@@ -76,12 +100,24 @@ def _java_version() -> str:
 
 
 def document(
-    machine: dict[str, Any], versions: dict[str, str], results: Iterable[GroupResult]
+    run: dict[str, Any],
+    machine: dict[str, Any],
+    versions: dict[str, str],
+    results: Sequence[GroupResult],
 ) -> dict[str, Any]:
-    """The JSON form of a run."""
+    """The JSON form of a run, from which `bench.pages` writes the tables of the pages."""
     return {
+        "run": run,
         "machine": machine,
         "versions": versions,
+        "groups": [
+            {
+                "name": result.group.name,
+                "seconds": round(result.seconds, 1),
+                "failed": result.failed,
+            }
+            for result in results
+        ],
         "figures": [
             {
                 "group": result.group.name,
@@ -91,6 +127,7 @@ def document(
                 "min": _rounded(figure.minimum),
                 "max": _rounded(figure.maximum),
                 "runs": figure.runs,
+                "samples": [_rounded(sample) for sample in figure.samples],
             }
             for result in results
             for figure in result.figures

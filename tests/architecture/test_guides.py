@@ -30,6 +30,7 @@ NOT_RUN: dict[str, list[str]] = {
     ],
     "command-line.md": ["it writes to the shell's own start files"],
     "databricks.md": ["it needs Databricks' secrets"],
+    "figures.md": ["it measures for hours, on a machine that does nothing else"],
     "notebooks.md": [
         "it installs packages; the tests run the notebook by themselves",
         "the tests run the notebook by themselves",

@@ -12,6 +12,14 @@ from typing import Any
 import pytest
 
 CI = Path(__file__).parents[2] / "ci"
+sys.path.insert(0, str(CI))
+
+from bench.__main__ import main as bench_main  # noqa: E402
+from bench.groups.read import GROUP, cells  # noqa: E402
+from bench.registry import Bench, Scale  # noqa: E402
+from bench.tables import TABLES  # noqa: E402
+
+FIELDS = {"group", "name", "value", "unit", "min", "max", "runs", "samples"}
 WAYS = ("", ".per_range", ".grouped")
 READ = {
     f"read.{cell}.{figure}"
@@ -146,15 +154,20 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     document = json.loads(out.read_text())
     assert document["machine"]["cores"] > 0
     assert document["versions"]["pyspark"]
+    assert document["run"]["scale"] == "tiny"
+    assert document["run"]["repetitions"] == 1
+    assert document["run"].keys() >= {"started", "commit", "changed"}
+    groups = [(group["name"], group["failed"]) for group in document["groups"]]
+    assert groups == [("read", False), ("latency", False)]
     figures = {figure["name"]: figure for figure in document["figures"]}
     assert figures.keys() == READ | LATENCY
     for name, figure in figures.items():
-        assert set(figure) == {"group", "name", "value", "unit", "min", "max", "runs"}
+        assert set(figure) == FIELDS
         assert figure["group"] == name.partition(".")[0]
         assert figure["min"] <= figure["value"] <= figure["max"]
         # An idle process may use less than the clock of its CPU time can tell.
         assert figure["value"] > 0 or name == "latency.idle.core_share"
-        assert figure["runs"] == 1
+        assert figure["runs"] == len(figure["samples"]) == 1
         assert name in finished.stdout
 
 
@@ -225,25 +238,38 @@ def test_the_tiny_benchmark_of_the_consumer_yields_its_figures(tmp_path: Path) -
 
 
 def test_at_any_other_scale_every_size_is_read_with_every_codec() -> None:
-    program = """
-from bench.groups.read import GROUP, cells
-from bench.registry import Bench
-for scale in ("full", "quick"):
-    found = [cell.prefix for cell in cells(Bench("read", scale, "", None))]
-    assert {name.rpartition(".")[0] for name in GROUP.targets} == set(found)
-    print(*found)
-"""
-    path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-c", program]
-    environment = os.environ | {"PYTHONPATH": path}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     sizes, codecs = ("200B", "1KB"), ("none", "lz4", "zstd")
     every = [f"read.{size}.{codec}" for size in sizes for codec in codecs]
-    assert [line.split() for line in told.stdout.splitlines()] == [every, every]
+    scales: tuple[Scale, ...] = ("full", "quick")
+    for scale in scales:
+        found = [cell.prefix for cell in cells(Bench("read", scale, "", Path()))]
+        assert {name.rpartition(".")[0] for name in GROUP.targets} == set(found)
+        assert found == every
 
 
-def test_an_unknown_group_is_refused_by_name() -> None:
-    refused = bench("--only", "nothing")
-    assert refused.returncode == 2
-    assert "'nothing'" in refused.stderr
-    assert "latency" in refused.stderr
+def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
+    yielded = {
+        "latency": LATENCY,
+        "keyrange": KEYRANGE,
+        "commits": COMMITS,
+        "members": MEMBERS,
+        "volumes": VOLUMES,
+        "consumer": CONSUMER,
+        "commits_throughput": THROUGHPUT,
+        "commits_slow_key": SLOW_KEY,
+    }
+    for group, names in yielded.items():
+        rows = TABLES[group].rows.values()
+        assert {name for row in rows for name in row} <= names
+
+
+def test_an_unknown_group_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.sh", "--only", "nothing"])
+    with pytest.raises(SystemExit) as refused:
+        bench_main()
+    assert refused.value.code == 2
+    told = capsys.readouterr().err
+    assert "'nothing'" in told
+    assert "latency" in told

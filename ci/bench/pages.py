@@ -1,0 +1,156 @@
+"""`python -m bench.pages FILE...`: write the tables of the pages from the JSON of runs.
+
+A section of a page begins with `<!-- figures: NAME -->` and ends with `<!-- end of figures -->`;
+NAME is a table of `bench.tables`. With `--check` nothing is written, and pages that differ from the
+files are named. `connector/guides/figures/` keeps the files that the pages are made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.tables import TABLES, Table
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "connector" / "guides" / "figures.md",
+    ROOT / "connector" / "guides" / "tuning.md",
+)
+KEPT = ROOT / "connector" / "guides" / "figures"
+_SECTION = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
+_MARK = re.compile(r"<!-- (?:figures: .*|end of figures) -->")
+_UNMEASURED = "No run of this group is kept; `bash ci/bench.sh --only {}` measures it.\n"
+_UNITS = {
+    "ratio": "{} times",
+    "M/s": "{} million records/s",
+    "M/core-s": "{} million records per core-second",
+    "MB/core-s": "{} MB per core-second",
+    "cores": "{} of a core",
+    "share": "{}",
+    "times": "{}",
+}
+
+
+class RefusedError(Exception):
+    """The files do not prove what the pages are to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A group's figures by name, and the run that they come from."""
+
+    document: dict[str, Any]
+    figures: dict[str, dict[str, Any]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench.pages", description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="write nothing, name what differs")
+    parsed = parser.parse_args(arguments)
+    try:
+        written = {page: page.read_text() for page in PAGES}
+        made = made_pages(written, measured(parsed.files))
+    except RefusedError as refused:
+        print(refused, file=sys.stderr)
+        return 2
+    differing = [page for page in PAGES if written[page] != made[page]]
+    for page in differing:
+        if not parsed.check:
+            page.write_text(made[page])
+        print(f"{page.relative_to(ROOT)}: {'differs' if parsed.check else 'written'}")
+    return 1 if parsed.check and differing else 0
+
+
+def measured(files: Iterable[Path]) -> dict[str, Measured]:
+    """The groups that some files have. A group is in one file, so that one run proves a table."""
+    found: dict[str, Measured] = {}
+    for path in files:
+        document = json.loads(path.read_text())
+        if document["run"]["scale"] == "tiny":
+            raise RefusedError(f"{path}: the figures of a tiny run say nothing about speed")
+        for group in document["groups"]:
+            name = group["name"]
+            if group["failed"]:
+                raise RefusedError(f"{path}: group {name} failed, its figures are not whole")
+            if name in found:
+                raise RefusedError(f"{path}: group {name} is in another file too")
+            figures = {each["name"]: each for each in document["figures"] if each["group"] == name}
+            found[name] = Measured(document, figures)
+    return found
+
+
+def made_pages(pages: dict[Path, str], groups: dict[str, Measured]) -> dict[Path, str]:
+    """The pages with their sections written anew."""
+    return {page: _made(page, text, groups) for page, text in pages.items()}
+
+
+def _made(page: Path, text: str, groups: dict[str, Measured]) -> str:
+    def section(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise RefusedError(f"{page.name}: no table is called {match[2]}")
+        return f"{match[1]}\n{_section(TABLES[match[2]], groups)}\n{match[4]}"
+
+    if len(_MARK.findall(text)) != 2 * len(_SECTION.findall(text)):
+        raise RefusedError(f"{page.name}: a section of figures has no beginning or no end")
+    return _SECTION.sub(section, text)
+
+
+def _section(table: Table, groups: dict[str, Measured]) -> str:
+    if table.group not in groups:
+        return _UNMEASURED.format(table.group)
+    group = groups[table.group]
+    lines = [_origin(table.group, group.document), ""]
+    lines += [_row(table.columns), "|" + "---|" * len(table.columns)]
+    for label, names in table.rows.items():
+        missing = [name for name in names if name not in group.figures]
+        if missing:
+            raise RefusedError(f"group {table.group} was run and has no figure {missing[0]}")
+        lines.append(_row((label, *(_text(group, name) for name in names))))
+    return "\n".join(lines) + "\n"
+
+
+def _origin(name: str, document: dict[str, Any]) -> str:
+    """One sentence on the run: what kind, when, how often, and on what machine."""
+    run, machine = document["run"], document["machine"]
+    is_full = run["scale"] == "full"
+    kind = "Full run" if is_full else "**Quick run, not a full one:** fewer records,"
+    option = "" if is_full else " --quick"
+    commit = f"commit {run['commit'][:9]}" if run["commit"] else "no known commit"
+    return (
+        f"{kind} of {run['started'][:10]} (`bash ci/bench.sh{option} --only {name}`): medians of"
+        f" {run['repetitions']} repetitions, lowest and highest in brackets;"
+        f" {machine['cores']} cores ({machine['cpu']}), load {machine['load_at_start']} at the"
+        f" start, {commit}{' with changes' if run['changed'] else ''}."
+    )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(group: Measured, name: str) -> str:
+    figure = group.figures[name]
+    value = _UNITS.get(figure["unit"], f"{{}} {figure['unit']}").format(_number(figure["value"]))
+    runs = figure["runs"]
+    if runs == 1:
+        return f"{value} (one run)"
+    spread = f"{_number(figure['min'])} to {_number(figure['max'])}"
+    often = "" if runs == group.document["run"]["repetitions"] else f", {runs} runs"
+    return f"{value} ({spread}{often})"
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The tables of the pages: which figure stands in which row, and what the row is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of one group. A row is a label and the names of its figures, one for each column."""
+
+    group: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+
+
+def _list(group: str, labels: Mapping[str, str]) -> Table:
+    """A table with one figure in each row."""
+    return Table(group, ("figure", "value (range)"), {k: (v,) for v, k in labels.items()})
+
+
+def _read() -> Table:
+    columns = ("keyrange.mrec_per_second", "vs_jvm", "vs_jvm_tuned", "vs_ceiling")
+    cells = [(size, codec) for size in ("200B", "1KB") for codec in ("none", "lz4", "zstd")]
+    headings = (
+        "values, codec",
+        "keyrange",
+        "beside the JVM connector",
+        "beside it tuned",
+        "beside the ceiling",
+    )
+    rows = {
+        f"{size.replace('B', ' B').replace('K ', ' K')}, {codec}": tuple(
+            f"read.{size}.{codec}.{column}" for column in columns
+        )
+        for size, codec in cells
+    }
+    return Table("read", headings, rows)
+
+
+TABLES: Mapping[str, Table] = {
+    "read": _read(),
+    "latency": _list(
+        "latency",
+        {
+            "latency.p50.vs_jvm": "latency of a micro-batch, p50, beside the JVM connector",
+            "latency.p99.vs_jvm": "latency of a micro-batch, p99, beside the JVM connector",
+            "latency.p50.keyrange.ms": "latency, p50, keyrange",
+            "latency.p50.jvm.ms": "latency, p50, JVM connector",
+            "latency.idle.core_share": "processor time of an idle stream reader",
+        },
+    ),
+    "parts": _list(
+        "parts",
+        {
+            "fetch.mb_per_second": "fetch alone, by the client's processor time",
+            "fetch.wall.mb_per_second": "fetch alone, by the clock",
+            "decode.mrec_per_second": "decode alone, 200-byte values",
+        },
+    ),
+    "plan": _list("plan", {"plan.10k.seconds": "planning of 10,000 partitions"}),
+    "worker": _list(
+        "worker",
+        {
+            "worker.peak_rss.mb": "memory of a task, records up to 1 MB, the highest of all runs",
+            "worker.peak_rss.50mb_records.mb": "the same, records of 50 MB",
+            "worker.cold_start.seconds": (
+                "first task of a host (it compiles kernels), over a warm one"
+            ),
+            "worker.cold_start.cached.seconds": (
+                "first task of a worker, kernels cached, over a warm one"
+            ),
+        },
+    ),
+    "keyrange": _list(
+        "keyrange",
+        {
+            **{
+                f"keyrange.amplification.{count}": f"bytes sent over bytes of log, {count} ranges"
+                for count in (4, 16, 64)
+            },
+            "keyrange.throughput.1p16r.vs_partition": (
+                "16 ranges of 1 partition, beside `splitBy=partition` on 4"
+            ),
+            "keyrange.throughput.4p16r.vs_partition": (
+                "16 ranges on each of 4 partitions, beside the same"
+            ),
+            "keyrange.keyed.vs_jvm_repartition": (
+                "work by key in the task that reads (`mapInArrow` as an option), beside the JVM"
+                " connector with `repartition` and sort"
+            ),
+            "keyrange.keyed.mapped_in_spark.vs_jvm_repartition": (
+                "the same work with `DataFrame.mapInArrow`"
+            ),
+            "keyrange.shuffle.bytes": "bytes shuffled for it",
+            "keyrange.shuffle.jvm.bytes": "bytes shuffled by the JVM connector's query",
+            "keyrange.speedup.1p": (
+                "20 microseconds of Python a record, 1 partition, beside `splitBy=partition`"
+            ),
+            "keyrange.speedup.ceiling": (
+                "the same work on rows that Spark makes, in 2 tasks beside 1"
+            ),
+        },
+    ),
+    "commits": _list(
+        "commits",
+        {
+            "commits.p50.ms": "commit of a batch with 64 key ranges and 1,000 pending records, p50",
+            "commits.p99.ms": "the same, p99",
+            "commits.after_50k.vs_50": "the same in a table of 50,000 commits, p50",
+            "commits.maintained.p99.ms": "p99 where the batch also writes snapshots and compacts",
+            "commits.startup_50k.seconds": "opening of a table of 50,000 commits",
+            "commits.wide_span.bytes": (
+                "state of a range of 100 million offsets with 3 pending records"
+            ),
+            "commits.wide_span.ms": "time to write that state",
+        },
+    ),
+    "commits_work": _list(
+        "commits_work",
+        {
+            "commits.acknowledge.mrec_per_core": "acknowledging",
+            "commits.process.arrow.mrec_per_core": "`process` by Arrow batch",
+            "commits.process.record.mrec_per_core": "`process` record by record",
+        },
+    ),
+    "commits_throughput": _list(
+        "commits_throughput",
+        {
+            "commits.throughput.vs_batch": (
+                "whole query, `process_into`, beside batch commits written by Spark"
+            ),
+            "commits.throughput.record.vs_batch": "the same with a function of one record",
+            "commits.throughput.spark_sink.vs_batch": (
+                "whole query, `process` and a write by Spark, beside batch commits"
+            ),
+            "commits.throughput.spark_sink.vs_materialized": (
+                "the same, beside batch commits of a batch that the job materialises"
+            ),
+        },
+    ),
+    "commits_slow_key": _list(
+        "commits_slow_key",
+        {
+            "commits.slow_key.p99.vs_normal": (
+                "a key whose records sleep 60 s: p99 latency of the other key ranges"
+            ),
+        },
+    ),
+    "members": _list(
+        "members",
+        {
+            "members.rolling.moved_ranges": (
+                "20 rolling restarts, static names: share of key ranges that moved"
+            ),
+            "members.rolling.reassignments": "assignments in the same restarts",
+            "members.rolling.moved_ranges.dynamic": "share that moved, dynamic names",
+            "members.rolling.reassignments.dynamic": "assignments, dynamic names",
+            "members.owner_share": "splits read by their owners, the lower of 2 and 4 a core",
+            "members.plan.ms": "planning of a batch of 64 tasks",
+            "members.bind.ms_per_task": "binding of a task, over the socket",
+            "members.batch.off.1.ms": "a batch, unpinned",
+            "members.batch.prefer.2.ms": "a batch, pinned, 2 splits a core",
+            "members.batch.prefer.4.ms": "a batch, pinned, 4 splits a core",
+            "members.process.rss_mb": "memory of a member process",
+            "members.process.core_share": "its processor time beside batches",
+        },
+    ),
+    "consumer": _list(
+        "consumer",
+        {
+            "consumer.arrow.vs_kafka_python": "consumer, Arrow batches, beside kafka-python",
+            "consumer.arrow.mrec_per_second": "consumer, Arrow batches",
+            "consumer.records.vs_kafka_python": "consumer, record by record, beside kafka-python",
+        },
+    ),
+    "volumes": _list(
+        "volumes",
+        {
+            "volumes.check_1000.cpu_seconds": (
+                "processor time of a check of 100 brokers with 10 log dirs each"
+            ),
+            "volumes.check_1000.stretch.ms": "the longest that it keeps the interpreter",
+            "volumes.batch_delay.p50.ms": "what a check adds to the planning of a batch, p50",
+            "volumes.batch_delay.ms": "the same, p99",
+            "volumes.plan.beside.p50.ms": "planning beside checks that never cease, p50",
+            "volumes.plan.alone.p50.ms": "planning without checks, p50",
+            "volumes.longest_mute.seconds": (
+                "the longest wait of a producer that a guard slows (bound: 60 s)"
+            ),
+        },
+    ),
+}

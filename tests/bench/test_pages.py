@@ -1,0 +1,103 @@
+"""The tables of the pages: made from the JSON that is kept with them, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "ci"))
+
+from bench import pages  # noqa: E402
+
+PAGE = Path("page.md")
+BEGIN, END = "<!-- figures: plan -->\n", "<!-- end of figures -->"
+
+
+def document(scale: str = "full", **changes: Any) -> dict[str, Any]:
+    """A run of the group `plan`."""
+    figure = {"group": "plan", "name": "plan.10k.seconds", "value": 0.4321, "unit": "s"}
+    return {
+        "run": {
+            "scale": scale,
+            "repetitions": 5,
+            "started": "2031-02-03T04:05:06+00:00",
+            "commit": "0123456789abcdef",
+            "changed": False,
+        },
+        "machine": {"cores": 2, "cpu": "some processor", "load_at_start": 0.1},
+        "groups": [{"name": "plan", "seconds": 1.0, "failed": False}],
+        "figures": [figure | {"min": 0.4, "max": 0.5, "runs": 5, "samples": [0.4321] * 5}],
+    } | changes
+
+
+def made(tmp_path: Path, *documents: dict[str, Any]) -> str:
+    """What a page with one empty section becomes."""
+    files = []
+    for number, each in enumerate(documents):
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(json.dumps(each))
+    text = f"before\n{BEGIN}{END}\nafter\n"
+    groups = pages.measured(files)
+    once = pages.made_pages({PAGE: text}, groups)
+    assert pages.made_pages(once, groups) == once
+    return once[PAGE]
+
+
+def test_the_pages_say_what_the_files_that_are_kept_with_them_prove() -> None:
+    kept = sorted(map(str, pages.KEPT.glob("*.json")))
+    command = [sys.executable, "-m", "bench.pages", "--check", *kept]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "ci")}
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+def test_a_table_says_how_its_run_was_made_and_has_medians_with_their_range(
+    tmp_path: Path,
+) -> None:
+    page = made(tmp_path, document())
+    assert page.startswith(f"before\n{BEGIN}")
+    assert page.endswith(f"{END}\nafter\n")
+    assert "Full run of 2031-02-03" in page
+    assert "5 repetitions" in page
+    assert "2 cores (some processor)" in page
+    assert "commit 012345678." in page
+    assert "| planning of 10,000 partitions | 0.432 s (0.4 to 0.5) |" in page
+
+
+def test_a_quick_run_is_labelled_as_such(tmp_path: Path) -> None:
+    page = made(tmp_path, document("quick"))
+    assert "**Quick run, not a full one:**" in page
+    assert "Full run" not in page
+
+
+def test_a_group_without_a_run_has_no_figures(tmp_path: Path) -> None:
+    assert "No run of this group is kept; `bash ci/bench.sh --only plan`" in made(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("documents", "reason"),
+    [
+        ([document("tiny")], "tiny"),
+        ([document(), document()], "another file"),
+        ([document(groups=[{"name": "plan", "failed": True}])], "failed"),
+        ([document(figures=[])], r"no figure plan\.10k\.seconds"),
+    ],
+)
+def test_files_that_do_not_prove_a_table_are_refused(
+    tmp_path: Path, documents: list[dict[str, Any]], reason: str
+) -> None:
+    with pytest.raises(pages.RefusedError, match=reason):
+        made(tmp_path, *documents)
+
+
+@pytest.mark.parametrize("text", [BEGIN, f"<!-- figures: nothing -->\n{END}", END])
+def test_a_section_that_cannot_be_made_is_refused(text: str) -> None:
+    with pytest.raises(pages.RefusedError, match=r"page\.md"):
+        pages.made_pages({PAGE: text}, {})
