@@ -25,6 +25,7 @@ def left_out() -> str:
     fewer = f"of {EXAMPLES['long']} examples of each property all but {EXAMPLES[FORM]}"
     return {
         "fast": f"left out: what is marked ordinary or slow; of simulations most seeds; {fewer}",
-        "ordinary": f"left out: long forms (marked slow; bash ci/soak.sh runs them); {fewer}",
+        "ordinary": "left out: long forms, and products of crash points (marked slow; bash "
+        f"ci/soak.sh runs them); of simulations most seeds; {fewer}",
         "long": "left out: nothing",
     }[FORM]

@@ -38,6 +38,16 @@ class TestBySpark(CommitTableContract):
         options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
         return lambda source_id: open_writable_commit_table(options, source_id, spark)
 
+    # The two with the most commits, each of which costs Spark seconds; with the other writer they
+    # are in every run.
+    @pytest.mark.slow
+    def test_sources_do_not_see_each_other(self, open_table: OpenTable) -> None:
+        super().test_sources_do_not_see_each_other(open_table)
+
+    @pytest.mark.slow
+    def test_nothing_changes_with_many_commits_and_maintenance(self, open_table: OpenTable) -> None:
+        super().test_nothing_changes_with_many_commits_and_maintenance(open_table)
+
 
 def test_both_writers_take_turns_at_one_table(tmp_path: Path, spark: SparkSession) -> None:
     by_rs = CommitOptions(table=str(tmp_path / "commits"))

@@ -53,6 +53,7 @@ def at_random(record: Any) -> Any:
     return (record.offset, "x")
 
 
+SLOW = pytest.mark.slow
 BEFORE_AND_AFTER = [
     (VerdictStore, "files_of"),
     (VerdictStore, "publish"),
@@ -72,7 +73,7 @@ BEFORE_AND_AFTER = [
     "transactional",
     [
         pytest.param(False, id="immediate"),
-        pytest.param(True, id="transactional", marks=pytest.mark.slow),
+        pytest.param(True, id="transactional", marks=SLOW),
     ],
 )
 def test_every_record_once_wherever_the_driver_ends(
@@ -125,7 +126,14 @@ WITHOUT_SPARK = [
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
-    ("owner", "step"), WITHOUT_SPARK, ids=[f"{o.__name__}.{s}" for o, s in WITHOUT_SPARK]
+    ("owner", "step"),
+    [
+        # The test above ends at these in every run.
+        pytest.param(
+            o, s, id=f"{o.__name__}.{s}", marks=[SLOW] if (o, s) in BEFORE_AND_AFTER else []
+        )
+        for o, s in WITHOUT_SPARK
+    ],
 )
 def test_a_table_takes_every_record_once_wherever_the_driver_ends(
     spark: SparkSession,
