@@ -16,6 +16,7 @@ if [[ "${1:-}" == --fast ]]; then
   spread=(--dist worksteal)
 else
   "$root/ci/browser.sh"
+  "$root/ci/classes.sh"
 fi
 "$root/ci/check.sh"
 

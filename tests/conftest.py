@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,12 @@ from worker_python import WORKER_PYTHON
 
 # No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
 # time of two cores.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+_JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+# Made by ci/classes.sh. A JVM of which it is no archive would say so on its standard output.
+_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+if _CLASSES.exists():
+    _JVM += [f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable"]
+os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JVM))
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would whom a test sends one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Path:
     ci = tmp_path / "ci"
     ci.mkdir()
     shutil.copy(CI / "test.sh", ci)
-    for name in ("setup.sh", "browser.sh", "check.sh"):
+    for name in ("setup.sh", "browser.sh", "classes.sh", "check.sh"):
         (ci / name).write_text("#!/usr/bin/env bash\n")
         (ci / name).chmod(0o755)
     python = tmp_path / ".venv" / "bin" / "python"
