@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.errors import invalid_options
 from keyrange.guard.model.policy import Limit, Policy
 from keyrange.options.given import GivenOptions, by_name, did_you_mean
 from keyrange.options.kafka_properties import parse_client_options
@@ -25,7 +24,8 @@ _BY_NAME: Final = by_name(VOLUME_ROWS)
 def parse_volume_options(options: Mapping[str, str], needs_limit: bool = True) -> VolumeOptions:
     """The guard's options alone, for its commands and for `admit`; kafka.admin.* are required.
 
-    Raises one InvalidError that names everything wrong. `needs_limit` False is for who looks only.
+    Raises OPTION_NOT_ALLOWED, else one InvalidError that names everything wrong. `needs_limit`
+    False is for commands that only look.
     """
     violations = Violations()
     given = GivenOptions(_BY_NAME, violations)
@@ -38,8 +38,7 @@ def parse_volume_options(options: Mapping[str, str], needs_limit: bool = True) -
             hint = did_you_mean(name, _BY_NAME)
             violations.add(name, f"is not one of the volume guard's{hint}")
     chosen = choose_volumes(given, admin, violations, by_itself=True, needs_limit=needs_limit)
-    if violations.messages:
-        raise invalid_options(violations.messages)
+    violations.check()
     return chosen
 
 

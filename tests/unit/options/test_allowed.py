@@ -31,6 +31,7 @@ from keyrange.options.allowed import (
 from keyrange.options.kafka_properties import PROPERTIES, ClientSettings
 from keyrange.options.parsing import local_path, place
 from keyrange.options.secrets import Secret, parse_secret
+from keyrange.options.volumes import parse_volume_options
 from keyrange.source.map_in_arrow import _imported
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -327,6 +328,17 @@ def test_entry_points_are_modules_too(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse_options(BASE, "stream").volumes
     with pytest.raises(KeyrangeError, match=r"OPTION_NOT_ALLOWED.*quota\.source"):
         extensions.open_source("other", options, {}, "keyrange.quota_sources", "quota.source")
+
+
+def test_a_path_that_the_guard_may_not_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATHS, "/free")
+    given = {
+        "kafka.admin.bootstrap.servers": "b:9092",
+        "kafka.admin.ssl.truststore.location": "/etc/x.pem",
+        "min.available.ratio": "0.1",
+    }
+    with pytest.raises(DeniedError, match=r"OPTION_NOT_ALLOWED.*truststore"):
+        parse_volume_options(given)
 
 
 def test_where_files_are_opened_is_looked_at_again(
