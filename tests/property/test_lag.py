@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import RESERVED
-from keyrange.source.model.lag import Lag, is_of_keyrange, offsets_behind_latest, read_lag
+from keyrange.source.model.lag import Lag, offsets_behind_latest, read_source
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))
@@ -57,8 +57,13 @@ def test_the_same_from_a_progress(
         "endOffset": json.dumps(end) if as_text else end,
         "latestOffset": json.dumps(ends) if as_text else ends,
     }
-    assert is_of_keyrange(source)
-    assert read_lag(source) == offsets_behind_latest(consumed, latest)
+    read = read_source(source)
+    assert read is not None
+    assert read.lag == offsets_behind_latest(consumed, latest)
+    assert (read.consumed, read.ends) == (consumed, latest)
+    assert read.behind == {
+        place: max(latest[place] - consumed[place], 0) for place in consumed.keys() & latest.keys()
+    }
 
 
 def test_the_jvm_connectors_example() -> None:

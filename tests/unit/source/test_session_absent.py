@@ -12,7 +12,7 @@ from keyrange.errors import DataLossError, InvalidError, KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source import metadata as metadata_module
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
-from keyrange.source.model.lag import read_behind, read_lag
+from keyrange.source.model.lag import read_source
 from keyrange.source.session import PlanningSession
 from keyrange.storage.model.spark_log import PlannedBatch, next_positions, ranges_of, read_progress
 from scripted import (
@@ -205,10 +205,11 @@ def test_the_tools_read_such_an_offset_and_count_what_is_there(cluster: Scripted
     cluster.latest = 130
     run.latest(without, limited=True)
     source = {"description": "", "endOffset": without, "latestOffset": run.known_latest()}
-    lag = read_lag(source)
-    assert lag is not None
-    assert lag.total_offsets == 20
-    assert read_behind(source) == {T1: 20}
+    read = read_source(source)
+    assert read is not None
+    assert read.lag is not None
+    assert read.lag.total_offsets == 20
+    assert read.behind == {T1: 20}
     back = after(run, cluster, without, t1=A, t2=B)
     batches = [
         PlannedBatch(number, 0, (read_checkpoint(end),))

@@ -16,14 +16,7 @@ from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.lag import (
-    Lag,
-    is_of_keyrange,
-    read_behind,
-    read_ends,
-    read_lag,
-    read_parts,
-)
+from keyrange.source.model.lag import Lag, read_source
 from keyrange.source.model.lost_offsets import Lost, read_lost
 from keyrange.text.plain import one_line
 
@@ -143,14 +136,15 @@ def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
 
 def _sources(sources: Any) -> Iterator[SourceProgress]:
     for index, source in enumerate(sources):
-        if is_of_keyrange(source):
+        offsets = read_source(source)
+        if offsets is not None:
             yield SourceProgress(
                 index=index,
                 records=_count(source.get("numInputRows")),
-                lag=read_lag(source),
-                behind=read_behind(source),
-                ends=read_ends(source),
-                parts=read_parts(source),
+                lag=offsets.lag,
+                behind=offsets.behind,
+                ends=offsets.ends,
+                parts=offsets.parts,
             )
 
 

@@ -40,39 +40,46 @@ def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) 
     return Lag(min(behind), max(behind), total / len(behind), total)
 
 
-def is_of_keyrange(source: Mapping[str, Any]) -> bool:
-    """Whether a source of a progress is keyrange's: either of its offsets says so."""
-    return any(RESERVED in _document(source.get(name)) for name in ("endOffset", "latestOffset"))
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """What keyrange reports of one source in a progress.
+
+    `consumed` is the position behind the batch and `ends` the end of each partition as of when the
+    batch was planned. `parts` is what the planning process reports of itself, by part.
+    """
+
+    consumed: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    parts: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def behind(self) -> dict[TopicPartition, int]:
+        """How many offsets each partition is behind, of those whose position and end are known."""
+        return {
+            partition: max(end - self.consumed[partition], 0)
+            for partition, end in sorted(self.ends.items())
+            if partition in self.consumed
+        }
+
+    @property
+    def lag(self) -> Lag | None:
+        """The lag over the partitions; None where positions or ends are not known."""
+        return offsets_behind_latest(self.consumed, self.ends)
 
 
-def read_lag(source: Mapping[str, Any]) -> Lag | None:
-    """The lag of a source of a progress; None where positions or ends are not known.
+def read_source(source: Mapping[str, Any]) -> SourceOffsets | None:
+    """A source of a progress; None if neither of its offsets is keyrange's.
 
     Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
     """
     end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
-    return offsets_behind_latest(_positions(end), _positions(latest))
+    if RESERVED not in end and RESERVED not in latest:
+        return None
+    return SourceOffsets(_positions(end), _positions(latest), _parts(latest))
 
 
-def read_behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """How many offsets each partition is behind, of those whose position and end are known."""
-    consumed = _positions(_document(source.get("endOffset")))
-    latest = _positions(_document(source.get("latestOffset")))
-    return {
-        place: max(end - consumed[place], 0)
-        for place, end in sorted(latest.items())
-        if place in consumed
-    }
-
-
-def read_ends(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Where the partitions end, as of when the batch was planned."""
-    return _positions(_document(source.get("latestOffset")))
-
-
-def read_parts(source: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What the planning process has told of itself, by part."""
-    reserved: Any = _document(source.get("latestOffset")).get(RESERVED)
+def _parts(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    reserved = latest.get(RESERVED)
     metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
     found = metrics if isinstance(metrics, dict) else {}
     return {name: part for name, part in found.items() if isinstance(part, dict)}
