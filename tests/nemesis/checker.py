@@ -7,7 +7,7 @@ order; no position moves back; and no driver ended for a reason that no fault ga
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -59,11 +59,12 @@ def lost(facts: Facts) -> Iterator[str]:
             yield f"{place} of key {facts.sent[place]}"
 
 
-def taken(facts: Facts) -> Iterator[Place]:
-    """Records that a fault took away before anything was done with them."""
-    present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
-    for place in facts.sent.keys() - present:
-        if any(_took(gone, place) for gone in facts.gone):
+def waiting(
+    sent: Mapping[Place, str], present: Set[Place], gone: Collection[Gone]
+) -> Iterator[Place]:
+    """Sent records that are not `present` in a table, and that no fault took away."""
+    for place in sent.keys() - present:
+        if not any(_took(each, place) for each in gone):
             yield place
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nemesis import operations
 from nemesis.acts import ACTS
-from nemesis.checker import check, lost, taken
+from nemesis.checker import check, lost, waiting
 from nemesis.consumers import Consumers, consumed, not_committed
 from nemesis.driver import Supervisor
 from nemesis.facts import Facts, Place
@@ -23,7 +23,7 @@ from nemesis.modes import MODES
 from nemesis.report import Result
 from nemesis.schedule import Fault, Met, Schedule
 from nemesis.steps import StepHung, end_after, step
-from nemesis.tables import committed_offsets, count_done, is_assigned, letters, positions, rows
+from nemesis.tables import SinkRows, committed_offsets, is_assigned, letters, positions
 from nemesis.truth import read_log
 from nemesis.world import World
 from standalone import standalone_cluster
@@ -57,7 +57,6 @@ class Run:
         self.mode = MODES[schedule.mode]
         self.result = Result(schedule.mode, schedule.seed, schedule.seconds)
         self._done_count = 0
-        self._gone_count = self._taken_count = 0
         self.log: dict[Place, str] = {}
         self._moved_at = self._looked_at = 0.0
         self._met: list[Met] = []
@@ -72,6 +71,7 @@ class Run:
                 self.world = World(
                     self.home, self.mode, self.schedule.seed, self._rate, self._private
                 )
+            self._sink = SinkRows(self.world)
             stack.callback(self._closing, "brokers end", self.world.close)
             self.world.say = self.say
             with step("executors start", _START_S):
@@ -191,20 +191,22 @@ class Run:
         world = self.world
         self._usage.look(world.run, is_warm=self._done_count > 0)
         try:
-            done = len(consumed(world)) if self.mode.job == "consumer" else count_done(world)
+            found = consumed(world) if self.mode.job == "consumer" else self._sink.rows()
+            buried = letters(world)
         except StepHung:
             raise
         except Exception as failure:
             self.say(f"the table could not be read: {failure!r}"[:200])
             return
+        done = len(found) + len(buried)
         if done != self._done_count or not world.feeder.sent:
             self._moved_at = world.now
         self._done_count = done
-        if len(world.gone) != self._gone_count:
-            self._gone_count = len(world.gone)
-            self._taken_count = sum(1 for _ in taken(self._facts()))
-        # The feeder does not wait for what nobody will ever read.
-        world.feeder.done = done + self._taken_count
+        # Rows are no count of what was sent: some were written twice on request, and some are of
+        # records that were never acknowledged. Nor does the feeder wait for what a fault took.
+        sent = dict(world.feeder.sent)
+        present = {each.place for each in (*found, *buried)}
+        world.feeder.done = len(sent) - sum(1 for _ in waiting(sent, present, world.gone))
         if self._hurting and world.now - self._moved_at > _STALL_S:
             self._moved_at = world.now
             self._complain("stalled", f"nothing was done for {_STALL_S:.0f} s while faults came")
@@ -260,7 +262,7 @@ class Run:
         return Facts(
             run=world.run,
             sent={**world.feeder.sent, **self.log},
-            rows=consumed(world) if is_consumer else rows(world),
+            rows=consumed(world) if is_consumer else SinkRows(world).rows(),
             letters=letters(world),
             log=frozenset(self.log),
             unsure=world.feeder.unsure,

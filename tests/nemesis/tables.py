@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -51,12 +50,6 @@ def committed_offsets(world: World) -> dict[int, int]:
     return {int(number): end for number, end in ends.items()}
 
 
-def count_done(world: World) -> int:
-    """How many rows and dead letters there are."""
-    rows = sum(_counts(world.lake / "table"))
-    return rows + len(letters(world))
-
-
 def is_assigned(world: World) -> bool:
     """Whether the key ranges of a pinned query have owners."""
     path = world.lake / "members"
@@ -68,13 +61,6 @@ def is_assigned(world: World) -> bool:
 
 def _is_table(path: Path) -> bool:
     return any((path / "_delta_log").glob("*.json"))
-
-
-def _counts(path: Path) -> list[int]:
-    if not _is_table(path):
-        return []
-    actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
-    return [count or 0 for count in actions.column("num_records").to_pylist()]
 
 
 def letters(world: World) -> list[Letter]:
@@ -100,17 +86,26 @@ def _name(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in _LETTER)
 
 
-def rows(world: World) -> list[Row]:
+class SinkRows:
     """Every row of the table, with the version that brought its file."""
-    path = world.lake / "table"
-    found: list[Row] = []
-    for number, (version, name) in enumerate(_files(path)):
-        table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
-        if world.mode.individual:
-            found += [_worked_on(row, version) for row in table]
-        else:
-            found += [_read(row, (version, number, at)) for at, row in enumerate(table)]
-    return found
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rows: list[Row] = []
+        self._read_count = 0
+
+    def rows(self) -> list[Row]:
+        """Reads the files that came since it was asked last."""
+        path = self._world.lake / "table"
+        for version, name in list(_files(path))[self._read_count :]:
+            table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
+            if self._world.mode.individual:
+                self._rows += [_worked_on(row, version) for row in table]
+            else:
+                at = (version, self._read_count)
+                self._rows += [_read(row, (*at, number)) for number, row in enumerate(table)]
+            self._read_count += 1
+        return self._rows
 
 
 def _files(path: Path) -> Iterator[tuple[int, str]]:

@@ -7,9 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+from deltalake import write_deltalake
+
 from nemesis.consumers import consumed
 from nemesis.driver import cause_of
-from nemesis.facts import Place
+from nemesis.facts import Place, Row
+from nemesis.tables import SinkRows
+from nemesis.work import written
 
 
 def said(message: str, level: str = "ERROR") -> str:
@@ -59,3 +64,25 @@ def test_the_last_commit_of_one_that_was_killed_may_have_landed(tmp_path: Path) 
     assert of(tmp_path, dying, dying) == [Place(0, 0, 0), Place(0, 1, 1)]
     again = [line("handed", 0), line("committed", 0), line("finished")]
     assert sorted(of(tmp_path, dying, again)) == [Place(0, 0, 0), Place(0, 1, 1)]
+
+
+def test_rows_that_came_since_the_last_look(tmp_path: Path) -> None:
+    world: Any = SimpleNamespace(lake=tmp_path, mode=SimpleNamespace(individual=False))
+    looks = SinkRows(world)
+    assert looks.rows() == []
+    for version, offsets in enumerate([[0, 1], [2]]):
+        rows = [
+            {"partition": 0, "offset": n, "key": b"k", "value": written("run", n, ".", 1)}
+            for n in offsets
+        ]
+        write_deltalake(str(tmp_path / "table"), pa.Table.from_pylist(rows), mode="append")
+        found = looks.rows()
+        assert found == SinkRows(world).rows()
+        assert found[-1] == Row(
+            Place(0, offsets[-1], offsets[-1]),
+            "k",
+            "run",
+            (version, version, len(rows) - 1),
+            version,
+        )
+    assert [row.place.n for row in looks.rows()] == [0, 1, 2]
