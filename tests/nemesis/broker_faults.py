@@ -109,10 +109,13 @@ def add_partition(world: World, supervisor: Supervisor, fault: Fault) -> None:
 
 
 def delete_done(world: World, supervisor: Supervisor, fault: Fault) -> None:
-    """Retention behind the committed position takes nothing away that is not done."""
+    """Retention behind the committed position takes nothing away that is not done. A dead letter
+    that is replayed afterwards has no record any more."""
     done = {number: at for number, at in committed_offsets(world).items() if at > 0}
     if not done:
         raise Missed("nothing is done")
+    for number, at in done.items():
+        world.deleted.append(Gone(fault.kind, number, 0, at, world.feeder.next_n))
     _delete(world, done)
 
 

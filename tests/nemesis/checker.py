@@ -52,11 +52,16 @@ def _finding(what: str, texts: Iterable[str]) -> Finding | None:
 
 
 def lost(facts: Facts) -> Iterator[str]:
-    """Records that are neither in the table nor among the dead letters."""
+    """Records that are neither in the table nor among the dead letters, and that a reader finds."""
     present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
-    for place in sorted(facts.sent.keys() - present):
+    for place in sorted(facts.sent.keys() - present - facts.unreadable):
         if not any(_took(gone, place) and _stays_gone(gone, place, facts) for gone in facts.gone):
             yield f"{place} of key {facts.sent[place]}"
+
+
+def removed(places: Iterable[Place], deleted: Collection[Gone]) -> set[Place]:
+    """The records that were deleted from Kafka's log."""
+    return {place for place in places if any(_took(each, place) for each in deleted)}
 
 
 def waiting(

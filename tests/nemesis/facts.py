@@ -100,6 +100,8 @@ class Facts:
     again: Sequence[Again] = ()
     # Dead letters that somebody had worked on once more.
     replayed: frozenset[Place] = frozenset()
+    # Those of them whose record Kafka no longer had when they were replayed.
+    unreadable: frozenset[Place] = frozenset()
     positions: Sequence[Position] = ()
     ends: Sequence[End] = ()
     # What the checks of the product and of the machine said: each is a finding.

@@ -205,7 +205,7 @@ class Run:
         # Rows are no count of what was sent: some were written twice on request, and some are of
         # records that were never acknowledged. Nor does the feeder wait for what a fault took.
         sent = dict(world.feeder.sent)
-        present = {each.place for each in (*found, *buried)}
+        present = {each.place for each in (*found, *buried)} | world.unreadable
         world.feeder.done = len(sent) - sum(1 for _ in waiting(sent, present, world.gone))
         if self._hurting and world.now - self._moved_at > _STALL_S:
             self._moved_at = world.now
@@ -269,6 +269,7 @@ class Run:
             gone=world.gone,
             again=world.again,
             replayed=frozenset(world.replayed),
+            unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,
             complaints=world.complaints,
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),

@@ -50,6 +50,9 @@ class World:
         self.gone: list[Gone] = []
         self.again: list[Again] = []
         self.replayed: set[Place] = set()
+        # What was deleted behind the committed position, and the replayed dead letters of it.
+        self.deleted: list[Gone] = []
+        self.unreadable: set[Place] = set()
         self.complaints: list[tuple[str, str]] = []
         self.say: Callable[[str], None] = print
         self._began = time.monotonic()

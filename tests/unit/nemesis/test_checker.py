@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nemesis.checker import check, waiting
+from nemesis.checker import check, removed, waiting
 from nemesis.facts import Again, End, Facts, Gone, Letter, Place, Position, Row
 
 RUN = "this"
@@ -119,6 +119,27 @@ def test_what_a_fault_took_may_be_missing_and_never_be_there_twice() -> None:
         assert found(replace(less, gone=[other])) == ["lost"]
     twice = replace(GOOD, rows=[*GOOD.rows, row(PLACES[3])])
     assert found(replace(twice, gone=[Gone("recreate-topic", -1, 0, 99, 30)])) == ["doubled"]
+
+
+def test_a_replayed_dead_letter_whose_record_was_deleted_before_may_be_missing() -> None:
+    """Retention deletes behind the committed position, where dead letters are: they are done."""
+    deleted = [Gone("delete-done", PLACES[7].partition, 0, 8, 30)]
+    unreadable = frozenset(removed([letter.place for letter in GOOD.letters], deleted))
+    assert unreadable == {PLACES[7]}
+    replayed = replace(GOOD, letters=(), replayed=unreadable)
+    assert found(replayed) == ["lost"]
+    assert found(replace(replayed, unreadable=unreadable)) == []
+    # That it was deleted is no excuse for a record that was not replayed, and none for two rows.
+    rows = [each for each in GOOD.rows if each.place.n != 3]
+    assert found(replace(replayed, unreadable=unreadable, rows=rows)) == ["lost"]
+    twice = [*GOOD.rows, row(PLACES[7]), row(PLACES[7])]
+    assert found(replace(replayed, unreadable=unreadable, rows=twice)) == ["doubled"]
+    for other in (
+        Gone("delete-done", 1 - PLACES[7].partition, 0, 8, 30),
+        Gone("delete-done", PLACES[7].partition, 0, 7, 30),
+        Gone("delete-done", PLACES[7].partition, 0, 8, 7),
+    ):
+        assert removed([PLACES[7]], [other]) == set()
 
 
 def left(present: list[Place], *gone: Gone) -> list[int]:
