@@ -42,8 +42,8 @@ from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.arguments import named_values
 from keyrange.cli.source import storage_of
-from keyrange.commits.table import commit_table, dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.members.table import assignments
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.members import MEMBERS
@@ -51,7 +51,7 @@ from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.store import Conflict
 
 if TYPE_CHECKING:
-    from keyrange.commits.table.delta_spark import SparkStore
+    from keyrange.individual_commits.table.delta_spark import SparkStore
 
 log = logging.getLogger("compact")
 
@@ -83,7 +83,7 @@ def stores(
         if any(each in table for each in "/:"):
             yield DeltaRsStore(uri, layout, storage)
         elif suffix != MEMBERS:  # those are written by delta-rs alone
-            from keyrange.commits.table.delta_spark import SparkStore
+            from keyrange.individual_commits.table.delta_spark import SparkStore
 
             yield SparkStore(session(), uri, layout)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from keyrange.commits.model.log import Commit, Counts, Kind, Known, Terms, known_at
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.model.table import CommitTable
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Commit, Counts, Kind, Known, Terms, known_at
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 

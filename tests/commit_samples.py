@@ -12,17 +12,17 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.commits.model.intake import IntakeLimits, plan_intake
-from keyrange.commits.model.log import Commit, Counts, Kind, Terms
-from keyrange.commits.model.state import Cause, Hole, PartitionState, fresh
-from keyrange.commits.model.verdict import (
+from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.model.log import Commit, Counts, Kind, Terms
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, fresh
+from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     judge,
 )
-from keyrange.commits.table import operating
-from keyrange.commits.table.operating import Commits, choose_source
+from keyrange.individual_commits.table import operating
+from keyrange.individual_commits.table.operating import Commits, choose_source
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
 

@@ -15,23 +15,23 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.commits.intakes import plan_intakes, state_of
-from keyrange.commits.model.intake import (
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.intakes import plan_intakes, state_of
+from keyrange.individual_commits.model.intake import (
     CellIntake,
     IntakeLimits,
     PartitionIntake,
     lags_too_far,
     next_due_ms,
 )
-from keyrange.commits.model.log import Commit, Kind, Known
-from keyrange.commits.model.state import Cause, PartitionState
-from keyrange.commits.model.verdict import (
+from keyrange.individual_commits.model.log import Commit, Kind, Known
+from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     judge,
 )
-from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark

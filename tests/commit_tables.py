@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keyrange.commits.model.drivers import Fence, last_source
-from keyrange.commits.model.log import Commit, Kind, Known, is_written, known_at, outrun
-from keyrange.commits.model.table import CommitTable
 from keyrange.errors import error
+from keyrange.individual_commits.model.drivers import Fence, last_source
+from keyrange.individual_commits.model.log import Commit, Kind, Known, is_written, known_at, outrun
+from keyrange.individual_commits.model.table import CommitTable
 
 
 class MemoryCommitTable(CommitTable):

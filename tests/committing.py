@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commit_tables import MemoryCommitTable
-from keyrange.commits.intakes import plan_intakes, planned_from, state_of
-from keyrange.commits.model.intake import PartitionIntake
-from keyrange.commits.model.log import Commit, Kind, Terms
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.model.table import CommitTable
-from keyrange.commits.model.verdict import NotDone, PartitionVerdict, judge
+from keyrange.individual_commits.intakes import plan_intakes, planned_from, state_of
+from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model.log import Commit, Kind, Terms
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict, judge
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.ranges.model.splits import Split
 

@@ -9,9 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.commits.model.log import Commit
-from keyrange.commits.table.commit_rows import rows_of
-from keyrange.commits.table.commit_table import LAYOUT, DeltaCommitTable, open_commit_table
+from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.table.commit_rows import rows_of
+from keyrange.individual_commits.table.commit_table import (
+    LAYOUT,
+    DeltaCommitTable,
+    open_commit_table,
+)
 from keyrange.options.commits import CommitOptions
 from keyrange.options.secrets import Secret
 from keyrange.storage.delta_rs import DeltaRsStore

@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from commit_tables import MemoryCommitTable
-from keyrange.commits.each_batch import EachBatch
-from keyrange.commits.intakes import plan_intakes
-from keyrange.commits.model.intake import next_due_ms
-from keyrange.commits.model.log import Commit
-from keyrange.commits.model.state import PartitionState
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.intakes import plan_intakes
+from keyrange.individual_commits.model.intake import next_due_ms
+from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
@@ -194,7 +194,7 @@ class Stage:
 
     def batch(self, batch_id: int, cells: int = 1) -> DataFrame:
         """The records that a planned batch hands out, in the order in which a task has them."""
-        from keyrange.commits.planned import read_planned
+        from keyrange.individual_commits.planned import read_planned
 
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)

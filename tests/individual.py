@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers import Record, Topics, wait_until
-from keyrange.commits.model.log import Known
-from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from sources import committed, options, planned_offsets
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.commits.table.commit_rows import SCHEMA
+from keyrange.individual_commits.table.commit_rows import SCHEMA
 from keyrange.storage.store import Bounds, Conflict, Transaction
 
 

@@ -27,7 +27,7 @@ def check(home: Path, values: list[bytes]) -> None:
 
 
 def _states(home: Path) -> dict[Any, Any]:
-    from keyrange.commits.table.commit_table import open_commit_table
+    from keyrange.individual_commits.table.commit_table import open_commit_table
 
     options = CommitOptions(table=str(home / "commits"))
     [source] = os.listdir(home / "commits_verdicts")

@@ -13,10 +13,10 @@ from typing import Any
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.commits.model.log import Known
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.table.commit_table import open_commit_table
-from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.commits.model.auditing import audit
-from keyrange.commits.model.handovers import Handovers
-from keyrange.commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.consumer.holding import Holding
 from keyrange.consumer.settings import parse_consumer_options
+from keyrange.individual_commits.model.auditing import audit
+from keyrange.individual_commits.model.handovers import Handovers
+from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.listener import KeyRangeListener
 from keyrange.storage.delta_rs import DeltaRsStore

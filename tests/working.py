@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.commits.alarm import RecordTimeout
-from keyrange.commits.task import Job
-from keyrange.commits.verdict_rows import HIDDEN, Code
-from keyrange.commits.work import run_task
+from keyrange.individual_commits.alarm import RecordTimeout
+from keyrange.individual_commits.task import Job
+from keyrange.individual_commits.verdict_rows import HIDDEN, Code
+from keyrange.individual_commits.work import run_task
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from keyrange.commits.alarm import RecordTimeout
-    from keyrange.commits.api import (
+    from keyrange.consumer.api import Consumer
+    from keyrange.individual_commits.alarm import RecordTimeout
+    from keyrange.individual_commits.api import (
         acknowledge,
         materialize,
         process,
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
         reject,
         transaction,
     )
-    from keyrange.commits.each_batch import each_batch
-    from keyrange.commits.table.commit_frames import commits
-    from keyrange.commits.table.replaying import replay_dead_letters
-    from keyrange.consumer.api import Consumer
+    from keyrange.individual_commits.each_batch import each_batch
+    from keyrange.individual_commits.table.commit_frames import commits
+    from keyrange.individual_commits.table.replaying import replay_dead_letters
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.members.listener import KeyRangeListener
     from keyrange.members.slots import Slot, slot
@@ -56,19 +56,19 @@ _PLACES = {
     "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.listener",
     "ProgressListener": "keyrange.observing.listener",
-    "RecordTimeout": "keyrange.commits.alarm",
+    "RecordTimeout": "keyrange.individual_commits.alarm",
     "Slot": "keyrange.members.slots",
     "TopicPartition": "keyrange.kafka.model.offsets",
-    "acknowledge": "keyrange.commits.api",
-    "commits": "keyrange.commits.table.commit_frames",
-    "each_batch": "keyrange.commits.each_batch",
-    "materialize": "keyrange.commits.api",
-    "process": "keyrange.commits.api",
-    "process_into": "keyrange.commits.api",
-    "reject": "keyrange.commits.api",
-    "replay_dead_letters": "keyrange.commits.table.replaying",
+    "acknowledge": "keyrange.individual_commits.api",
+    "commits": "keyrange.individual_commits.table.commit_frames",
+    "each_batch": "keyrange.individual_commits.each_batch",
+    "materialize": "keyrange.individual_commits.api",
+    "process": "keyrange.individual_commits.api",
+    "process_into": "keyrange.individual_commits.api",
+    "reject": "keyrange.individual_commits.api",
+    "replay_dead_letters": "keyrange.individual_commits.table.replaying",
     "slot": "keyrange.members.slots",
-    "transaction": "keyrange.commits.api",
+    "transaction": "keyrange.individual_commits.api",
 }
 
 

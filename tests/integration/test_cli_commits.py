@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli.main import app
-from keyrange.commits.model.log import Commit, Counts, Kind, Terms
-from keyrange.commits.model.state import Hole, PartitionState, Piece
-from keyrange.commits.table.commit_table import open_commit_table
-from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Commit, Counts, Kind, Terms
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import keyrange
-from keyrange.commits.model.log import Commit, Kind
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.table.commit_table import open_commit_table
 from keyrange.errors import InvalidError
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE

@@ -13,8 +13,8 @@ import pytest
 
 from commit_contract import SOURCE
 from commit_writer import STEPS, expected
-from keyrange.commits.model.log import known_at
-from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 
 TESTS = Path(__file__).parents[1]

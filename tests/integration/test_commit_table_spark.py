@@ -18,14 +18,14 @@ from commit_contract import (
     fence,
 )
 from delta_commits import in_epoch, leave_by_version_1, table_at
-from keyrange.commits.model.log import known_at
-from keyrange.commits.table.commit_table import LAYOUT, open_commit_table
-from keyrange.commits.table.delta_spark import (
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.table.commit_table import LAYOUT, open_commit_table
+from keyrange.individual_commits.table.delta_spark import (
     SparkStore,
     open_writable_commit_table,
     open_writable_dead_letters,
 )
-from keyrange.errors import KeyrangeError
 from keyrange.options.commits import CommitOptions
 from racing_writers import in_threads
 
@@ -147,7 +147,7 @@ def test_what_happens_to_the_table_is_named(tmp_path: Path, spark: SparkSession)
 
 
 def test_dead_letters_are_written_through_spark_too(tmp_path: Path, spark: SparkSession) -> None:
-    from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
+    from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 
     path = str(tmp_path / "dead")
     options = CommitOptions(dead_letter_table=path, writer="delta-spark")

@@ -9,9 +9,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from brokers import Topics, client_config
-from keyrange.commits.model.state import Cause
-from keyrange.commits.table.dead_letter_topic import send_dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
 from keyrange.kafka.model.partitioner import partition_of
 from sources import client
 
@@ -82,7 +82,7 @@ def test_a_letter_that_is_too_large_is_left_out_with_a_line(
 ) -> None:
     topic = topics.create_topic("dead", configs={"max.message.bytes": "2000"})
     small = [Letter(at, b"a", b"x" * 100) for at in range(20, 40)]
-    with caplog.at_level(logging.ERROR, "keyrange.commits.table.dead_letter_topic"):
+    with caplog.at_level(logging.ERROR, "keyrange.individual_commits.table.dead_letter_topic"):
         send_dead_letters(
             client(topics.cluster), topic, [*small[:3], Letter(1, b"a", b"x" * 5000), *small[3:]]
         )

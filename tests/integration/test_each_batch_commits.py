@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
-from keyrange.commits.model.log import Commit, Kind
-from keyrange.commits.model.resetting import rewind
-from keyrange.commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.resetting import rewind
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from commit_tables import MemoryCommitTable
 from handmade_batches import Graveyard, Sent, Stage, done
-from keyrange.commits.each_batch import EachBatch
-from keyrange.commits.model.verdict import RedeliveryPolicy
-from keyrange.commits.verdicts import VerdictStore
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.storage.sink import SinkTable
 
 # Executors cannot import this file: its functions travel whole.

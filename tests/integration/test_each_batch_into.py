@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
-from keyrange.commits import parts
-from keyrange.commits.model.verdict import RedeliveryPolicy
-from keyrange.commits.verdicts import VerdictStore
+from keyrange.individual_commits import parts
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.verdicts import VerdictStore
 
 SCHEMA = "at long, text string"
 

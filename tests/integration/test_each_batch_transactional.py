@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
-from keyrange.commits.model.log import Kind
-from keyrange.commits.model.resetting import reopen
-from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.resetting import reopen
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from brokers import Topics, wait_until
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.cli.main import app
-from keyrange.commits.model import takeover
-from keyrange.commits.model.log import Commit, Kind
-from keyrange.commits.table.commit_table import DeltaCommitTable
+from keyrange.individual_commits.model import takeover
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

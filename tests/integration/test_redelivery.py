@@ -21,11 +21,11 @@ from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
 from committing import commit_batch
-from keyrange.commits.model.intake import PartitionIntake
-from keyrange.commits.model.log import Known
-from keyrange.commits.model.state import Cause
-from keyrange.commits.model.verdict import NotDone, PartitionVerdict
-from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

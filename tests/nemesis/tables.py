@@ -11,9 +11,9 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from keyrange.commits.model.log import Commit, Kind
-from keyrange.commits.model.table import CommitTable
-from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
 from nemesis.facts import Letter, Place, Position, Row

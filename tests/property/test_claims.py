@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keyrange.commits.model.claims import (
+from keyrange.individual_commits.model.claims import (
     Claim,
     Claimed,
     believed,
@@ -18,7 +18,7 @@ from keyrange.commits.model.claims import (
     read_claim,
     write_claim,
 )
-from keyrange.commits.model.state import Hole, Piece, fresh
+from keyrange.individual_commits.model.state import Hole, Piece, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 

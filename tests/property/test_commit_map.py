@@ -14,14 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.commits.model.intake import (
+from keyrange.individual_commits.model.intake import (
     IntakeLimits,
     PartitionIntake,
     next_due_ms,
     plan_intake,
 )
-from keyrange.commits.model.state import Cause, Hole, PartitionState, cut_at, fresh
-from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, cut_at, fresh
+from keyrange.individual_commits.model.verdict import (
+    NotDone,
+    PartitionVerdict,
+    RedeliveryPolicy,
+    judge,
+)
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import NEVER_DUE

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets, subtract
+from keyrange.individual_commits.model.offset_ranges import (
+    Ranges,
+    coalesce,
+    gaps,
+    of_offsets,
+    subtract,
+)
 from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange
 
 WIDTH = 40

@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.commits.model.intake import IntakeLimits, plan_intake
-from keyrange.commits.model.resetting import carried, reopen, rewind, skip
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
+from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.model.resetting import carried, reopen, rewind, skip
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.verdict import (
+    NotDone,
+    PartitionVerdict,
+    RedeliveryPolicy,
+    judge,
+)
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 
 OFFSETS = range(12)

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from keyrange.commits.model.claims import overlay
-from keyrange.commits.model.state import PartitionState, Piece, fresh
 from keyrange.consumer.work import PartitionWork
+from keyrange.individual_commits.model.claims import overlay
+from keyrange.individual_commits.model.state import PartitionState, Piece, fresh
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 END = 60

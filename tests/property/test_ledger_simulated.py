@@ -9,13 +9,13 @@ from random import Random
 import pytest
 
 from forms import by_form
-from keyrange.commits.model.auditing import Finding, audit
-from keyrange.commits.model.handovers import Handovers, claim_of
-from keyrange.commits.model.log import Commit, Kind, Terms
-from keyrange.commits.model.state import Piece, fresh
-from keyrange.commits.table.commit_table import DeltaCommitTable
 from keyrange.consumer.ledger import Ledger, Taken
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.auditing import Finding, audit
+from keyrange.individual_commits.model.handovers import Handovers, claim_of
+from keyrange.individual_commits.model.log import Commit, Kind, Terms
+from keyrange.individual_commits.model.state import Piece, fresh
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 from memory_store import MemoryStore, Shared

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.commits.model.state import cut_span, fresh
+from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.state import cut_span, fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import (

@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.commits.intakes import plan_intakes, spans_of
-from keyrange.commits.model.log import Known
-from keyrange.commits.model.state import Cause, PartitionState, fresh
-from keyrange.commits.model.verdict import NotDone, PartitionVerdict, RedeliveryPolicy, judge
-from keyrange.commits.task import Job
-from keyrange.commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.intakes import plan_intakes, spans_of
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import Cause, PartitionState, fresh
+from keyrange.individual_commits.model.verdict import (
+    NotDone,
+    PartitionVerdict,
+    RedeliveryPolicy,
+    judge,
+)
+from keyrange.individual_commits.task import Job
+from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Portion, Shape, plan_pinned_deliveries, portion_cuts

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from forms import by_form
-from keyrange.commits.model.log import Commit, Kind
-from keyrange.commits.model.state import fresh
-from keyrange.commits.model.takeover import begin
-from keyrange.commits.table.commit_table import DeltaCommitTable
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.state import fresh
+from keyrange.individual_commits.model.takeover import begin
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark
 from memory_store import MemoryStore, Shared

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.render import OutputFormat
-from keyrange.commits.table.operating import open_commits
-from keyrange.commits.table.replaying import replay_dead_letters
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.table.operating import open_commits
+from keyrange.individual_commits.table.replaying import replay_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from simulation.faults import Crash
 from simulation.kinds import COMMITS

@@ -10,10 +10,10 @@ from typing import Any
 import keyrange
 from group_coordinator import CoordinatorModel
 from keyrange import KeyRangeListener
-from keyrange.commits.model.auditing import audit
-from keyrange.commits.model.handovers import Handovers
-from keyrange.commits.table.commit_rows import commits_of
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.auditing import audit
+from keyrange.individual_commits.model.handovers import Handovers
+from keyrange.individual_commits.table.commit_rows import commits_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, merge, split_evenly
 from simulation.faults import Chances, Crash

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.commits.model.auditing import audit
-from keyrange.commits.table.commit_rows import commits_of
+from keyrange.individual_commits.model.auditing import audit
+from keyrange.individual_commits.table.commit_rows import commits_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.table.assignment_rows import Stored, read_rows
 from keyrange.source.model.checkpoint import read_checkpoint

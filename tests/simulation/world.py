@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange.commits.alarm import RecordTimeout
+from keyrange.individual_commits.alarm import RecordTimeout
 from keyrange.kafka import cluster, deadline
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
@@ -205,7 +205,7 @@ _OTHERS = {
     "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,
-    "keyrange.commits.alarm:Alarm": _Hands,
+    "keyrange.individual_commits.alarm:Alarm": _Hands,
     "keyrange.ranges.sharing.shared_directory:usual_settings": _host,
     "keyrange.members.launch:ensure_member": _status,
     "keyrange.members.status:read_status": _status,

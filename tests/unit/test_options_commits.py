@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from keyrange.commits.model.intake import IntakeLimits
-from keyrange.commits.model.verdict import RedeliveryPolicy
 from keyrange.errors import InvalidError
+from keyrange.individual_commits.model.intake import IntakeLimits
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import COMMIT_ROWS, CommitOptions
 from keyrange.options.secrets import Secret

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.commits.model.log import Commit, Counts, Kind
-from keyrange.commits.model.state import Hole, PartitionState, Piece
-from keyrange.commits.table.blob import read_piece, write_piece
-from keyrange.commits.table.commit_rows import SCHEMA, rows_of
-from keyrange.commits.table.commit_table import (
+from keyrange.individual_commits.model.log import Commit, Counts, Kind
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.table.blob import read_piece, write_piece
+from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
+from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
     DeltaCommitTable,
     open_commit_table,
@@ -45,7 +45,7 @@ _APP = f"keyrange/{SOURCE}/commits"
 _STARTUP = """
 import sys, time
 started = time.perf_counter()
-from keyrange.commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 table = open_commit_table(CommitOptions(table=sys.argv[1]), sys.argv[2])
 imported = time.perf_counter()

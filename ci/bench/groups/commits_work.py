@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from keyrange.commits.mentions import BLOCKS, blocks_of, subtract_blocks
-from keyrange.commits.task import Job
-from keyrange.commits.task_state import PartitionWork, WorkTerms
-from keyrange.commits.work import work_of
+from keyrange.individual_commits.mentions import BLOCKS, blocks_of, subtract_blocks
+from keyrange.individual_commits.task import Job
+from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.work import work_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
 

@@ -56,8 +56,8 @@ from keyrange.text.plain import one_line, plain
 from keyrange.text.sizes import moment
 
 if TYPE_CHECKING:
-    from keyrange.commits.model.log import Known
-    from keyrange.commits.table.dead_letters import Choice, DeadLetter, DeadLetters
+    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[
     str,
@@ -103,8 +103,8 @@ def list_letters(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
-    from keyrange.commits.table.dead_letters import Choice
-    from keyrange.commits.table.replaying import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
@@ -139,9 +139,9 @@ def show(
 ) -> None:
     """One dead letter with all that is known of it. It is there again for every time that it was
     given up."""
-    from keyrange.commits.table.dead_letters import Choice
-    from keyrange.commits.table.replaying import chosen_letters, open_letters
     from keyrange.errors import invalid_options
+    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     choice = Choice(topic=topic, partition=partition, from_offset=offset, until_offset=offset + 1)
@@ -185,9 +185,9 @@ def replay(
     The records come out of Kafka: with --live it is checked that it still has them. Stop the query
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.commits.table import replaying
-    from keyrange.commits.table.dead_letters import Choice
-    from keyrange.commits.table.operating import check_current, user_name
+    from keyrange.individual_commits.table import replaying
+    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.operating import check_current, user_name
 
     check_partition(topic, partition)
     if offset and partition is None:
@@ -232,7 +232,7 @@ def replay(
 def _read(
     letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
 ) -> list[DeadLetter]:
-    from keyrange.commits.table.replaying import chosen_letters
+    from keyrange.individual_commits.table.replaying import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
         found = chosen_letters(letters.read(choice), group, "", error, since_ms)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from keyrange.commits.model.claims import Claims, overlay, pieces_done
-from keyrange.commits.model.state import PartitionState, Piece
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import Claims, overlay, pieces_done
+from keyrange.individual_commits.model.state import PartitionState, Piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from keyrange.commits.model.claims import Spans
-from keyrange.commits.table.commit_table import LAYOUT
 from keyrange.consumer.following import Leaders
 from keyrange.consumer.ledger import Begin, Ledger
 from keyrange.consumer.reading import Batch, Reading, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import Spans
+from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends

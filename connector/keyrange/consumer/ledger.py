@@ -14,8 +14,19 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from keyrange.commits.model.agreement import check_terms
-from keyrange.commits.model.claims import (
+from keyrange.consumer.following import (
+    NO_LEADERS,
+    Leaders,
+    Taken,
+    created_anew,
+    follow,
+    read_on,
+    take_over,
+    truncated,
+)
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.agreement import check_terms
+from keyrange.individual_commits.model.claims import (
     Claim,
     Claims,
     Spans,
@@ -30,20 +41,9 @@ from keyrange.commits.model.claims import (
     source_of,
     write_claim,
 )
-from keyrange.commits.model.log import Commit, Kind, Terms
-from keyrange.commits.model.state import PartitionState, Piece, fresh
-from keyrange.commits.table.commit_table import DeltaCommitTable, whole_is_due
-from keyrange.consumer.following import (
-    NO_LEADERS,
-    Leaders,
-    Taken,
-    created_anew,
-    follow,
-    read_on,
-    take_over,
-    truncated,
-)
-from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.log import Commit, Kind, Terms
+from keyrange.individual_commits.model.state import PartitionState, Piece, fresh
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.storage.store import Store, Transaction
 

@@ -11,11 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.commits.model import delivery_plan
-from keyrange.commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.commits.model.state import Hole
 from keyrange.consumer.work import PartitionWork
 from keyrange.errors import error
+from keyrange.individual_commits.model import delivery_plan
+from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.state import Hole
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings

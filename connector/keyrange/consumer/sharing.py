@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.commits.model.claims import Claim, Spans
 from keyrange.consumer.holding import Holding, added
 from keyrange.consumer.leading import Leader
 from keyrange.consumer.member import MemberThread
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.shares import Share, read_share

@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.commits.model.offset_ranges import Ranges, coalesce
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece, by_offset, cut_at
+from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce
+from keyrange.individual_commits.model.state import (
+    Cause,
+    Hole,
+    PartitionState,
+    Piece,
+    by_offset,
+    cut_at,
+)
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
 

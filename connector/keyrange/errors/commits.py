@@ -10,7 +10,7 @@ _COMMITS = "individual-commits.md"
 _ON_CALL = "on-call.md"
 
 COMMIT_CONDITIONS: Final = (
-    # What the order of commits says: commits/model/log.py
+    # What the order of commits says: individual_commits/model/log.py
     Condition(
         "COMMITS_FENCED",
         Kind.DENIED,
@@ -33,7 +33,7 @@ COMMIT_CONDITIONS: Final = (
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
         _COMMITS,
     ),
-    # What a checkpoint and a commit table say of each other: commits/model/agreement.py
+    # What a checkpoint and a commit table say of each other: individual_commits/model/agreement.py
     Condition(
         "COMMITS_AHEAD",
         Kind.INVALID,

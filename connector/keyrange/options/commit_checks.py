@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keyrange.commits.model.intake import IntakeLimits
-from keyrange.commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.intake import IntakeLimits
+from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 from keyrange.options.commits import DEAD_LETTERS, HOLE_BYTES_MAX, IS_PLACE, CommitOptions, beside
 from keyrange.options.option import Mode
 from keyrange.options.parsing import Violations

@@ -14,19 +14,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.commits.intakes import plan_intakes, planned_from, resumed_from, spans_of, state_of
-from keyrange.commits.model.agreement import check_agreement, check_terms, is_left
-from keyrange.commits.model.intake import (
+from keyrange.errors import error
+from keyrange.individual_commits.intakes import (
+    plan_intakes,
+    planned_from,
+    resumed_from,
+    spans_of,
+    state_of,
+)
+from keyrange.individual_commits.model.agreement import check_agreement, check_terms, is_left
+from keyrange.individual_commits.model.intake import (
     PartitionIntake,
     due_holes,
     due_until_ms,
     lags_too_far,
     next_due_ms,
 )
-from keyrange.commits.model.log import Known
-from keyrange.commits.model.state import PartitionState
-from keyrange.commits.model.table import CommitTable
-from keyrange.errors import error
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

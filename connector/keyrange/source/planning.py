@@ -11,9 +11,9 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from keyrange.commits.model import delivery_plan
-from keyrange.commits.model.delivery_plan import Intakes
 from keyrange.errors import error
+from keyrange.individual_commits.model import delivery_plan
+from keyrange.individual_commits.model.delivery_plan import Intakes
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import KeyRange

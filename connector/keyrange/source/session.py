@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.commits.model.agreement import check_mode
-from keyrange.commits.model.state import PartitionState
 from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.individual_commits.model.agreement import check_mode
+from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.mirror import GroupMirror, own_group
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition, pending

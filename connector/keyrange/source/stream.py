@@ -30,7 +30,7 @@ from keyrange.source.read import read_task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.commits.model.table import CommitTable
+    from keyrange.individual_commits.model.table import CommitTable
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
     from keyrange.source.guarded import Admission
@@ -129,6 +129,6 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _open_commit_table(options: CommitOptions, source_id: str) -> CommitTable:
     # PyArrow's datasets and pandas come with it: a third of a second, for those that have a table.
-    from keyrange.commits.table.commit_table import open_commit_table
+    from keyrange.individual_commits.table.commit_table import open_commit_table
 
     return open_commit_table(options, source_id)

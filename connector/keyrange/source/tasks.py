@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.commits.model.delivery_plan import Intakes
+from keyrange.individual_commits.model.delivery_plan import Intakes
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.model.greeting import Greeting

@@ -18,9 +18,9 @@ from keyrange.cli.commits import commands as commits
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.commits.table.commit_table import open_commit_table
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 

@@ -14,9 +14,9 @@ from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 from documents import read_document
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.main import app
-from keyrange.commits.model.log import Kind, Terms
-from keyrange.commits.table import operating
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Kind, Terms
+from keyrange.individual_commits.table import operating
 from keyrange.kafka.model.offsets import TopicPartition
 
 WHY = ("--why", "bad prices since noon")

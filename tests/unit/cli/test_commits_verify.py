@@ -18,16 +18,16 @@ from documents import read_document
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
 from keyrange.cli.main import app
-from keyrange.commits.model.auditing import audit
-from keyrange.commits.model.log import Kind
-from keyrange.commits.model.resetting import rewind
-from keyrange.commits.model.state import Hole, PartitionState, Piece
 from keyrange.consumer import following as following_module
 from keyrange.consumer.following import Leaders
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.auditing import audit
+from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.resetting import rewind
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 

@@ -17,15 +17,19 @@ from keyrange.cli import dead_letters
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.main import app
-from keyrange.commits.model.log import Kind
-from keyrange.commits.model.resetting import reopen, rewind
-from keyrange.commits.model.state import Cause
-from keyrange.commits.table import operating
-from keyrange.commits.table.commit_table import open_commit_table
-from keyrange.commits.table.dead_letters import DeadLetter, DeadLetters, open_dead_letters
-from keyrange.commits.table.operating import open_commits, write_reset
-from keyrange.commits.table.replaying import plan_replay
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.resetting import reopen, rewind
+from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.table import operating
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.dead_letters import (
+    DeadLetter,
+    DeadLetters,
+    open_dead_letters,
+)
+from keyrange.individual_commits.table.operating import open_commits, write_reset
+from keyrange.individual_commits.table.replaying import plan_replay
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 
@@ -315,7 +319,7 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from keyrange.commits.model.log import Terms
+    from keyrange.individual_commits.model.log import Terms
 
     known = replace(lake.table.known(), terms=Terms(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)

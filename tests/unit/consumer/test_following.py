@@ -11,10 +11,10 @@ import pytest
 
 import keyrange.consumer.holding as holding_module
 import keyrange.consumer.reading as reading_module
-from keyrange.commits.model.state import Hole, PartitionState, Piece, fresh
 from keyrange.consumer.following import Leaders, follow, read_on
 from keyrange.consumer.holding import Holding
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener

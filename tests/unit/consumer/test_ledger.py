@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.commits.model.state import Piece
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.holding import new_ledger
 from keyrange.consumer.ledger import Ledger
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.state import Piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.shares import Interest, write_interest

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import scripted_consumer
-from keyrange.commits.model.log import Kind
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Kind
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World

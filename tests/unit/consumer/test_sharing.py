@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from keyrange.commits.model.claims import Claim
 from keyrange.consumer import sharing as module
 from keyrange.consumer.member import Membership
 from keyrange.consumer.sharing import Sharing
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import Claim
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from keyrange.commits.model.state import Piece
 from keyrange.consumer.work import PartitionWork
+from keyrange.individual_commits.model.state import Piece
 from keyrange.ranges.model.key_ranges import SPACE
 
 

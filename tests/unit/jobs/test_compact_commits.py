@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.commits.table import dead_letters
-from keyrange.commits.table.commit_table import DeltaCommitTable, open_commit_table
-from keyrange.commits.table.dead_letters import DeadLetter, open_dead_letters
+from keyrange.individual_commits.table import dead_letters
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
+from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.options.commits import CommitOptions
 from notebooks import load_job
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keyrange.commits.intakes import spans_of
-from keyrange.commits.model.intake import IntakeLimits, plan_intake
-from keyrange.commits.model.state import fresh
+from keyrange.individual_commits.intakes import spans_of
+from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.model.state import fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Leader, Topic
 from keyrange.members.binding.caller import Caller, greet

@@ -9,8 +9,8 @@ import pytest
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.commits.model.log import Known
-from keyrange.commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes

@@ -12,8 +12,8 @@ import pytest
 
 from committing import commit_batch, commit_states, rejected, state
 from delta_commits import in_epoch
-from keyrange.commits.model.log import Kind, Terms
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.log import Kind, Terms
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source import session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from committing import commit_batch, commit_states, rejected, state
-from keyrange.commits.model.log import Kind
-from keyrange.commits.model.state import Hole, PartitionState, Piece
-from keyrange.commits.model.verdict import PartitionVerdict
+from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.verdict import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
     from keyrange.cli.commits.document import LogEnd
     from keyrange.cli.commits.picture import Marks
-    from keyrange.commits.model.log import Commit, Known
-    from keyrange.commits.model.state import PartitionState
-    from keyrange.commits.table.operating import Commits
+    from keyrange.individual_commits.model.log import Commit, Known
+    from keyrange.individual_commits.model.state import PartitionState
+    from keyrange.individual_commits.table.operating import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 AtOption = Annotated[

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso
-from keyrange.commits.model.state import Cause
+from keyrange.individual_commits.model.state import Cause
 
 if TYPE_CHECKING:
-    from keyrange.commits.model.log import Commit, Counts, Known
-    from keyrange.commits.model.state import Hole, PartitionState, Piece
+    from keyrange.individual_commits.model.log import Commit, Counts, Known
+    from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.ranges.model.key_ranges import KeyRange
 

@@ -17,9 +17,9 @@ from keyrange.cli.render import note
 from keyrange.cli.source import check_partition, connected, storage_of
 
 if TYPE_CHECKING:
-    from keyrange.commits.model.log import Known
-    from keyrange.commits.model.state import PartitionState
-    from keyrange.commits.table.operating import Commits
+    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.model.state import PartitionState
+    from keyrange.individual_commits.table.operating import Commits
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.view import ClusterView
@@ -71,7 +71,7 @@ def known_at(commits: Commits, seq: int | None) -> Known:
 
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
     """As `operating.open_commits`, with the settings of the object store among options."""
-    from keyrange.commits.table import operating
+    from keyrange.individual_commits.table import operating
 
     commits = operating.open_commits(path, group, source, storage_of(named))
     if commits.others and not source:

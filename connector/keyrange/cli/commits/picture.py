@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from keyrange.commits.model.state import PartitionState
+    from keyrange.individual_commits.model.state import PartitionState
 
 WIDTH: Final = 76
 _HEAD: Final = 6

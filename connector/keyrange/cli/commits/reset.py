@@ -30,10 +30,10 @@ from keyrange.cli.times import now, read_time
 from keyrange.text.sizes import number, span
 
 if TYPE_CHECKING:
-    from keyrange.commits.model.log import Known
-    from keyrange.commits.model.resetting import Reset
-    from keyrange.commits.model.state import PartitionState
-    from keyrange.commits.table.operating import Commits
+    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.model.resetting import Reset
+    from keyrange.individual_commits.model.state import PartitionState
+    from keyrange.individual_commits.table.operating import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 WhoOption = Annotated[
@@ -98,7 +98,7 @@ def reset(
 
     Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.commits.table.operating import check_current, user_name, write_reset
+    from keyrange.individual_commits.table.operating import check_current, user_name, write_reset
 
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
@@ -135,8 +135,8 @@ def plan(
 
     Raises INVALID_OPTIONS that names every partition whose position lies before its offset.
     """
-    from keyrange.commits.model.resetting import rewind, skip
     from keyrange.errors import invalid_options
+    from keyrange.individual_commits.model.resetting import rewind, skip
 
     if violations := [
         f"--to {at} lies beyond the position of {place}, {states[place].position}: what was never "

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
-    from keyrange.commits.model.auditing import Finding
-    from keyrange.commits.model.log import Commit, Known
-    from keyrange.commits.model.state import PartitionState
-    from keyrange.commits.table.operating import Commits
+    from keyrange.individual_commits.model.auditing import Finding
+    from keyrange.individual_commits.model.log import Commit, Known
+    from keyrange.individual_commits.model.state import PartitionState
+    from keyrange.individual_commits.table.operating import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 _IDS = "topic,partition,offset"
@@ -124,9 +124,9 @@ def verify(
 
 def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) -> list[Finding]:
     """What the last commits say of the chosen partitions that cannot be."""
-    from keyrange.commits.model.auditing import audit
-    from keyrange.commits.model.claims import is_of_consumer
-    from keyrange.commits.model.handovers import Handovers
+    from keyrange.individual_commits.model.auditing import audit
+    from keyrange.individual_commits.model.claims import is_of_consumer
+    from keyrange.individual_commits.model.handovers import Handovers
 
     if known.seq > last:
         note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")
@@ -142,7 +142,7 @@ def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) ->
 def _in_sink(
     sink: str, columns: str, named: Mapping[str, str], bars: Waiting
 ) -> dict[TopicPartition, Numbers]:
-    from keyrange.commits.table.record_ids import read_record_ids
+    from keyrange.individual_commits.table.record_ids import read_record_ids
 
     names = [name.strip() for name in columns.split(",")]
     with bars.step("counting the rows of the sink") as advance:
@@ -256,7 +256,7 @@ def _dead(
     since. A source that was started afresh goes on with what those before it gave up."""
     import numpy as np
 
-    from keyrange.commits.table.replaying import chosen_letters, open_letters
+    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
     from keyrange.kafka.model.offsets import TopicPartition
 
     last = commits.last(known.seq)

@@ -68,7 +68,7 @@ def _ask(
     output: OutputFormat,
 ) -> None:
     from keyrange.cli.members.document import describe
-    from keyrange.commits.table.operating import user_name
+    from keyrange.individual_commits.table.operating import user_name
     from keyrange.members.table.operating import write_command
 
     number = None

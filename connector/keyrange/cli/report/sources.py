@@ -24,7 +24,7 @@ from keyrange.storage.directory import FAILURES
 
 if TYPE_CHECKING:
     from keyrange.cli.commits.opening import Live
-    from keyrange.commits.model.log import Known
+    from keyrange.individual_commits.model.log import Known
     from keyrange.storage.model.spark_log import Progress
 
 _TAIL_BYTES: Final = 64 * 2**20
@@ -221,7 +221,7 @@ def _gaps(known: Known, now_ms: int) -> list[dict[str, Any]]:
 
 def _ends(where: ReportWhere, progress: Progress, source: int, plans: dict[int, Any]) -> Source:
     """Where the logs end, by Kafka. While it answers `plans` gets what it tells of batches."""
-    from keyrange.commits.model.state import fresh
+    from keyrange.individual_commits.model.state import fresh
     from keyrange.kafka.model.offsets import LATEST
 
     end = progress.planned[-1].ends[source]
@@ -291,7 +291,7 @@ def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
     from keyrange.cli.dead_letters import document
     from keyrange.cli.keys import short_key
-    from keyrange.commits.table.replaying import chosen_letters, open_letters
+    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     letters = open_letters(where.commits, where.letters, storage_of(where.named))
     group = where.group or (commits["show"]["group"] or "" if commits is not None else "")

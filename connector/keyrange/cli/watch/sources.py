@@ -292,7 +292,7 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
-        from keyrange.commits.table import operating
+        from keyrange.individual_commits.table import operating
 
         where = self._where
         if self._commits is None:

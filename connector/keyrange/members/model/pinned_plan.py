@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from keyrange.commits.model import delivery_plan
-from keyrange.commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model import delivery_plan
+from keyrange.individual_commits.model.intake import PartitionIntake
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.ranges.model.key_ranges import KeyRange, split_evenly

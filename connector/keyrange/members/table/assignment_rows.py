@@ -16,8 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.commits.table.commit_rows import MS_MAX
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.table.commit_rows import MS_MAX
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.model.unbroken import Since
 from keyrange.storage.checksum import crc32c

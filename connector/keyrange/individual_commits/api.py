@@ -1,0 +1,205 @@
+"""What a job calls in the function that it gives to `keyrange.each_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from keyrange.errors import error, invalid_options
+from keyrange.individual_commits.appending import work_into
+from keyrange.individual_commits.batch_run import BatchRun, Plan, current
+from keyrange.individual_commits.collecting import check_columns
+from keyrange.individual_commits.task import Job
+from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
+from keyrange.individual_commits.work import work_of
+from keyrange.options.commits import IS_PLACE
+
+_PLACE: Final = ("topic", "partition", "offset")
+
+
+def process(
+    batch: DataFrame,
+    function: Callable[[Any], Any],
+    schema: str | StructType,
+    mode: str = "record",
+) -> DataFrame:
+    """Run `function` on the records of a batch, once, and answer with the output of those that are
+    done; in transactional isolation with what of it is released.
+
+    `schema` (DDL, or a StructType) is that of the output. With `mode` "record" the function is
+    given one record and answers with None, a row (dict, tuple or Row) or a list of rows. A record
+    is not done where it raises; it comes again after a while. With "arrow" it is given a
+    pyarrow.RecordBatch of records of one partition and answers with one; where it raises it is
+    called with halves, so it may see a record more than once.
+
+    Raises KeyrangeError: OUTSIDE_EACH_BATCH, VERDICT_TWICE, UNSUITABLE_FRAME, VERDICT_DAMAGED,
+    VERDICT_MISMATCH, VERDICT_UNWRITABLE.
+    """
+    run = current("keyrange.process")
+    output = _checked(run, batch, schema, mode, "keyrange.process")
+    if run.plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
+        raise error(
+            "UNSUITABLE_FRAME",
+            "with commit.isolation=transactional the output of a function of Arrow batches has "
+            "the columns topic, partition and offset of the record that each row is of",
+        )
+    job = _job(run.plan, function, output, mode)
+    run.said = True
+    return run.make_verdict(output, lambda: _worked(batch, job, output), counted=True)
+
+
+def process_into(
+    batch: DataFrame,
+    function: Callable[[Any], Any],
+    schema: str | StructType,
+    table: str,
+    mode: str = "record",
+) -> None:
+    """Run `function` on the records of a batch, once, and append the output of those that are done
+    to a Delta table, in one transaction a batch: as `process` and a write of what it returns by
+    the options of `transaction`, but the rows are written once.
+
+    `table` is an absolute path or a URI; it is made where there is none. Executors write its files
+    with the credentials of their environment, the driver writes its log with those of
+    `commitTable.storage.`. Columns of the table that `schema` lacks are null. Files of a batch that
+    never came to its end are removed by the table's VACUUM.
+
+    Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
+    SINK_UNSUITABLE for a table with partition columns, constraints, other columns or property
+    delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
+    """
+    from keyrange.storage.sink import SinkTable
+
+    run = current("keyrange.process_into")
+    output = _checked(run, batch, schema, mode, "keyrange.process_into").toNullable()
+    if run.plan.keeps_offsets:
+        raise invalid_options(["keyrange.process_into needs commit.isolation=immediate"])
+    if not IS_PLACE.match(table):
+        raise invalid_options(["table must be an absolute path or a URI"])
+    job = _job(run.plan, function, output, mode)
+    run.said = True
+    sink = SinkTable(table.rstrip("/"), job.schema, run.plan.commits.revealed_storage())
+    verdict = StructType([]).add(HIDDEN, HIDDEN_SPARK)
+    run.append_verdict(lambda: batch.mapInArrow(work_into(job, sink.uri), verdict), sink)
+
+
+def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
+    """Compute a DataFrame once, keep it with the batch, and answer with what was kept, to be
+    written, acknowledged and rejected.
+
+    It has to be made of the batch and to have its columns topic, partition, offset and keyHash.
+    Records of keys that have to wait are left out. With `error_column`, a column of texts, this is
+    the verdict: where it is not null the record is rejected, what comes of its key is held back,
+    and neither is in the answer. In transactional isolation only that decides.
+
+    Raises KeyrangeError as `process` does.
+    """
+    run = current("keyrange.materialize")
+    run.check_first("keyrange.materialize")
+    named = [error_column] if error_column is not None else []
+    check_columns(df, "keyrange.materialize", (*_PLACE, "keyHash", *named))
+    plan, output = run.plan, df.schema
+    held = any(intake.held for intake in plan.intakes.values())
+    if error_column is not None:
+        run.said = True
+        output = StructType([each for each in output.fields if each.name != error_column])
+    elif plan.commits.transactional:
+        run.said = True
+    if error_column is None and not held and not (plan.wants_mentions and plan.keeps_offsets):
+        return run.make_verdict(output, lambda: _with_hidden(df, run), counted=False)
+    job = Job(
+        plan.works(),
+        plan.terms(timed=False),
+        "column",
+        to_arrow_schema(output, timezone="UTC"),
+        error_column=error_column,
+        keeps_offsets=plan.keeps_offsets,
+        mentions=plan.wants_mentions and run.said,
+        nulls_first=plan.nulls_first,
+    )
+    return run.make_verdict(output, lambda: _worked(df, job, output), counted=True)
+
+
+def transaction() -> dict[str, str]:
+    """The options by which a Delta sink writes a batch once, where it runs again after a crash:
+    `df.write.format("delta").options(**keyrange.transaction())`.
+
+    One write to each table, whose property delta.setTransactionRetentionDuration, where it is set,
+    is longer than the query may stand still. Raises OUTSIDE_EACH_BATCH.
+    """
+    planned = current("keyrange.transaction").plan.planned
+    return {"txnAppId": planned.application, "txnVersion": str(planned.batch_id)}
+
+
+def acknowledge(df: DataFrame) -> None:
+    """Say that the records of a DataFrame are done. It is made of what `materialize` returned.
+
+    Raises KeyrangeError: OUTSIDE_EACH_BATCH, NOT_MATERIALIZED, VERDICT_TOO_LATE, UNSUITABLE_FRAME.
+    """
+    run = current("keyrange.acknowledge")
+    check_columns(df, "keyrange.acknowledge", _PLACE)
+    run.check_materialized(df, "keyrange.acknowledge")
+    run.acknowledge(df)
+
+
+def reject(df: DataFrame, error_column: str | None = None) -> None:
+    """Say that the records of a DataFrame are not done, and why. It is made of what `materialize`
+    returned. What is rejected and acknowledged is rejected.
+
+    Later records of the same keys are not held back in this batch: the job decides about them.
+
+    Raises KeyrangeError as `acknowledge` does.
+    """
+    run = current("keyrange.reject")
+    named = [error_column] if error_column is not None else []
+    check_columns(df, "keyrange.reject", (*_PLACE, "keyHash", *named))
+    run.check_materialized(df, "keyrange.reject")
+    run.reject(df, error_column)
+
+
+def _checked(
+    run: BatchRun, batch: DataFrame, schema: str | StructType, mode: str, call: str
+) -> StructType:
+    """The schema of a function's output, where all can be as it was said."""
+    run.check_first(call)
+    check_columns(batch, call)
+    if mode not in ("record", "arrow"):
+        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    output = StructType(list(parsed))  # type: ignore[call-overload]
+    if HIDDEN in output.names:
+        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
+    return output
+
+
+def _job(plan: Plan, function: Callable[[Any], Any], output: StructType, mode: str) -> Job:
+    return Job(
+        plan.works(),
+        plan.terms(),
+        mode,
+        to_arrow_schema(output, timezone="UTC"),
+        function,
+        keeps_offsets=plan.keeps_offsets,
+        mentions=plan.wants_mentions,
+        nulls_first=plan.nulls_first,
+    )
+
+
+def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:
+    schema = StructType(list(output.fields)).add(HIDDEN, HIDDEN_SPARK)
+    return frame.mapInArrow(work_of(job), schema)
+
+
+def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
+    """A frame as the rows of a verdict, without a way through Python."""
+    hidden: Column = F.lit(None).cast(HIDDEN_SPARK)
+    if run.plan.keeps_offsets:
+        null = F.lit(None)
+        place = [F.col(name) for name in _PLACE]
+        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 8).cast(HIDDEN_SPARK)
+    return frame.withColumn(HIDDEN, hidden)

@@ -1,0 +1,61 @@
+"""Output that executors write to files below its table: its rows are written once, and the verdict
+of the batch says which files they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.individual_commits.task import Job
+from keyrange.individual_commits.verdict_rows import HIDDEN, Code, hidden_rows, other_rows
+from keyrange.individual_commits.work import work_of
+from keyrange.storage.data_files import DataFile, DataFileWriter
+
+FILE_CODES: Final = (Code.DATA_FILE,)
+FILE_FIELDS: Final = ("code", "topic", "offset", "place", "error")
+_NO_COLUMNS: Final = pa.schema([])
+
+
+def work_into(
+    job: Job, table: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow, as `work_of`: rows of output go to a file below `table`, which a row of the
+    verdict names, and all other rows are handed on."""
+    work = work_of(job)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = DataFileWriter(table, job.schema)
+        try:
+            for rows in work(batches):
+                hidden = rows.column(HIDDEN)
+                if hidden.null_count:
+                    writer.add(rows.select(job.schema.names))
+                else:
+                    yield other_rows(_NO_COLUMNS, hidden)
+            yield other_rows(_NO_COLUMNS, _file_rows(writer.finish()))
+        finally:
+            writer.abandon()
+
+    return write
+
+
+def files_in(rows: Iterable[Sequence[Any]]) -> list[DataFile]:
+    """What rows of `FILE_FIELDS` say."""
+    return [DataFile(name, size, count, said) for _, name, size, count, said in rows]
+
+
+def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
+    return hidden_rows(
+        [
+            {
+                "code": int(Code.DATA_FILE),
+                "topic": each.name,
+                "offset": each.size_bytes,
+                "place": each.rows,
+                "error": each.statistics,
+            }
+            for each in files
+        ]
+    )

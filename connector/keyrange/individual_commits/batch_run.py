@@ -1,0 +1,385 @@
+"""One run of a batch in the process that commits: what the calls in the user's function come to."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits import appending, collecting, parts, release
+from keyrange.individual_commits.collecting import Told
+from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.verdict import Judged, NotDone, RedeliveryPolicy, judge
+from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
+from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore, planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
+
+if TYPE_CHECKING:
+    from keyrange.storage.sink import SinkTable
+
+_current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a batch was planned from: the states before it, and what it hands out."""
+
+    planned: Planned
+    states: Mapping[TopicPartition, PartitionState]
+    intakes: Mapping[TopicPartition, PartitionIntake]
+    commits: CommitOptions
+    nulls_first: bool
+    # The committed offsets as the last batch left them, whatever somebody has set since.
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return all(intake.is_empty for intake in self.intakes.values())
+
+    def works(self) -> dict[TopicPartition, PartitionWork]:
+        """What the tasks know of each partition."""
+        return {
+            partition: PartitionWork(
+                tuple(cell.span for cell in intake.cells),
+                intake.held,
+                {hole.offset: hole.deliveries for hole in intake.redelivered if hole.deliveries},
+            )
+            for partition, intake in self.intakes.items()
+        }
+
+    def terms(self, timed: bool = True) -> WorkTerms:
+        commits, mark = self.commits, self.planned.mark
+        return WorkTerms(
+            commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
+            self.policy.deliveries_max,
+            commits.record_timeout_ms if timed else 0,
+            commits.batch_time_budget_ms if timed else 0,
+        )
+
+    @property
+    def policy(self) -> RedeliveryPolicy:
+        """How often a record is worked on is a matter of the plan: a replay under other options
+        would bury others than its first run."""
+        policy, planned = self.commits.policy, self.planned.mark.deliveries_max
+        return policy if planned is None else replace(policy, deliveries_max=planned)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        return self.commits.transactional
+
+    @property
+    def verdict_terms(self) -> dict[str, str]:
+        """The options that the rows of a verdict rest on."""
+        terms = self.commits.terms(self.nulls_first)
+        return {
+            "nullKeys": terms.null_keys,
+            "commit.isolation": terms.isolation,
+            "unmentioned": "retry" if self.wants_mentions else "done",
+        }
+
+    @property
+    def wants_mentions(self) -> bool:
+        return not self.commits.unmentioned_is_done
+
+
+class BatchRun:
+    """What is said of a batch while the user's function runs."""
+
+    def __init__(
+        self,
+        batch: DataFrame,
+        plan: Plan,
+        store: VerdictStore,
+        now_ms: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        # Raises COMMITS_FENCED where another driver has taken over.
+        self._check = check
+        self.batch = batch
+        self.plan = plan
+        self._store = store
+        self.now_ms = now_ms
+        self._manifest: Manifest | None = None
+        self._staged: list[Manifest] | None = None
+        self._told: Told | None = None
+        self._judged: dict[TopicPartition, Judged] | None = None
+        self._acknowledged: list[DataFrame] = []
+        self._rejected = Told()
+        # Whether the job said something of the batch.
+        self.said = False
+
+    def __enter__(self) -> BatchRun:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+    def check_first(self, call: str) -> None:
+        if self._manifest is not None:
+            raise error(
+                "VERDICT_TWICE",
+                f"{call} was called, and the batch has a verdict by an earlier call",
+                batch=self.plan.planned.batch_id,
+            )
+
+    def make_verdict(
+        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
+    ) -> DataFrame:
+        """The output of the batch's verdict, which is made now or was made before.
+
+        `schema` is that of the output, `rows` makes the rows of a verdict. Raises as `VerdictStore`
+        does.
+        """
+        self._keep_verdict(schema, rows, counted)
+        assert self._manifest is not None
+        self._check()
+        return self._output(self._manifest)
+
+    def append_verdict(self, rows: Callable[[], DataFrame], table: SinkTable) -> None:
+        """Append the output of the batch's verdict to a table that it is made for. Raises as
+        `VerdictStore` and `SinkTable` do."""
+        table.prepare()
+        is_made = self._keep_verdict(StructType([]), rows, True, table.uri)
+        found = self._rows_with(appending.FILE_CODES, appending.FILE_FIELDS)
+        planned = self.plan.planned
+        files = appending.files_in(found)
+        self._check()
+        table.append(files, planned.application, planned.batch_id, check_files=not is_made)
+
+    def _keep_verdict(
+        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool, table: str = ""
+    ) -> bool:
+        """Make the verdict where there is none; whether it was made."""
+        at, form = self.plan.planned, json.loads(schema.json())
+        manifest = self._store.manifest(at.batch_id, at.start, at.end)
+        is_made = manifest is None
+        if manifest is None:
+            attempt, path = self._store.new_attempt(at.batch_id)
+            with self._store.writing():
+                rows().write.parquet(path)
+            files = self._store.files_of(at.batch_id, attempt)
+            manifest = self._publish(attempt, files, form, counted, table)
+        self._check_terms(manifest, table)
+        self._manifest = manifest
+        return is_made
+
+    def keep_empty_verdict(self) -> None:
+        """A batch of which nothing was said, because nothing was in it, is a link in the chain of
+        staged output all the same."""
+        if self.plan.commits.transactional and self._manifest is None:
+            at = self.plan.planned
+            found = self._store.manifest(at.batch_id, at.start, at.end)
+            self._manifest = found or self._publish("", {}, {}, True)
+
+    def _publish(
+        self,
+        attempt: str,
+        files: Mapping[str, int],
+        schema: Mapping[str, Any],
+        counted: bool,
+        table: str = "",
+    ) -> Manifest:
+        at = self.plan.planned
+        staged = tuple(each.batch_id for each in self.staged())
+        start, end = planned(at.start, at.end)
+        terms = self.plan.verdict_terms
+        made = Manifest(
+            at.batch_id,
+            attempt,
+            files,
+            schema,
+            start,
+            end,
+            staged,
+            counted,
+            terms,
+            self._floors(),
+            table,
+        )
+        return self._store.publish(made, at.start, at.end)
+
+    def _check_terms(self, manifest: Manifest, table: str) -> None:
+        """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
+        else, than one that was made by the options of this run, or its output is elsewhere."""
+        if manifest.table != table:
+            raise error(
+                "COMMIT_TERMS_CHANGED",
+                f"the output of a batch that is not finished was made for {_shown(manifest.table)} "
+                f"and is to go to {_shown(table)}",
+                batch=self.plan.planned.batch_id,
+            )
+        for name, is_now in self.plan.verdict_terms.items():
+            was = manifest.terms.get(name, is_now)
+            if was != is_now:
+                raise error(
+                    "COMMIT_TERMS_CHANGED",
+                    f"option {name} was {was} and is {is_now}, and a batch is not finished of "
+                    "which there is a verdict",
+                    batch=self.plan.planned.batch_id,
+                )
+
+    def staged(self) -> list[Manifest]:
+        """The earlier batches with output that was not released before this one.
+
+        A batch that is replayed has written down which: of those before them some may be gone.
+        """
+        if self._staged is None:
+            if not self.plan.commits.transactional:
+                self._staged = []
+            elif self._manifest is not None:
+                named = self._manifest.staged
+                self._staged = [release.needed(self._store, batch_id) for batch_id in named]
+            else:
+                self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
+        return self._staged
+
+    def _floors(self) -> Mapping[int, Floors]:
+        if self._manifest is not None:
+            return self._manifest.floors
+        found = self.staged()
+        if not found:
+            return {}
+        before = release.needed(self._store, self.plan.planned.batch_id - 1)
+        return release.floors_of(found, before, self.plan.reached)
+
+    def _output(self, manifest: Manifest) -> DataFrame:
+        rows = self.rows_of(manifest)
+        if not self.plan.commits.transactional:
+            names = StructType.fromJson(dict(manifest.schema)).names
+            return rows.where(collecting.is_output()).select(*names)
+        bounds = {
+            partition: (self.plan.states[partition].committed, judged.state.committed)
+            for partition, judged in self.judged().items()
+        }
+        return release.released(
+            [(each, self.rows_of(each)) for each in [*self.staged(), manifest] if each.files],
+            bounds,
+            self.plan.planned.end.topic_ids,
+            manifest.floors,
+        )
+
+    def rows_of(self, manifest: Manifest) -> DataFrame:
+        """All rows of a verdict."""
+        schema = StructType.fromJson(dict(manifest.schema)).add(HIDDEN, HIDDEN_SPARK)
+        reader = self.batch.sparkSession.read.schema(schema)
+        return reader.parquet(*self._store.paths(manifest))
+
+    @property
+    def verdict_rows(self) -> DataFrame | None:
+        """The rows of this batch's verdict; None where it has no output."""
+        found = self._manifest
+        return self.rows_of(found) if found is not None and found.files else None
+
+    def check_materialized(self, frame: DataFrame, call: str) -> None:
+        """Raises NOT_MATERIALIZED where a frame is made of anything but this batch's verdict."""
+        if self.plan.commits.transactional:
+            raise error(
+                "VERDICT_TOO_LATE",
+                f"{call} was called behind the verdict by which output is released",
+                batch=self.plan.planned.batch_id,
+            )
+        found, paths = self._manifest, frame.inputFiles()
+        inside = found is not None and self._store.holds(found.batch_id, found.attempt, paths)
+        if not inside or not paths:
+            raise error(
+                "NOT_MATERIALIZED",
+                f"what {call} was given is not made of what keyrange.materialize returned",
+                batch=self.plan.planned.batch_id,
+            )
+
+    def acknowledge(self, frame: DataFrame) -> None:
+        self.said = True
+        self._acknowledged.append(frame)
+
+    def reject(self, frame: DataFrame, error_column: str | None) -> None:
+        self.said = True
+        for row in collecting.rejected_in(frame, error_column):
+            partition = TopicPartition(row.topic, row.partition)
+            self._rejected.add(partition, NotDone(row.offset, row.place, Cause.REJECTED))
+            self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
+
+    def told(self) -> Told:
+        """All that was said of the batch."""
+        if self._told is None:
+            rows = self.verdict_rows
+            told = collecting.told_in(self._rows_with(collecting.TOLD, collecting.TOLD_FIELDS))
+            for partition, said in self._rejected.not_done.items():
+                for each in said.values():
+                    told.add(partition, each)
+            told.errors = self._rejected.errors
+            if rows is not None and self._manifest is not None and not self._manifest.counted:
+                collecting.count_output(rows, told)
+            if self.plan.wants_mentions and not self.plan.is_empty:
+                left = collecting.unmentioned(self.batch, self._acknowledged, rows)
+                for partition, found in left.items():
+                    for each in found:
+                        told.add(partition, each)
+            self._told = told
+        return self._told
+
+    def _rows_with(self, codes: Sequence[Code], names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        """Fields of the verdict's rows that have one of some codes."""
+        found, rows = self._manifest, self.verdict_rows
+        if found is None or rows is None:
+            return ()
+        if parts.is_small(list(found.files.values())):
+            return self._store.told_rows(found, codes, names)
+        return collecting.told_rows(rows, codes, names)
+
+    def judged(self) -> dict[TopicPartition, Judged]:
+        """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
+        if self._judged is None:
+            self._judged = self._judge(self.told())
+        return self._judged
+
+    def closes_holes(self) -> bool:
+        """Whether committed offsets move with a batch of which nothing is said."""
+        judged = self._judge(Told())
+        return any(
+            each.state.committed > self.plan.states[partition].committed
+            for partition, each in judged.items()
+        )
+
+    def _judge(self, told: Told) -> dict[TopicPartition, Judged]:
+        strange = sorted(told.not_done.keys() - self.plan.intakes.keys())
+        if strange:
+            raise self._implausible(strange[0], "the batch reads no such partition")
+        found: dict[TopicPartition, Judged] = {}
+        for partition, intake in self.plan.intakes.items():
+            state = self.plan.states[partition]
+            verdict, policy = told.verdict_on(partition), self.plan.policy
+            try:
+                found[partition] = judge(state, intake, verdict, policy, self.now_ms)
+            except ValueError as failure:
+                raise self._implausible(partition, str(failure)) from None
+        return found
+
+    def _implausible(self, partition: TopicPartition, why: str) -> KeyrangeError:
+        return error(
+            "IMPLAUSIBLE_VERDICT",
+            f"what was said of partition {partition} cannot be: {why}",
+            batch=self.plan.planned.batch_id,
+        )
+
+
+def _shown(table: str) -> str:
+    return f"table {table}" if table else "keyrange.process and keyrange.materialize"
+
+
+def current(call: str) -> BatchRun:
+    """The batch whose function runs. Raises OUTSIDE_EACH_BATCH."""
+    found = _current.get(None)
+    if found is None:
+        raise error("OUTSIDE_EACH_BATCH", f"{call} was called where no batch runs")
+    return found

@@ -1,0 +1,166 @@
+"""What was said of a batch's records, brought to the driver: holes, and never what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from keyrange.errors import error
+from keyrange.individual_commits.mentions import (
+    BLOCKS_DDL,
+    OFFSETS_DDL,
+    blocks_of,
+    rows_at,
+    subtract_blocks,
+)
+from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.individual_commits.verdict_rows import ERROR_BYTES_MAX, HIDDEN, Code
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+
+_PLACE: Final = ("topic", "partition", "offset", "keyHash")
+TOLD: Final = (
+    Code.REJECTED,
+    Code.TIMED_OUT,
+    Code.HELD_BACK,
+    Code.HANDED_BACK,
+    Code.TALLY,
+)
+TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "place", "until_place")
+
+
+@dataclass
+class Told:
+    """What was said of a batch, by partition. `errors` are those that `reject` was given."""
+
+    not_done: dict[TopicPartition, dict[int, NotDone]] = field(default_factory=dict)
+    handed_back: dict[TopicPartition, list[tuple[KeyRange, int]]] = field(default_factory=dict)
+    done: dict[TopicPartition, int] = field(default_factory=dict)
+    errors: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
+
+    def add(self, partition: TopicPartition, each: NotDone) -> None:
+        """What was said first holds."""
+        self.not_done.setdefault(partition, {}).setdefault(each.offset, each)
+
+    def verdict_on(self, partition: TopicPartition) -> PartitionVerdict:
+        """What is handed back stands above what was said of single records of it."""
+        back = self.handed_back.get(partition, [])
+        kept = (
+            each
+            for each in self.not_done.get(partition, {}).values()
+            if not any(span.contains(each.place) and each.offset >= at for span, at in back)
+        )
+        return PartitionVerdict(tuple(sorted(kept)), tuple(back))
+
+    def mentions(self, partition: TopicPartition, offset: int) -> bool:
+        return offset in self.not_done.get(partition, ())
+
+
+def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -> list[Row]:
+    """Fields of the rows of a verdict that have one of some codes."""
+    told = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in codes]))
+    return told.select(*[F.col(f"{HIDDEN}.{name}") for name in names]).collect()
+
+
+def told_in(rows: Iterable[tuple[Any, ...]]) -> Told:
+    """What rows of `TOLD_FIELDS` say."""
+    told = Told()
+    for number, topic, number_of, offset, place, until_place in rows:
+        code, partition = Code(number), TopicPartition(topic, number_of)
+        if code is Code.TALLY:
+            told.done[partition] = told.done.get(partition, 0) + offset
+        elif code is Code.HANDED_BACK:
+            span = KeyRange(place, until_place + 1)
+            told.handed_back.setdefault(partition, []).append((span, offset))
+        else:
+            told.add(partition, NotDone(offset, place, Cause(code)))
+    return told
+
+
+def count_output(verdict: DataFrame, told: Told) -> None:
+    """How many records are done, where the rows of a verdict do not say so themselves."""
+    output = verdict.where(is_output())
+    for row in output.groupBy("topic", "partition").count().collect():
+        partition = TopicPartition(row["topic"], row["partition"])
+        told.done[partition] = max(row["count"] - len(told.not_done.get(partition, ())), 0)
+
+
+def is_output() -> Any:
+    """Whether a row of a verdict is output."""
+    return F.coalesce(F.col(f"{HIDDEN}.code"), F.lit(0)) == int(Code.DONE)
+
+
+def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
+    """Rows of topic, partition, offset, place and error, once for each record."""
+    check_columns(frame, "keyrange.reject", (*_PLACE, *([error_column] if error_column else [])))
+    text = F.lit("rejected") if error_column is None else F.col(error_column).cast("string")
+    return (
+        frame.select(
+            "topic",
+            "partition",
+            "offset",
+            F.col("keyHash").alias("place"),
+            F.substring(F.coalesce(text, F.lit("rejected")), 1, ERROR_BYTES_MAX).alias("error"),
+        )
+        .dropDuplicates(["topic", "partition", "offset"])
+        .collect()
+    )
+
+
+def check_columns(frame: DataFrame, call: str, names: Iterable[str] = _PLACE) -> None:
+    """Raises UNSUITABLE_FRAME."""
+    missing = sorted(set(names) - set(frame.columns))
+    if missing:
+        raise error(
+            "UNSUITABLE_FRAME",
+            f"what {call} was given has no column {missing[0]!r}; it has "
+            f"{', '.join(frame.columns)[:500]}",
+        )
+    if HIDDEN in frame.columns:
+        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
+
+
+def unmentioned(
+    batch: DataFrame, acknowledged: Sequence[DataFrame], verdict: DataFrame | None
+) -> dict[TopicPartition, list[NotDone]]:
+    """The records of a batch that nothing was said of.
+
+    Executors take what was said from what was delivered, block by block; the batch is read once
+    more for that, and another time for the places of what is left, where something is.
+    """
+    names = ("topic", "partition", "offset")
+    blocks = batch.select(*names).mapInArrow(blocks_of(True), BLOCKS_DDL)
+    for each in acknowledged:
+        said = each.select(*names).mapInArrow(blocks_of(False), BLOCKS_DDL)
+        blocks = blocks.union(said)
+    if verdict is not None:
+        hidden = F.col(HIDDEN)
+        said = verdict.where(hidden.code == int(Code.MENTIONED)).select(
+            hidden.topic.alias("topic"),
+            hidden.partition.alias("partition"),
+            hidden.offset.alias("block"),
+            F.lit(False).alias("delivered"),
+            hidden.key.alias("bits"),
+        )
+        blocks = blocks.union(said)
+    grouped = blocks.groupBy("topic", "partition", "block")
+    left: dict[TopicPartition, list[int]] = {}
+    for row in grouped.applyInArrow(subtract_blocks, OFFSETS_DDL).collect():
+        left.setdefault(TopicPartition(row.topic, row.partition), []).append(row.offset)
+    found: dict[TopicPartition, list[NotDone]] = {}
+    for row in rows_of(batch.select(*_PLACE), left):
+        said_of = found.setdefault(TopicPartition(row.topic, row.partition), [])
+        said_of.append(NotDone(row.offset, row.keyHash, Cause.UNMENTIONED))
+    return found
+
+
+def rows_of(frame: DataFrame, wanted: Mapping[TopicPartition, Iterable[int]]) -> list[Row]:
+    """The rows at some offsets; without any nothing is read."""
+    if not any(wanted.values()):
+        return []
+    return frame.mapInArrow(rows_at(wanted), frame.schema).collect()

@@ -1,0 +1,320 @@
+"""`keyrange.each_batch`: what a job gives to foreachBatch around its own function.
+
+It is pickled to where foreachBatch runs, which under Spark Connect is a process of the server, so
+it holds no session and opens nothing before the first batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from keyrange.errors import KeyrangeError, error, invalid_options
+from keyrange.individual_commits import dead_letter
+from keyrange.individual_commits.batch_run import BatchRun, Plan
+from keyrange.individual_commits.intakes import (
+    cut_of,
+    idle_intakes,
+    plan_intakes,
+    planned_from,
+    state_of,
+)
+from keyrange.individual_commits.model import takeover
+from keyrange.individual_commits.model.log import Commit, Counts, Kind, Known
+from keyrange.individual_commits.model.resetting import carried
+from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.verdict import Judged
+from keyrange.individual_commits.planned import Planned, read_planned
+from keyrange.individual_commits.verdicts import VerdictStore, unwritable
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import SourceOptions, parse_options
+
+_log = logging.getLogger(__name__)
+
+Function = Callable[[DataFrame, int], Any]
+
+
+def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) -> EachBatch:
+    """What foreachBatch is given: it calls `function(batch, batch_id)` and then commits what that
+    said of the batch's records, in one commit.
+
+    `options` are those of the source, `checkpoint` the query's checkpointLocation. In `function`
+    call `keyrange.process`, or `keyrange.materialize` and then `acknowledge` and `reject`; write to
+    sinks so that a batch id is taken once, since after a crash `function` runs again with what the
+    first run kept.
+
+    Raises INVALID_OPTIONS where the options do not say commitMode=individual. The batch fails with
+    NO_VERDICT where `function` said nothing, COMMITS_FENCED where another driver has taken over,
+    IMPLAUSIBLE_VERDICT where it spoke of other records than the batch's.
+    """
+    parsed = parse_options(options, "stream")
+    if not parsed.commits.individual:
+        raise invalid_options(["option 'commitMode' must be individual for keyrange.each_batch"])
+    return EachBatch(function, parsed, checkpoint)
+
+
+def open_table(options: SourceOptions, source_id: str, spark: SparkSession) -> CommitTable:
+    """The commits of one source, by the writer that the options name."""
+    from keyrange.individual_commits.table.delta_spark import open_writable_commit_table
+
+    return open_writable_commit_table(options.commits, source_id, spark)
+
+
+@dataclass
+class _Run:
+    """What is known of this driver's run once it has begun to commit."""
+
+    run_id: str
+    source_id: str
+    table: CommitTable
+    spark: SparkSession
+
+
+@dataclass
+class EachBatch:
+    """A function of a job, with the commits around it."""
+
+    function: Function
+    options: SourceOptions
+    checkpoint: str
+    open_table: Callable[[SourceOptions, str, SparkSession], CommitTable] = open_table
+    bury: dead_letter.Bury = field(default_factory=dead_letter.Graves)
+    _run: _Run | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process is another run.
+        return {**self.__dict__, "_run": None}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._commit_batch(batch, batch_id)
+        except BaseException:
+            # The query ends with it. Started again with this object it is another run, which goes
+            # on from what others have written meanwhile.
+            self._run = None
+            raise
+
+    def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
+        planned = read_planned(self.checkpoint, batch_id)
+        run = self._begin(planned, batch.sparkSession)
+        known = run.table.known()
+        self._check_replaced(run, known, planned)
+        plan = self._plan(planned, known)
+        store = self._open_store(run)
+
+        def check() -> None:
+            # What a driver that was replaced writes to a sink would be there twice.
+            self._check_replaced(run, run.table.known(), planned)
+
+        with BatchRun(batch, plan, store, _now_ms(), check) as running:
+            self.function(batch, batch_id)
+            self._check_said(running)
+            running.keep_empty_verdict()
+            judged = running.judged()
+            letters = dead_letter.letters_of(running, judged)
+            self.bury.append(self.options, plan, letters, run.spark)
+            commit = self._commit(run, running, run.table.known(), judged)
+            run.table.append(commit)
+        self.bury.send(self.options, letters)
+        self._clean(run, running, store)
+
+    def _begin(self, planned: Planned, spark: SparkSession) -> _Run:
+        """The first batch of a run fences off the driver before it, and that of another source."""
+        source_id = planned.mark.source_id
+        if self._run is None or self._run.source_id != source_id:
+            table = self.open_table(self.options, source_id, spark)
+            run = _Run(uuid.uuid4().hex, source_id, table, spark)
+            how = self.options.commits.on_fresh_start
+
+            def table_of(source: str) -> CommitTable:
+                own = source == source_id
+                return table if own else self.open_table(self.options, source, spark)
+
+            fence = self._fence(run, planned)
+            takeover.begin(table_of, fence, planned.mark, how != "fail", anew=how == "ignore")
+            self._run = run
+        return self._run
+
+    def _fence(self, run: _Run, planned: Planned) -> Commit:
+        return Commit(
+            seq=1,
+            kind=Kind.FENCE,
+            group=self.options.commits.group,
+            source_id=run.source_id,
+            query_id=planned.query_id,
+            run_id=run.run_id,
+            batch_id=-1,
+            committed_at_ms=_now_ms(),
+            terms=self._terms,
+        )
+
+    @property
+    def _terms(self) -> Any:
+        return self.options.commits.terms(self.options.key_ranges.nulls_first)
+
+    def _check_replaced(self, run: _Run, known: Known, planned: Planned) -> None:
+        if known.run_id != run.run_id:
+            raise error(
+                "COMMITS_FENCED",
+                f"run {known.run_id} writes the commits of this query, and run {run.run_id} is "
+                "not to write any more",
+                source_id=run.source_id,
+                batch=planned.batch_id,
+            )
+
+    def _plan(self, planned: Planned, last: Known) -> Plan:
+        start, end = planned.start, planned.end
+        if start == end:
+            # Its mark is of the batch before, and nothing of that is handed out once more.
+            known = last
+            states = {each: at for each, at in last.states.items() if each in end.positions}
+            intakes = idle_intakes(states, planned.mark, self.options)
+        else:
+            known = planned_from(planned.mark, self._known_at)
+            intakes = plan_intakes(known, start, end, self.options)
+            states = {each: state_of(known, each, start, end) for each in intakes}
+        # What is staged of a partition that is absent is released when it is back.
+        states |= {each: known.states[each] for each in end.absent if each in known.states}
+        nulls_first = self.options.key_ranges.nulls_first
+        reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
+        return Plan(planned, states, intakes, self.options.commits, nulls_first, reached)
+
+    def _reached(self, seq: int) -> dict[TopicPartition, int]:
+        """The committed offsets as the last batch up to a commit left them: somebody may have set
+        them back since, and what they had passed is in the sink."""
+        run = self._run
+        assert run is not None
+        known = run.table.known(seq)
+        if known.run_id != run.run_id:
+            while seq and next(run.table.history(seq, seq + 1)).kind is not Kind.BATCH:
+                seq -= 1
+            known = run.table.known(seq)
+        return {partition: state.committed for partition, state in known.states.items()}
+
+    def _known_at(self, source_id: str, seq: int) -> Known:
+        run = self._run
+        assert run is not None
+        if source_id == run.source_id:
+            return run.table.known(seq)
+        return self.open_table(self.options, source_id, run.spark).known(seq)
+
+    def _open_store(self, run: _Run) -> VerdictStore:
+        location = self.options.commits.verdict_directory
+        try:
+            return VerdictStore(location, run.source_id)
+        except (OSError, ValueError, NotImplementedError) as failure:
+            raise unwritable(location, failure) from None
+
+    def _check_said(self, running: BatchRun) -> None:
+        """A batch of which nothing was said would be done as a whole, or come again as a whole."""
+        if running.said or running.plan.is_empty:
+            return
+        # Records that are gone from Kafka count as done, and what was staged above them is due.
+        if running.batch.isEmpty() and not (running.staged() and running.closes_holes()):
+            return
+        raise error(
+            "NO_VERDICT",
+            "the function given to keyrange.each_batch said nothing of the batch",
+            batch=running.plan.planned.batch_id,
+        )
+
+    def _commit(
+        self,
+        run: _Run,
+        running: BatchRun,
+        known: Known,
+        judged: Mapping[TopicPartition, Judged],
+    ) -> Commit:
+        from keyrange.individual_commits.table.commit_table import whole_is_due
+
+        planned, seq = running.plan.planned, known.seq + 1
+        epochs = planned.end.leader_epochs
+        states = {
+            p: replace(
+                self._set_by_hand(running, known, p, judged[p].state),
+                leader_epoch=epochs.get(p, -1),
+            )
+            for p in judged
+        }
+        whole = whole_is_due(seq)
+        return Commit(
+            seq=seq,
+            kind=Kind.BATCH,
+            group=self.options.commits.group,
+            source_id=run.source_id,
+            query_id=planned.query_id,
+            run_id=run.run_id,
+            batch_id=planned.batch_id,
+            committed_at_ms=_now_ms(),
+            terms=self._terms,
+            states={**known.states, **states} if whole else states,
+            counts={each: counts_of(running, each, judged[each]) for each in judged},
+            whole=whole,
+            cut_back=cut_back(planned, known, judged),
+        )
+
+    def _set_by_hand(
+        self, running: BatchRun, known: Known, partition: TopicPartition, judged: PartitionState
+    ) -> PartitionState:
+        """What a batch came to, with what somebody has set in the table since it was planned."""
+        before, after = running.plan.states[partition], known.states.get(partition)
+        written = known.batch_id >= running.plan.planned.batch_id
+        same = after is not None and (after.topic_id, after.position) == (
+            before.topic_id,
+            before.position,
+        )
+        return carried(judged, before, after) if after and same and not written else judged
+
+    def _clean(self, run: _Run, running: BatchRun, store: VerdictStore) -> None:
+        """What is left over costs room, and is tried again with the next batch."""
+        plan = running.plan
+        mark = plan.planned.start.commits
+        try:
+            run.table.maintain(mark.seq if mark is not None else 0)
+            self.bury.maintain()
+            needed: set[int] = set()
+            if plan.commits.transactional:
+                needed = {each.batch_id for each in running.staged()}
+                needed.add(plan.planned.batch_id - 1)
+            for batch_id in store.batches():
+                over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished
+                if over and batch_id not in needed:
+                    store.remove(batch_id)
+        except KeyrangeError as failure:
+            _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
+
+
+def cut_back(
+    planned: Planned, known: Known, judged: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where logs were cut back below what was committed, and so begins what a batch has read."""
+    if planned.start == planned.end:
+        return {}
+    found = {each: cut_of(known, each, planned.start, planned.end) for each in judged}
+    return {each: at for each, at in found.items() if at is not None}
+
+
+def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> Counts:
+    """What a batch did with a partition, in records."""
+    told, end = running.told(), running.plan.planned.end
+    verdict = told.verdict_on(partition)
+    held_back = sum(each.cause is Cause.HELD_BACK for each in verdict.not_done)
+    return Counts(
+        done=told.done.get(partition, 0),
+        rejected=len(verdict.not_done) - held_back,
+        held_back=held_back,
+        dead=len(judged.dead),
+        redelivered=len(running.plan.intakes[partition].redelivered),
+        log_end=running.plan.planned.mark.log_ends.get(partition, end.positions[partition]),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,130 @@
+"""What a batch of a query that commits individually hands out: the same answer in the process that
+plans and in the one that commits.
+
+Rule of this file: no Spark and no cluster, and nothing that differs between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.state import PartitionState, cut_span, fresh
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import KeyRange, complement
+from keyrange.ranges.model.range_plan import even_ranges
+from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+
+
+def plan_intakes(
+    known: Known, start: Checkpoint, end: Checkpoint, options: SourceOptions
+) -> dict[TopicPartition, PartitionIntake]:
+    """What the batch from `start` to `end` hands out of each partition, from the state at the
+    commit that `end` names."""
+    mark = end.commits
+    assert mark is not None
+    commits = options.commits
+    holes_max = commits.limits.holes_max if mark.holes_max is None else mark.holes_max
+    keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
+    intakes: dict[TopicPartition, PartitionIntake] = {}
+    for partition, at in sorted(end.positions.items()):
+        intakes[partition] = plan_intake(
+            state_of(known, partition, start, end),
+            spans_of(partition, mark, options),
+            at,
+            mark.due_ms,
+            IntakeLimits(holes_max),
+            keeps_order,
+        )
+    return intakes
+
+
+def idle_intakes(
+    states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
+) -> dict[TopicPartition, PartitionIntake]:
+    """A batch that runs for the sake of another source, of which nothing is handed out: everything
+    stays as the last commit says."""
+    return {
+        partition: plan_intake(
+            state,
+            spans_of(partition, mark, options),
+            state.position,
+            NEVER_DUE,
+            IntakeLimits(holes_max=0),
+        )
+        for partition, state in sorted(states.items())
+    }
+
+
+def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Known:
+    """What the plan of a batch knows, by a function that says what is known of a source up to a
+    commit.
+
+    A query that resumes begins with the states of the other source, and with no commit: batches
+    have numbers of their own in every checkpoint.
+    """
+    if mark.resumes is not None:
+        return resumed_from(known_at(*mark.resumes))
+    return known_at(mark.source_id, mark.seq)
+
+
+def resumed_from(before: Known) -> Known:
+    """What a query knows that goes on from the commits of another source.
+
+    In transactional isolation finished output above the committed offset is in the other source's
+    verdicts and in no sink: it is made again.
+    """
+    states = before.states
+    if before.terms is not None and before.terms.isolation == "transactional":
+        states = {
+            p: fresh(state.topic_id, state.committed, state.leader_epoch)
+            for p, state in states.items()
+        }
+    return Known(states=states, terms=before.terms)
+
+
+def state_of(
+    known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
+) -> PartitionState:
+    """The state of a partition before a batch: as it was committed, or that of one that begins.
+
+    Where a log was cut back, what was committed below the cut holds.
+    """
+    topic_id = end.topic_ids.get(partition.topic, "")
+    begins = end.initial.get(partition)
+    at = begins if begins is not None else start.positions[partition]
+    state = known.states.get(partition)
+    if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+        return fresh(topic_id, at)
+    if begins is None or begins == state.position:
+        return state
+    cut = cut_of(known, partition, start, end)
+    return state.cut_back(cut) if cut is not None else fresh(topic_id, at)
+
+
+def cut_of(
+    known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
+) -> int | None:
+    """Where the log of a partition was cut back before a batch, below what was committed of it;
+    None where it was not."""
+    topic_id = end.topic_ids.get(partition.topic, "")
+    begins, state = end.initial.get(partition), known.states.get(partition)
+    if begins is None or state is None or (topic_id and state.topic_id not in ("", topic_id)):
+        return None
+    stood = partition in start.positions or partition in start.absent
+    # Of a start without a checkpoint only what it resumes from has leader epochs.
+    went_on = stood and (not start.fresh or partition in start.leader_epochs)
+    return begins if went_on and begins < state.position else None
+
+
+def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:
+    """The key ranges that a batch cuts a partition into; what others read is among them."""
+    given = options.key_ranges.given(partition)
+    if given is not None:
+        return sorted([*given, *complement(given)])
+    cuts = mark.cuts.get(partition, ())
+    return [
+        each for span in even_ranges(mark.ranges.get(partition, 1)) for each in cut_span(span, cuts)
+    ]

@@ -1,0 +1,93 @@
+"""What a checkpoint and a commit table have to say alike before a query goes on from both."""
+
+from __future__ import annotations
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.log import Known, Terms
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+
+
+def check_agreement(known: Known, start: Checkpoint) -> None:
+    """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
+
+    Raises KeyrangeError: NO_VERDICT, COMMITS_BEHIND or COMMITS_AHEAD, which name a partition.
+    """
+    mark = start.commits
+    if mark is None or start.fresh:
+        return
+    if known.seq < mark.seq:
+        raise lacking(known, mark)
+    if known.seq == mark.seq:
+        there = f"the last commit is {known.seq}, as when it was planned"
+        raise error(
+            "NO_VERDICT",
+            "a batch finished and nothing of it is committed: "
+            + (there if known.seq else "the commit table has no commit of this query"),
+            source_id=mark.source_id,
+        )
+    for partition, at in sorted(start.known.items()):
+        state = known.states.get(partition)
+        topic_id = start.topic_ids.get(partition.topic, "")
+        # Of an earlier topic of that name nothing is asked.
+        if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+            continue
+        if state.position != at:
+            behind = state.position < at
+            raise error(
+                "COMMITS_BEHIND" if behind else "COMMITS_AHEAD",
+                f"partition {partition} stands at {at} in the checkpoint and at {state.position} "
+                "in the commit table",
+                source_id=mark.source_id,
+                seq=known.seq,
+            )
+
+
+def lacking(known: Known, mark: CommitMark) -> KeyrangeError:
+    """The table lacks what a batch was planned from: it is gone, or an older copy."""
+    return error(
+        "COMMITS_BEHIND",
+        f"the checkpoint was planned from commit {mark.seq}, and the commit table is at commit "
+        f"{known.seq}",
+        source_id=mark.source_id,
+    )
+
+
+def check_terms(known: Known, terms: Terms) -> None:
+    """What the stored numbers rest on may change only while nothing is left to be done.
+
+    Raises COMMIT_TERMS_CHANGED.
+    """
+    if known.terms is None or known.terms == terms or not is_left(known):
+        return
+    names = {"hash": "", "null_keys": "nullKeys", "isolation": "commit.isolation"}
+    for field, option in names.items():
+        was, is_now = getattr(known.terms, field), getattr(terms, field)
+        if was != is_now:
+            what = f"option {option}" if option else "the hash of keys"
+            raise error(
+                "COMMIT_TERMS_CHANGED",
+                f"{what} was {was} and is {is_now}, and records that are not done are known by "
+                f"where that put them",
+                seq=known.seq,
+            )
+
+
+def is_left(known: Known) -> bool:
+    """Whether something below the positions is not done."""
+    return any(state.committed < state.position for state in known.states.values())
+
+
+def check_mode(planned: Checkpoint, individual: bool) -> None:
+    """A batch is finished in the mode that it was planned in. Raises COMMIT_TERMS_CHANGED."""
+    if individual and planned.commits is None:
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            "a batch that was planned with commitMode=batch is not finished, and commitMode is "
+            "individual",
+        )
+    if not individual and planned.commits is not None:
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            "a batch that was planned with commitMode=individual is not finished, and commitMode "
+            "is batch",
+        )

@@ -1,0 +1,175 @@
+"""What the commit table keeps: one commit after the other, each the whole state of the partitions
+that it touches.
+
+So the state at any commit is, for each partition, the last commit at or before it that touches the
+partition; some commits are `whole` and hold all, which bounds how far back has to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import TopicPartition
+
+
+class Kind(Enum):
+    """What a commit is of."""
+
+    BATCH = "batch"
+    # A driver has begun: who finds a later one than its own has been replaced, and stops.
+    FENCE = "fence"
+    # Somebody set positions or dropped holes by hand.
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the numbers of a state rest on; another value means other numbers."""
+
+    hash: str = "murmur3_x64_128"
+    null_keys: str = "spread"
+    isolation: str = "immediate"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a batch did with one partition, in records; `log_end` as the batch knew it, -1 where it
+    did not."""
+
+    done: int = 0
+    rejected: int = 0
+    held_back: int = 0
+    dead: int = 0
+    redelivered: int = 0
+    log_end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit. `seq` counts the commits of a source from 1, without gaps.
+
+    `group` names the query group, `source_id` the source of one checkpoint, made up when that
+    began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
+    where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
+    every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
+    what was done from there on is of no record any more. `who` and `why` are of a reset.
+    `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
+    that wrote it, and the source that it writes.
+    Raises ValueError where kind and batch contradict each other.
+    """
+
+    seq: int
+    kind: Kind
+    group: str
+    source_id: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    committed_at_ms: int
+    terms: Terms = field(default_factory=Terms)
+    states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
+    whole: bool = False
+    who: str = ""
+    why: str = ""
+    group_seq: int = 0
+    driver: str = ""
+    cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
+            raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
+
+    @property
+    def is_base(self) -> bool:
+        """Whether nothing before it has to be known: a whole commit that is of no batch does not
+        say which batch was the last."""
+        return self.whole and self.batch_id >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What all commits of a source up to `seq` say. `seq` 0 stands for none."""
+
+    seq: int = 0
+    states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    batch_id: int = -1
+    run_id: str = ""
+    terms: Terms | None = None
+
+    def after(self, commit: Commit) -> Known:
+        """With one more commit. Raises ValueError where it is not the next one."""
+        if commit.seq != self.seq + 1:
+            raise ValueError(f"commit {commit.seq} follows commit {self.seq}")
+        return Known(
+            commit.seq,
+            dict(commit.states) if commit.whole else {**self.states, **commit.states},
+            max(self.batch_id, commit.batch_id),
+            commit.run_id,
+            commit.terms,
+        )
+
+
+def is_written(known: Known, commit: Commit) -> bool:
+    """Whether a commit that is about to be written is in the table already, which is at `known`.
+
+    A commit of a batch is known by its batch, any other by its place and its run. Raises
+    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else in
+    its place, COMMITS_BEHIND where commits before it are gone.
+    """
+    ours = known.run_id == commit.run_id
+    if commit.kind is Kind.BATCH and not ours and known.seq:
+        raise _fenced(known, commit)
+    if commit.kind is Kind.BATCH and commit.batch_id <= known.batch_id:
+        return True
+    if commit.seq > known.seq + 1:
+        raise error(
+            "COMMITS_BEHIND",
+            f"the commit table is at commit {known.seq}, and commit {commit.seq} cannot follow it",
+            source_id=commit.source_id,
+        )
+    if commit.seq == known.seq + 1:
+        return False
+    if ours and commit.kind is not Kind.BATCH and commit.seq == known.seq:
+        return True
+    raise _fenced(known, commit)
+
+
+def _fenced(known: Known, commit: Commit) -> KeyrangeError:
+    return error(
+        "COMMITS_FENCED",
+        f"run {known.run_id} writes the commits of this query, and run {commit.run_id} is not to "
+        "write any more",
+        source_id=commit.source_id,
+        seq=known.seq,
+    )
+
+
+def outrun(commit: Commit) -> KeyrangeError:
+    """Another driver has begun in the group of a commit by which a driver would have."""
+    return error(
+        "COMMITS_FENCED",
+        f"another driver has begun under group '{commit.group}' of the commit table at the same "
+        f"time, and run {commit.run_id} is not to write",
+        source_id=commit.source_id,
+    )
+
+
+def known_at(commits: Iterable[Commit], seq: int) -> Known:
+    """The state at commit `seq`, from commits in any order that go back to a whole one of a batch,
+    or to the first.
+
+    Raises ValueError where one of them is missing or there twice.
+    """
+    wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
+    wanted = wanted[max((at for at, c in enumerate(wanted) if c.is_base), default=0) :]
+    known = Known(wanted[0].seq - 1) if wanted and wanted[0].is_base else Known()
+    for commit in wanted:
+        known = known.after(commit)
+    if known.seq != seq:
+        raise ValueError(f"the last commit is {known.seq}, not {seq}")
+    return known

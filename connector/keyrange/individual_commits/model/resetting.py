@@ -1,0 +1,155 @@
+"""What becomes of a partition's state when somebody sets it by hand.
+
+The position stays where Spark's checkpoint has it: what has to come again is taken in by the next
+batch as what its key ranges have not scanned yet, or as holes that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.kafka.model.offsets import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A state that was set, and what that comes to.
+
+    `again`: offsets in which records are handed out once more that were done. `given_up`: holes
+    that are none any more, though nobody did them. `passed_over`: offsets in which records of some
+    keys are never handed out.
+    """
+
+    state: PartitionState
+    again: Ranges = ()
+    given_up: tuple[Hole, ...] = ()
+    passed_over: Ranges = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """A state in which some done records are holes again: `opened`.
+
+    `open_already` were holes before. `to_come` are offsets whose key range has not scanned them:
+    they are handed out anyway.
+    """
+
+    state: PartitionState
+    opened: tuple[Hole, ...]
+    open_already: tuple[int, ...] = ()
+    to_come: tuple[int, ...] = ()
+
+
+def rewind(state: PartitionState, to: int) -> Reset:
+    """Nothing from offset `to` on is done; holes below it stay.
+
+    Raises ValueError where `to` is negative or beyond the position.
+    """
+    _check(state, to)
+    pieces = tuple(
+        Piece(
+            piece.span,
+            min(piece.scanned, to),
+            tuple(hole for hole in piece.holes if hole.offset < to),
+        )
+        for piece in state.pieces
+    )
+    farthest = max(piece.scanned for piece in state.pieces)
+    undone = of_offsets(hole.offset for hole in state.holes)
+    again = gaps(undone, OffsetRange(min(to, farthest), farthest))
+    return Reset(replace(state, pieces=pieces).merged(), again=again)
+
+
+def skip(state: PartitionState, to: int) -> Reset:
+    """Everything below offset `to` counts as done; holes from it on stay.
+
+    Raises ValueError where `to` is negative or beyond the position.
+    """
+    _check(state, to)
+    pieces = []
+    passed_over = []
+    for piece in state.pieces:
+        kept = tuple(hole for hole in piece.holes if hole.offset >= to)
+        pieces.append(Piece(piece.span, max(piece.scanned, to), kept))
+        passed_over.append(OffsetRange(piece.scanned, max(piece.scanned, to)))
+    given_up = tuple(hole for hole in state.holes if hole.offset < to)
+    after = replace(state, pieces=tuple(pieces)).merged()
+    return Reset(after, given_up=given_up, passed_over=coalesce(passed_over))
+
+
+def reopen(state: PartitionState, records: Iterable[tuple[int, int]], now_ms: int) -> Reopened:
+    """Make holes of done records, each an offset and the place of its key: due at once, and never
+    worked on."""
+    wanted = dict(records)
+    known = {hole.offset for hole in state.holes}
+    opened: list[Hole] = []
+    to_come: list[int] = []
+    for offset, place in sorted(wanted.items()):
+        if offset in known:
+            continue
+        if offset >= state.piece_of(place).scanned:
+            to_come.append(offset)
+        else:
+            opened.append(Hole(offset, place, 0, now_ms, now_ms, Cause.REJECTED))
+    pieces = tuple(
+        replace(piece, holes=tuple(sorted((*piece.holes, *_within(opened, piece)))))
+        for piece in state.pieces
+    )
+    return Reopened(
+        replace(state, pieces=pieces),
+        tuple(opened),
+        tuple(sorted(known & wanted.keys())),
+        tuple(to_come),
+    )
+
+
+def carried(
+    judged: PartitionState, before: PartitionState, after: PartitionState
+) -> PartitionState:
+    """What a batch came to that was planned from `before`, where somebody has set that to `after`
+    meanwhile: what was set stays set.
+
+    Keys that were rewound get nothing of the batch, its records come again. Raises ValueError where
+    `after` is of another position or topic: then more than a reset lies between.
+    """
+    if before == after:
+        return judged
+    if (before.position, before.topic_id) != (after.position, after.topic_id):
+        raise ValueError(f"position {before.position} became {after.position} meanwhile")
+    spans = [piece.span for state in (judged, before, after) for piece in state.pieces]
+    cut = (state.refined(spans).pieces for state in (judged, before, after))
+    pieces = tuple(_carried(*three) for three in zip(*cut, strict=True))
+    return replace(judged, pieces=pieces).merged()
+
+
+def _carried(judged: Piece, before: Piece, after: Piece) -> Piece:
+    scanned = judged.scanned
+    if after.scanned < before.scanned:
+        scanned = min(scanned, after.scanned)
+    elif after.scanned > before.scanned:
+        scanned = max(scanned, after.scanned)
+    were = {hole.offset for hole in before.holes}
+    given_up = were - {hole.offset for hole in after.holes}
+    holes = {
+        hole.offset: hole
+        for hole in judged.holes
+        if hole.offset < scanned
+        and hole.offset not in given_up
+        and not before.scanned <= hole.offset < after.scanned
+    }
+    for hole in after.holes:
+        if hole.offset not in were and hole.offset < scanned:
+            holes.setdefault(hole.offset, hole)
+    return Piece(judged.span, scanned, tuple(holes[offset] for offset in sorted(holes)))
+
+
+def _check(state: PartitionState, to: int) -> None:
+    if not 0 <= to <= state.position:
+        raise ValueError(f"offset {to} is not within [0, {state.position}]")
+
+
+def _within(holes: Iterable[Hole], piece: Piece) -> list[Hole]:
+    return [hole for hole in holes if piece.span.contains(hole.place)]

@@ -1,0 +1,229 @@
+"""What is done of a partition: a map over the hash space of keys.
+
+Coordinates are those of a key range: below the position up to which a range was `scanned`, every
+record whose key falls into it is done, its holes aside. So a stretch of work above a hole is one
+interval, and not one for every record; gaps that compaction, control records and aborted
+transactions leave are done as well.
+
+A range that is split hands each hole to the side that its key lies on; two neighbours become one
+again when nothing tells them apart. How a batch is split does not depend on where the map is cut.
+
+Around it: `ranges` is the algebra of offset ranges, `intake` what a batch hands out of a state,
+`verdict` what becomes of it when the batch has been worked on, `log` and `table` what is kept. All
+of it is pure: the planning process and the committing one come to the same from the same rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from keyrange.individual_commits.model.offset_ranges import Ranges
+from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+
+# Up to how many holes two pieces become one although they have some.
+MERGED_HOLES_MAX: Final = 1_000
+
+
+class Cause(IntEnum):
+    """Why a record that was handed out is not done."""
+
+    REJECTED = 1
+    TIMED_OUT = 2
+    # An earlier record of its key is not done; it was not worked on.
+    HELD_BACK = 3
+    # The job said nothing of it, and is to say something of every record.
+    UNMENTIONED = 4
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Hole:
+    """A record that was handed out and is not done.
+
+    `place` is the hash of its key. `deliveries` counts how often it was worked on. It is not handed
+    out again before `due_ms`; it is a hole since `since_ms` (both ms since 1970).
+    """
+
+    offset: int
+    place: int
+    deliveries: int = 0
+    due_ms: int = 0
+    since_ms: int = 0
+    cause: Cause = Cause.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is done of the keys in `span`: everything below `scanned`, but for `holes`, in order."""
+
+    span: KeyRange
+    scanned: int
+    holes: tuple[Hole, ...] = ()
+
+    @property
+    def committed(self) -> int:
+        """Everything below it is done."""
+        return self.holes[0].offset if self.holes else self.scanned
+
+    def done(self) -> Ranges:
+        """The done ranges above the committed offset."""
+        between = pairwise([*(hole.offset for hole in self.holes), self.scanned])
+        return tuple(OffsetRange(hole + 1, until) for hole, until in between if hole + 1 < until)
+
+    def cut(self, borders: Sequence[int]) -> list[Piece]:
+        """Cut at those of some sorted hashes that lie inside; each hole goes to the side of its
+        key."""
+        spans = cut_span(self.span, borders)
+        if len(spans) == 1:
+            return [self]
+        inside = [span.from_hash for span in spans[1:]]
+        holes: list[list[Hole]] = [[] for _ in spans]
+        for hole in self.holes:
+            holes[bisect_right(inside, hole.place)].append(hole)
+        return [
+            Piece(span, self.scanned, tuple(each)) for span, each in zip(spans, holes, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """What is done of a partition. `pieces` cover the hash space once, in order.
+
+    `position` is where the query stands in Spark's checkpoint; a piece may have been scanned less
+    far, where its keys were not taken in or were handed back. `topic_id` "" stands for a broker
+    that has none. `leader_epoch` is that of a leader whose log goes as far as `position`, -1 where
+    it is not known: a later leader says whether its log still does (KIP-320). Raises ValueError
+    where the pieces contradict themselves or one another.
+    """
+
+    topic_id: str
+    position: int
+    pieces: tuple[Piece, ...]
+    leader_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        froms = [piece.span.from_hash for piece in self.pieces]
+        untils = [piece.span.until_hash for piece in self.pieces]
+        if [SPACE.from_hash, *untils] != [*froms, SPACE.until_hash]:
+            raise ValueError("the pieces do not cover the hash space once, in order")
+        offsets: set[int] = set()
+        for piece in self.pieces:
+            if not 0 <= piece.scanned <= self.position:
+                raise ValueError(f"{piece.span} was scanned to {piece.scanned} of {self.position}")
+            _check_holes(piece)
+            offsets.update(hole.offset for hole in piece.holes)
+        if len(offsets) != sum(len(piece.holes) for piece in self.pieces):
+            raise ValueError("two ranges have a hole at one offset")
+
+    @cached_property
+    def committed(self) -> int:
+        """Everything below it is done, whatever the key."""
+        return min(piece.committed for piece in self.pieces)
+
+    @cached_property
+    def scanned(self) -> int:
+        """How far the range that is farthest behind was handed out."""
+        return min(piece.scanned for piece in self.pieces)
+
+    @cached_property
+    def holes(self) -> tuple[Hole, ...]:
+        """All holes, by offset."""
+        return by_offset(hole for piece in self.pieces for hole in piece.holes)
+
+    def piece_of(self, place: int) -> Piece:
+        """The piece that a hash lies in."""
+        at = bisect_right(self.pieces, place, key=lambda piece: piece.span.from_hash)
+        return self.pieces[at - 1]
+
+    def refined(self, spans: Iterable[KeyRange]) -> PartitionState:
+        """The same state, cut at the borders of `spans` too."""
+        borders = {border for span in spans for border in (span.from_hash, span.until_hash)}
+        return replace(self, pieces=tuple(cut_at(self.pieces, borders)))
+
+    def merged(self, within: Iterable[KeyRange] = ()) -> PartitionState:
+        """The same state with fewer cuts: without those whose sides do not differ, and without
+        those inside one of `within` whose sides were scanned equally far.
+
+        So cuts do not add up where their places change from batch to batch. Many holes are not put
+        together: what a range may have of them is limited.
+        """
+        borders = {span.from_hash for span in within}
+        pieces: list[Piece] = []
+        for piece in self.pieces:
+            inside = bool(borders) and piece.span.from_hash not in borders
+            if pieces and _alike(pieces[-1], piece, MERGED_HOLES_MAX if inside else 0):
+                pieces[-1] = _joined(pieces[-1], piece)
+            else:
+                pieces.append(piece)
+        return replace(self, pieces=tuple(pieces))
+
+    def cut_back(self, end: int) -> PartitionState:
+        """The state when the log was cut back to `end`: what comes there is new. A log that goes
+        as far as `position` was cut back of nothing."""
+        if end >= self.position:
+            return self
+        return PartitionState(
+            self.topic_id,
+            end,
+            tuple(
+                Piece(
+                    piece.span,
+                    min(piece.scanned, end),
+                    tuple(hole for hole in piece.holes if hole.offset < end),
+                )
+                for piece in self.pieces
+            ),
+            self.leader_epoch,
+        ).merged()
+
+
+def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
+    """A partition of which nothing from `position` on is done."""
+    return PartitionState(topic_id, position, (Piece(SPACE, position),), leader_epoch)
+
+
+def cut_at(pieces: Iterable[Piece], borders: Iterable[int]) -> list[Piece]:
+    """The same pieces, cut at hashes too."""
+    ordered = sorted(set(borders))
+    return [part for piece in pieces for part in piece.cut(ordered)]
+
+
+def cut_span(span: KeyRange, borders: Sequence[int]) -> list[KeyRange]:
+    """A span cut at those of some sorted hashes that lie inside, in order."""
+    begin = bisect_right(borders, span.from_hash)
+    end = bisect_left(borders, span.until_hash)
+    bounds = (span.from_hash, *borders[begin:end], span.until_hash)
+    return [KeyRange(*two) for two in pairwise(bounds)]
+
+
+def by_offset(holes: Iterable[Hole]) -> tuple[Hole, ...]:
+    """Holes in order."""
+    return tuple(sorted(holes, key=lambda hole: hole.offset))
+
+
+def _alike(lower: Piece, upper: Piece, holes_max: int) -> bool:
+    return lower.scanned == upper.scanned and len(lower.holes) + len(upper.holes) <= holes_max
+
+
+def _joined(lower: Piece, upper: Piece) -> Piece:
+    span = KeyRange(lower.span.from_hash, upper.span.until_hash)
+    return Piece(span, upper.scanned, by_offset((*lower.holes, *upper.holes)))
+
+
+def _check_holes(piece: Piece) -> None:
+    before = -1
+    for hole in piece.holes:
+        if not before < hole.offset < piece.scanned:
+            raise ValueError(
+                f"{piece.span} was scanned to {piece.scanned}, and has a hole at {hole.offset} "
+                f"behind one at {before}"
+            )
+        if not piece.span.contains(hole.place):
+            raise ValueError(f"{piece.span} has a hole of a key at {hole.place}")
+        before = hole.offset

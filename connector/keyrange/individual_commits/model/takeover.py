@@ -1,0 +1,103 @@
+"""One driver at a time writes the commits of a group: what a driver does that begins.
+
+Drivers of one checkpoint have one source, whose fences are enough. A driver with another checkpoint
+has a source of its own: that it finds the group's other one, and stops it, is a matter of this
+file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.agreement import lacking
+from keyrange.individual_commits.model.drivers import last_source, living, next_group_seq
+from keyrange.individual_commits.model.log import Commit, Kind, Known
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.source.model.checkpoint import CommitMark
+
+TableOf = Callable[[str], CommitTable]
+
+
+def begin(
+    table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool, anew: bool = False
+) -> None:
+    """Write `fence`, the first commit of a run, and stop the driver of any other source of its
+    group. Its numbers are filled in; `mark` is that of the run's first batch, and `may_replace`
+    whether the options let a new checkpoint go on in a group that has commits, `anew` wherever
+    they stand.
+
+    Raises COMMITS_OF_ANOTHER_QUERY, COMMITS_FENCED where another source of the group has taken
+    over or begins at the same time, COMMITS_BEHIND where the table lacks what the batch was planned
+    from, COMMITS_AHEAD where the group has gone on since a new checkpoint was planned.
+    """
+    table = table_of(fence.source_id)
+    # What is found from here on holds only while nobody else begins.
+    begun = table.begun(fence.group)
+    fences = table.fences(fence.group)
+    known = table.known()
+    if known.seq < mark.seq:
+        raise lacking(known, mark)
+    fence = replace(fence, group_seq=next_group_seq(fences), driver=fence.source_id)
+    last = last_source(fences)
+    others = (living(fences) | ({last} if last else set())) - {fence.source_id}
+    owner = table.last_source(fence.group, with_states=True)
+    if others:
+        _check_may_stop(fence, known, others, owner or last, may_replace)
+    stands: dict[str, int] = {}
+    if mark.resumes is not None and known.batch_id < 0:
+        stands = dict([mark.resumes])
+        others.add(mark.resumes[0])
+    if others and known.batch_id < 0 and not anew and owner not in (None, *stands):
+        raise _gone_on(fence, str(owner))
+    for other in sorted(others):
+        # What the others do must be what the plan knows of it, none of it where it knows none.
+        since = stands.get(other, 0) if known.batch_id < 0 and not anew else None
+        _stop(table_of(other), other, fence, since)
+    table.append(replace(fence, seq=known.seq + 1), begun)
+
+
+def _check_may_stop(
+    fence: Commit, known: Known, others: set[str], owner: str | None, may_replace: bool
+) -> None:
+    # One that has begun and done nothing is no reason to stop.
+    if known.seq and owner != fence.source_id:
+        raise _taken_over(fence, owner)
+    if not known.seq and not may_replace:
+        raise error(
+            "COMMITS_OF_ANOTHER_QUERY",
+            f"another query has begun to commit under group '{fence.group}' since this one was "
+            "planned",
+            source_id=max(others),
+        )
+
+
+def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) -> None:
+    """A driver of that source that runs finds this fence behind its own. What it has done since
+    commit `since` is looked at before, and it can do nothing more in between."""
+    known = table.known()
+    if since is not None:
+        for commit in table.history(since + 1, known.seq + 1):
+            if commit.kind is not Kind.FENCE:
+                raise _gone_on(fence, source_id)
+    terms = fence.terms if known.terms is None else known.terms
+    table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
+
+
+def _gone_on(fence: Commit, source_id: str) -> KeyrangeError:
+    return error(
+        "COMMITS_AHEAD",
+        f"source {source_id} of group '{fence.group}' has gone on since the checkpoint was "
+        "planned from the group's commits",
+        source_id=fence.source_id,
+    )
+
+
+def _taken_over(fence: Commit, other: str | None) -> KeyrangeError:
+    return error(
+        "COMMITS_FENCED",
+        f"source {other} has taken over group '{fence.group}' of the commit table, and source "
+        f"{fence.source_id} is not to write any more",
+        source_id=fence.source_id,
+    )

@@ -1,0 +1,159 @@
+"""What becomes of a partition's state when a batch has been worked on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from keyrange.individual_commits.model.intake import CellIntake, PartitionIntake
+from keyrange.individual_commits.model.state import (
+    Cause,
+    Hole,
+    PartitionState,
+    Piece,
+    by_offset,
+    cut_at,
+)
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+
+_TIME_MAX_MS: Final = 2**63 - 1
+_WORKED_ON: Final = frozenset((Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED))
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryPolicy:
+    """How often a record is worked on, and how long it waits in between: `backoff_ms`, doubled with
+    every delivery up to `backoff_max_ms`."""
+
+    deliveries_max: int = 5
+    backoff_ms: int = 10_000
+    backoff_max_ms: int = 600_000
+
+    def due_ms(self, deliveries: int, now_ms: int) -> int:
+        """When a record is due that was worked on for the `deliveries`th time at `now_ms`."""
+        doublings = min(max(deliveries - 1, 0), 62)
+        wait_ms = min(self.backoff_ms << doublings, self.backoff_max_ms)
+        return min(now_ms + wait_ms, _TIME_MAX_MS)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NotDone:
+    """A record of the batch that is not done, and why."""
+
+    offset: int
+    place: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionVerdict:
+    """What a job said of what it was handed out of one partition; what it did not mention is done.
+
+    `handed_back`: of these keys nothing from that offset on was worked on.
+    """
+
+    not_done: tuple[NotDone, ...] = ()
+    handed_back: tuple[tuple[KeyRange, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The state afterwards, and the holes that are given up: they go to the dead letters."""
+
+    state: PartitionState
+    dead: tuple[Hole, ...]
+
+
+def judge(
+    state: PartitionState,
+    intake: PartitionIntake,
+    verdict: PartitionVerdict,
+    policy: RedeliveryPolicy,
+    now_ms: int,
+) -> Judged:
+    """Take a verdict into the state that its batch was planned from.
+
+    Raises ValueError where the verdict names what the batch has not handed out, or contradicts
+    itself.
+    """
+    if intake.start != state.position:
+        raise ValueError(f"the batch begins at {intake.start}, the state is at {state.position}")
+    spans = [cell.span for cell in intake.cells] + [span for span, _ in verdict.handed_back]
+    pieces = cut_at(state.pieces, (b for span in spans for b in (span.from_hash, span.until_hash)))
+    begins = [piece.span.from_hash for piece in pieces]
+    backs = _handed_back(begins, intake.end, verdict.handed_back)
+    scanned = _scanned(pieces, backs, intake.cells)
+    redelivered = {hole.offset: hole for hole in intake.redelivered}
+    holes: list[list[Hole]] = [
+        [hole for hole in piece.holes if hole.offset not in redelivered or hole.offset >= back]
+        for piece, back in zip(pieces, backs, strict=True)
+    ]
+    dead: list[Hole] = []
+    for each in _ordered(verdict.not_done):
+        at = bisect_right(begins, each.place) - 1
+        hole = redelivered.get(each.offset)
+        if hole is None and pieces[at].scanned <= each.offset < scanned[at]:
+            hole = Hole(each.offset, each.place, since_ms=now_ms)
+        if hole is None or hole.place != each.place or each.offset >= backs[at]:
+            raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
+        again = _again(hole, each.cause, policy, now_ms)
+        given_up = again.deliveries > hole.deliveries and again.deliveries >= policy.deliveries_max
+        (dead if given_up else holes[at]).append(again)
+    after = PartitionState(
+        state.topic_id,
+        intake.end,
+        tuple(
+            Piece(piece.span, until, by_offset(each))
+            for piece, until, each in zip(pieces, scanned, holes, strict=True)
+        ),
+        state.leader_epoch,
+    )
+    return Judged(after.merged(intake.spans), tuple(dead))
+
+
+def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
+    """By offset; what is said twice in the same way counts once."""
+    ordered: list[NotDone] = []
+    for each in sorted(not_done, key=lambda each: each.offset):
+        if not SPACE.contains(each.place):
+            raise ValueError(f"no key has the place of {each}")
+        last = ordered[-1] if ordered else None
+        if last is None or last.offset != each.offset:
+            ordered.append(each)
+        elif last != each:
+            raise ValueError(f"two things were said of offset {each.offset}: {last} and {each}")
+    return ordered
+
+
+def _again(hole: Hole, cause: Cause, policy: RedeliveryPolicy, now_ms: int) -> Hole:
+    """A hole that stays one, with one delivery more where it was worked on."""
+    deliveries, due_ms = hole.deliveries, hole.due_ms
+    if cause in _WORKED_ON:
+        deliveries += 1
+        due_ms = policy.due_ms(deliveries, now_ms)
+    return Hole(hole.offset, hole.place, deliveries, due_ms, hole.since_ms, cause)
+
+
+def _handed_back(
+    begins: Sequence[int], end: int, handed_back: Iterable[tuple[KeyRange, int]]
+) -> list[int]:
+    """From which offset on nothing of each piece was worked on; the least that was said."""
+    backs = [end] * len(begins)
+    for span, offset in handed_back:
+        for at in range(bisect_left(begins, span.from_hash), bisect_left(begins, span.until_hash)):
+            backs[at] = min(backs[at], offset)
+    return backs
+
+
+def _scanned(
+    pieces: Sequence[Piece], backs: Sequence[int], cells: Sequence[CellIntake]
+) -> list[int]:
+    """How far each piece is scanned after the batch."""
+    cell_begins = [cell.span.from_hash for cell in cells]
+    found = []
+    for piece, back in zip(pieces, backs, strict=True):
+        cell = cells[bisect_right(cell_begins, piece.span.from_hash) - 1]
+        found.append(max(piece.scanned, min(back, cell.until_offset)))
+    return found

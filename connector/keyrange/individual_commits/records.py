@@ -1,0 +1,172 @@
+"""A record as a user's function sees it, and the rows that the function answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, cast
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.stretches import Stretch
+
+# What Arrow raises for a value that a column does not take.
+UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
+Row = tuple[Any, ...]
+
+
+class Columns:
+    """The columns of a stretch as Python lists, each made when it is first asked for."""
+
+    key: list[bytes | None]
+    value: list[bytes | None]
+    offset: list[int]
+    timestamp: list[datetime | None]
+    headers: list[Any]
+
+    def __init__(self, stretch: Stretch, deliveries: Mapping[int, int]) -> None:
+        self._batch = stretch.batch
+        self.partition = stretch.partition
+        self.deliveries = deliveries
+
+    def __getattr__(self, name: str) -> list[Any]:
+        if name not in self._batch.schema.names:
+            raise AttributeError(f"the batch has no column {name!r}")
+        values: list[Any] | _OneByOne
+        try:
+            values = self._batch.column(name).to_pylist()
+        except (ValueError, OverflowError):
+            # One of them is none for Python, such as a time beyond the year 9999: that record's
+            # function fails, and no other's.
+            values = _OneByOne(self._batch.column(name))
+        setattr(self, name, values)
+        return cast(list[Any], values)
+
+
+class _OneByOne:
+    """The values of a column, each converted when it is asked for."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def __getitem__(self, at: int) -> Any:
+        return self._column[at].as_py()
+
+
+class Record:
+    """One record. `record["name"]` is a column of any name; `deliveries` says how often the record
+    was worked on before."""
+
+    __slots__ = ("_at", "_columns")
+
+    def __init__(self, columns: Columns, at: int) -> None:
+        self._columns = columns
+        self._at = at
+
+    @property
+    def topic(self) -> str:
+        return self._columns.partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self._columns.partition.partition
+
+    @property
+    def offset(self) -> int:
+        return self._columns.offset[self._at]
+
+    @property
+    def key(self) -> bytes | None:
+        return self._columns.key[self._at]
+
+    @property
+    def value(self) -> bytes | None:
+        return self._columns.value[self._at]
+
+    @property
+    def timestamp(self) -> datetime | None:
+        return self._columns.timestamp[self._at]
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """As the record has them, in their order; needs includeHeaders=true."""
+        found = self._columns.headers[self._at]
+        return [(each["key"], each["value"]) for each in found or ()]
+
+    @property
+    def deliveries(self) -> int:
+        return self._columns.deliveries.get(self.offset, 0)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in ("topic", "partition"):
+            return getattr(self, name)
+        try:
+            return getattr(self._columns, name)[self._at]
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __repr__(self) -> str:
+        return f"Record({self._columns.partition}, offset {self.offset})"
+
+
+class RowForm:
+    """The rows that a function answers with, as Arrow columns of its schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._names = tuple(schema.names)
+        self._known = frozenset(schema.names)
+
+    def rows_of(self, result: Any) -> Sequence[Row]:
+        """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
+        a list of rows."""
+        if type(result) is tuple and len(result) == len(self._names):
+            return (result,)
+        if isinstance(result, list):
+            return [self._row(each) for each in result]
+        return (self._row(result),)
+
+    def _row(self, row: Any) -> Row:
+        if isinstance(row, tuple) and hasattr(row, "__fields__"):
+            row = dict(zip(row.__fields__, row, strict=True))
+        if isinstance(row, dict):
+            if not self._known.issuperset(row):
+                unknown = sorted(map(str, row.keys() - self._known))
+                raise self._wrong(f"a row with field {unknown[0][:100]!r}")
+            return tuple(map(row.get, self._names))
+        if not isinstance(row, tuple):
+            raise self._wrong(f"a value of type {type(row).__name__}")
+        if len(row) != len(self._names):
+            raise self._wrong(f"a row of {len(row)} fields")
+        return row
+
+    def batch_of(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Raises one of UNFIT where a value does not fit its column."""
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self._names)
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def cast(self, result: Any) -> pa.RecordBatch:
+        """What a function answers with that takes Arrow batches, in the columns of its schema."""
+        if isinstance(result, pa.Table):
+            result = result.combine_chunks().to_batches()
+            result = result[0] if result else None
+        if result is None:
+            return self.batch_of(())
+        if not isinstance(result, pa.RecordBatch):
+            raise self._wrong(f"a value of type {type(result).__name__}")
+        missing = sorted(self._known - set(result.schema.names))
+        if missing:
+            raise self._wrong(f"a batch without column {missing[0]!r}")
+        arrays = [result.column(field.name).cast(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _wrong(self, found: str) -> KeyrangeError:
+        return error(
+            "WRONG_RESULT",
+            f"the function given to keyrange.process answered with {found}; its schema has "
+            f"{', '.join(self._names)}",
+        )

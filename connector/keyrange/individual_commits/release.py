@@ -1,0 +1,146 @@
+"""commit.isolation=transactional: finished output stays in its verdict until everything before it
+in its partition is done.
+
+Rows of a batch between a partition's committed offset before and after are released; the others
+stay where they are, and a later batch releases them when the hole below them closes. Manifests of
+such queries form a chain: each names the earlier batches that it may still need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from keyrange.errors import error
+from keyrange.individual_commits.collecting import is_output
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.verdict_rows import HIDDEN
+from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
+
+Bounds = Mapping[TopicPartition, tuple[int, int]]
+States = Mapping[TopicPartition, PartitionState]
+_PLACE: Final = ("topic", "partition", "offset")
+
+
+def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manifest]:
+    """The batches before this one with output that is not released, in their order.
+
+    Raises VERDICT_DAMAGED where one that is needed is gone.
+    """
+    waits = any(state.committed < state.position for state in states.values())
+    if not waits or planned.start.commits is None or planned.batch_id == 0:
+        return []
+    before = needed(store, planned.batch_id - 1)
+    earlier = [needed(store, batch_id) for batch_id in before.staged]
+    return [each for each in [*earlier, before] if not is_released(each, states)]
+
+
+def floors_of(
+    earlier: Sequence[Manifest], before: Manifest, reached: Mapping[TopicPartition, int]
+) -> dict[int, Floors]:
+    """Below which offsets the output of each earlier batch was released: as far as the committed
+    offset has `reached` with the last batch, or had before somebody set it back.
+
+    `before` is the verdict of the last batch.
+    """
+    floors: dict[int, Floors] = {}
+    for each in earlier:
+        known = before.floors.get(each.batch_id, ())
+        merged = {TopicPartition(topic, number): offset for topic, number, offset in known}
+        for partition, offset in reached.items():
+            merged[partition] = max(merged.get(partition, 0), offset)
+        floors[each.batch_id] = tuple((*place, at) for place, at in sorted(merged.items()))
+    return floors
+
+
+def needed(store: VerdictStore, batch_id: int) -> Manifest:
+    """The verdict of an earlier batch. Raises VERDICT_DAMAGED where it is gone."""
+    found = store.manifest_of(batch_id)
+    if found is None:
+        raise error(
+            "VERDICT_DAMAGED",
+            f"the verdict of batch {batch_id} is gone, and output in it was not released yet",
+        )
+    return found
+
+
+def is_released(manifest: Manifest, states: States) -> bool:
+    """Whether all output of a batch lies below the committed offsets."""
+    end = read_checkpoint(dict(manifest.end))
+    return not manifest.files or all(
+        _is_other_topic(partition, end, states) or states[partition].committed >= at
+        for partition, at in end.positions.items()
+    )
+
+
+def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: States) -> bool:
+    """Whether a partition is gone, or one of another topic of that name by now."""
+    state = states.get(partition)
+    topic_id = end.topic_ids.get(partition.topic, "")
+    return state is None or bool(topic_id and state.topic_id and state.topic_id != topic_id)
+
+
+def released(
+    verdicts: Sequence[tuple[Manifest, DataFrame]],
+    bounds: Bounds,
+    topic_ids: Mapping[str, str],
+    floors: Mapping[int, Floors],
+) -> DataFrame:
+    """The output of some batches inside the bounds and not below their floors, the last one's
+    columns.
+
+    Where earlier batches take part each partition comes in the order of its offsets.
+    """
+    last, _ = verdicts[-1]
+    names = StructType.fromJson(dict(last.schema)).names
+    frames = []
+    for each, rows in verdicts:
+        own = _of_same_topics(each, bounds, topic_ids)
+        frames.append(_within(rows, _above(own, floors.get(each.batch_id, ()))))
+    if len(frames) == 1:
+        return frames[0].select(*names)
+    united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    by_place = [F.col(f"{HIDDEN}.{name}") for name in _PLACE]
+    ordered = united.repartition(*by_place[:2]).sortWithinPartitions(*by_place)
+    return ordered.select(*names)
+
+
+def _above(bounds: Bounds, floors: Floors) -> Bounds:
+    least = {TopicPartition(topic, number): offset for topic, number, offset in floors}
+    return {
+        partition: (max(low, least.get(partition, low)), high)
+        for partition, (low, high) in bounds.items()
+    }
+
+
+def _of_same_topics(manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str]) -> Bounds:
+    """The bounds of the topics that are still those that a batch read."""
+    then = read_checkpoint(dict(manifest.end)).topic_ids
+    return {
+        partition: bound
+        for partition, bound in bounds.items()
+        if then.get(partition.topic, "") == topic_ids.get(partition.topic, "")
+    }
+
+
+def _within(rows: DataFrame, bounds: Bounds) -> DataFrame:
+    spans = [(*partition, low, high) for partition, (low, high) in bounds.items() if low < high]
+    session = rows.sparkSession
+    schema = "topic string, partition int, low bigint, high bigint"
+    wanted = session.createDataFrame(spans, schema).alias("bounds")
+    hidden = F.col(HIDDEN)
+    inside: Any = (
+        (hidden.topic == F.col("bounds.topic"))
+        & (hidden.partition == F.col("bounds.partition"))
+        & (hidden.offset >= F.col("bounds.low"))
+        & (hidden.offset < F.col("bounds.high"))
+    )
+    return rows.where(is_output()).join(F.broadcast(wanted), inside, "left_semi")

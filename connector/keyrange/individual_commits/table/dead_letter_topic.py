@@ -1,0 +1,179 @@
+"""Dead letters to a topic: at least once, with what is known of them in headers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from keyrange.errors import error
+from keyrange.individual_commits.model.state import Cause
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.leaders import Answers, Failures, LeaderQuestion, ask_leaders
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages.produce import (
+    MESSAGE_TOO_LARGE,
+    PRODUCE,
+    ProducedRecord,
+    produce,
+    record_batch,
+)
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.partitioner import partition_of
+from keyrange.kafka.view import ClusterView
+from keyrange.options.kafka_properties import ClientSettings
+
+_log = logging.getLogger(__name__)
+
+# Below what brokers take by default, 1 MiB.
+_BATCH_BYTES_MAX: Final = 900_000
+
+
+class Letter(Protocol):
+    """What is sent of a dead letter."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def cause(self) -> Cause: ...
+
+    @property
+    def attempts(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """Where letters go, and how."""
+
+    cluster: Cluster
+    view: ClusterView
+    topic: str
+    timeout_ms: int
+
+
+def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Letter]) -> None:
+    """Write dead letters to a topic, to the partitions that their keys belong to.
+
+    One that is larger than the topic takes is left out, with a line in the log: it is in the table.
+    Raises KeyrangeError: UNKNOWN_TOPIC_OR_PARTITION, AUTHORIZATION_FAILED, BROKER_ERROR and what
+    a first contact raises.
+    """
+    cluster = Cluster(settings)
+    try:
+        view = cluster.describe([topic])
+        count = len(view.partitions())
+        if not count:
+            raise error(
+                "UNKNOWN_TOPIC_OR_PARTITION", "the topic of dead letters is not there", topic=topic
+            )
+        by_partition: dict[int, list[Letter]] = {}
+        for letter in letters:
+            by_partition.setdefault(_partition(letter, count), []).append(letter)
+        sending = _Sending(cluster, view, topic, settings.request_timeout_ms)
+        rounds = {number: list(_batches(each)) for number, each in by_partition.items()}
+        for at in range(max(map(len, rounds.values()), default=0)):
+            _send(sending, {number: each[at] for number, each in rounds.items() if at < len(each)})
+    finally:
+        cluster.close()
+
+
+def _partition(letter: Letter, count: int) -> int:
+    return letter.offset % count if letter.key is None else partition_of(letter.key, count)
+
+
+def _batches(letters: Iterable[Letter]) -> Iterator[list[ProducedRecord]]:
+    records: list[ProducedRecord] = []
+    size_bytes = 0
+    for record in map(_record, letters):
+        if records and size_bytes + record.size_bytes > _BATCH_BYTES_MAX:
+            yield records
+            records, size_bytes = [], 0
+        records.append(record)
+        size_bytes += record.size_bytes
+    if records:
+        yield records
+
+
+def _record(letter: Letter) -> ProducedRecord:
+    said = {
+        "topic": letter.topic,
+        "partition": str(letter.partition),
+        "offset": str(letter.offset),
+        "error": letter.error,
+        "cause": letter.cause.name.lower(),
+        "attempts": str(letter.attempts),
+    }
+    headers = tuple((f"keyrange.{name}", text.encode()) for name, text in said.items())
+    return ProducedRecord(
+        letter.timestamp_ms, letter.key, letter.value, (*letter.headers, *headers)
+    )
+
+
+def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) -> None:
+    """Send a batch to each partition; what a topic finds too large goes in halves."""
+    topic, large = sending.topic, set[int]()
+
+    def request(_: ClusterView, wanted: Mapping[TopicPartition, int]) -> Any:
+        made = {each.partition: record_batch(batches[each.partition]) for each in wanted}
+        return produce(topic, made, sending.timeout_ms)
+
+    def read(answer: Any, found: Answers) -> Failures:
+        failures: Failures = {}
+        for each in answer.responses[0].partition_responses:
+            partition = TopicPartition(topic, each.index)
+            failed = "" if each.error_code in MESSAGE_TOO_LARGE else _failure(topic, each)
+            if failed:
+                failures[partition] = failed
+                continue
+            found[partition] = (each.base_offset, -1)
+            if each.error_code:
+                large.add(each.index)
+        return failures
+
+    wanted = {TopicPartition(topic, number): 0 for number in batches}
+    question = LeaderQuestion(PRODUCE, request, read)
+    ask_leaders(sending.cluster, sending.view, wanted, question)
+    for number in sorted(large):
+        records = batches[number]
+        if len(records) == 1:
+            _log.error(
+                "a dead letter is larger than topic %s takes: it is in the table only", topic
+            )
+            continue
+        middle = len(records) // 2
+        _send(sending, {number: records[:middle]})
+        _send(sending, {number: records[middle:]})
+
+
+def _failure(topic: str, answer: Any) -> str:
+    """What failed in passing, "" where nothing did; raises what does not pass."""
+    code = answer.error_code
+    name = protocol.error_name(code)
+    if code == protocol.Code.TOPIC_AUTHORIZATION_FAILED:
+        raise error("AUTHORIZATION_FAILED", f"not allowed to write to topic {topic}")
+    if code and not protocol.is_retriable(code):
+        raise error("BROKER_ERROR", f"dead letters for {topic}-{answer.index} failed with {name}")
+    return name if code else ""

@@ -1,0 +1,277 @@
+"""The dead letters: records that were given up, with all that is needed to work on them again.
+
+The table takes appends only. A row of kind `dead` is a record that was given up in a batch; one of
+kind `replayed` says of such a row that somebody has handed the record out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.state import Cause
+from keyrange.options.commits import CommitOptions
+from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.store import Bounds, Conflict, Layout, Store, Transaction
+
+_TIME = pa.timestamp("us", tz="UTC")
+# Delta names the elements of a list so.
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("group", pa.string()),
+        ("source_id", pa.string()),
+        ("query_id", pa.string()),
+        ("batch_id", pa.int64()),
+        ("written_at", _TIME),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("timestamp", _TIME),
+        ("error", pa.string()),
+        ("cause", pa.string()),
+        ("attempts", pa.int32()),
+        ("first_at", _TIME),
+        ("last_at", _TIME),
+        ("who", pa.string()),
+        ("replayed_to", pa.string()),
+    ]
+)
+LAYOUT: Final = Layout(
+    "dead letters",
+    1,
+    SCHEMA,
+    ("kind", "source_id", "batch_id", "written_at", "topic", "partition", "offset"),
+    "batch_id",
+)
+# What tells one dead letter from all others.
+_NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One record that was given up. Times are ms since 1970, `timestamp_ms` the record's own.
+
+    `attempts` counts how often it was worked on, first and last at `first_at_ms` and `last_at_ms`.
+    The last three are of one that was read: when it was written, who replayed it, and where to.
+    """
+
+    group: str
+    source_id: str
+    query_id: str
+    batch_id: int
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+    error: str = ""
+    cause: Cause = Cause.REJECTED
+    attempts: int = 0
+    first_at_ms: int = 0
+    last_at_ms: int = 0
+    written_at_ms: int = 0
+    replayed_by: str | None = None
+    replayed_to: str | None = None
+
+    @property
+    def status(self) -> str:
+        return "dead" if self.replayed_by is None else "replayed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which dead letters; what is None chooses all. Offsets are half-open."""
+
+    source_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    from_offset: int | None = None
+    until_offset: int | None = None
+    batch_id: int | None = None
+    replayed: bool | None = None
+
+    def bounds(self) -> Bounds:
+        last = None if self.until_offset is None else self.until_offset - 1
+        equal = {
+            "source_id": self.source_id,
+            "topic": self.topic,
+            "partition": self.partition,
+            "batch_id": self.batch_id,
+        }
+        found: dict[str, tuple[Any, Any]] = {
+            name: (value, value) for name, value in equal.items() if value is not None
+        }
+        return {**found, "offset": (self.from_offset, last)}
+
+
+class DeadLetters:
+    """The dead letters of all sources in one table.
+
+    All calls raise KeyrangeError: FOREIGN_TABLE, UNSUPPORTED_COMMITS, COMMITS_GONE,
+    COMMITS_UNREADABLE, COMMITS_UNWRITABLE.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def append(
+        self, source_id: str, batch_id: int, letters: Sequence[DeadLetter], now_ms: int
+    ) -> None:
+        """Write what a batch gave up, in one transaction: once for each batch of a source, however
+        often it is called."""
+        if any((each.source_id, each.batch_id) != (source_id, batch_id) for each in letters):
+            raise ValueError(f"a dead letter is not of batch {batch_id} of source {source_id}")
+        if not letters:
+            return
+        rows = pa.Table.from_pylist([_row(each, now_ms) for each in letters], SCHEMA)
+        app_id = f"keyrange/{source_id}/dead-letters"
+        note = {"keyrange.batchId": str(batch_id), "keyrange.queryId": letters[0].query_id}
+        for _ in range(_TRIES):
+            written = self._written(source_id, app_id)
+            if written is not None and written >= batch_id:
+                return
+            try:
+                self._store.write(rows, [Transaction(app_id, batch_id, written)], note)
+                return
+            except Conflict:
+                continue
+            except KeyrangeError:
+                written = self._written(source_id, app_id)
+                if written is not None and written >= batch_id:
+                    return
+                raise
+        message = "other writers were faster every time"
+        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri, batch_id=batch_id)
+
+    def read(self, choice: Choice | None = None) -> list[DeadLetter]:
+        """The chosen dead letters, by topic, partition, offset and batch."""
+        choice = choice or Choice()
+        if not self._store.refresh():
+            return []
+        rows = _plain_times(self._store.read(choice.bounds()))
+        dead = rows.filter(pc.equal(rows.column("kind"), "dead")).to_pylist()
+        replayed = {
+            tuple(row[name] for name in _NAME): row
+            for row in rows.filter(pc.equal(rows.column("kind"), "replayed")).to_pylist()
+        }
+        found = [_letter(row, replayed.get(tuple(row[name] for name in _NAME))) for row in dead]
+        if choice.replayed is not None:
+            found = [each for each in found if (each.status == "replayed") == choice.replayed]
+        return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
+
+    def mark_replayed(
+        self, letters: Iterable[DeadLetter], who: str, replayed_to: str, now_ms: int
+    ) -> None:
+        """Note that dead letters were handed out again. Noted twice is noted once."""
+        names = ("group", "source_id", "query_id", "batch_id", "topic", "topic_id")
+        rows = [
+            {name: getattr(each, name) for name in (*names, "partition", "offset")}
+            | {"kind": "replayed", "who": who, "replayed_to": replayed_to}
+            | {"written_at": now_ms * 1000}
+            for each in letters
+        ]
+        if not rows:
+            return
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        for _ in range(_TRIES):
+            try:
+                self._store.refresh()
+                self._store.write(table, [], {"keyrange.who": who})
+                return
+            except Conflict:
+                continue
+        message = "other writers were faster every time"
+        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri)
+
+    def maintain(self) -> None:
+        """Compact and vacuum where it is time to."""
+        self._store.maintain()
+
+    def _written(self, source_id: str, app_id: str) -> int | None:
+        """The last batch of a source that was written."""
+        if not self._store.refresh():
+            return None
+        written = self._store.version_of(app_id)
+        if written is None:
+            mine: Bounds = {"source_id": (source_id, source_id), "kind": ("dead", "dead")}
+            written = self._store.greatest("batch_id", mine)
+        return written
+
+
+def open_dead_letters(options: CommitOptions) -> DeadLetters:
+    """The dead letters of a query, by delta-rs. Nothing is opened before the first call."""
+    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
+
+
+def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
+    return {
+        "kind": "dead",
+        "group": letter.group,
+        "source_id": letter.source_id,
+        "query_id": letter.query_id,
+        "batch_id": letter.batch_id,
+        "written_at": now_ms * 1000,
+        "topic": letter.topic,
+        "topic_id": letter.topic_id,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "key": letter.key,
+        "value": letter.value,
+        "headers": [{"key": name, "value": value} for name, value in letter.headers],
+        "timestamp": letter.timestamp_ms * 1000,
+        "error": letter.error,
+        "cause": letter.cause.name.lower(),
+        "attempts": letter.attempts,
+        "first_at": letter.first_at_ms * 1000,
+        "last_at": letter.last_at_ms * 1000,
+    }
+
+
+def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
+    return DeadLetter(
+        group=row["group"],
+        source_id=row["source_id"],
+        query_id=row["query_id"],
+        batch_id=row["batch_id"],
+        topic=row["topic"],
+        topic_id=row["topic_id"],
+        partition=row["partition"],
+        offset=row["offset"],
+        key=row["key"],
+        value=row["value"],
+        headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
+        timestamp_ms=row["timestamp"],
+        error=row["error"],
+        cause=Cause[row["cause"].upper()],
+        attempts=row["attempts"],
+        first_at_ms=row["first_at"],
+        last_at_ms=row["last_at"],
+        written_at_ms=row["written_at"],
+        replayed_by=replayed["who"] if replayed else None,
+        replayed_to=replayed["replayed_to"] if replayed else None,
+    )
+
+
+def _plain_times(rows: pa.Table) -> pa.Table:
+    """Times as ms since 1970: a producer may write years that Python's dates do not have."""
+    for at, name in enumerate(rows.column_names):
+        if pa.types.is_timestamp(rows.schema.field(at).type):
+            micros = pc.cast(pc.cast(rows.column(at), _TIME), pa.int64())
+            rows = rows.set_column(at, name, pc.divide(micros, 1000))
+    return rows

@@ -1,0 +1,81 @@
+"""What the blobs of a commit table hold, as tables for SQL: done ranges, and holes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.individual_commits.model.state import Piece
+from keyrange.individual_commits.table.blob import read_piece
+from keyrange.individual_commits.table.commit_rows import MS_MAX, MS_MIN
+
+# What of a row of the commit table stands beside what was in its blob.
+_KEPT: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi")
+_TIME = pa.timestamp("us", tz="UTC")
+_DONE: Final = (("from_offset", pa.int64()), ("until_offset", pa.int64()))
+_HOLES: Final = (
+    ("offset", pa.int64()),
+    ("place", pa.int64()),
+    ("deliveries", pa.int32()),
+    ("cause", pa.string()),
+    ("since", _TIME),
+    ("due", _TIME),
+)
+
+
+def explode_done(table: pa.Table) -> pa.Table:
+    """A row for each done range above the committed offset, half-open.
+
+    `table` holds rows of the commit table with at least columns group, source_id, commit_seq,
+    topic, partition, lo, hi and done; all but the last are kept. Raises COMMITS_DAMAGED.
+    """
+    return _exploded(
+        table,
+        _DONE,
+        lambda piece: [(each.from_offset, each.until_offset) for each in piece.done()],
+    )
+
+
+def explode_holes(table: pa.Table) -> pa.Table:
+    """A row for each hole: a record that was handed out and is not done. `table` as above."""
+    return _exploded(
+        table,
+        _HOLES,
+        lambda piece: [
+            (
+                hole.offset,
+                hole.place,
+                hole.deliveries,
+                hole.cause.name.lower(),
+                _micros(hole.since_ms),
+                _micros(hole.due_ms),
+            )
+            for hole in piece.holes
+        ],
+    )
+
+
+def _micros(milliseconds: int) -> int | None:
+    """Null for what no SQL engine can show as a time."""
+    return milliseconds * 1000 if MS_MIN <= milliseconds <= MS_MAX else None
+
+
+def _exploded(
+    table: pa.Table,
+    fields: tuple[tuple[str, pa.DataType], ...],
+    rows_of: Callable[[Piece], Iterable[tuple[Any, ...]]],
+) -> pa.Table:
+    from_rows: list[int] = []
+    rows: list[tuple[Any, ...]] = []
+    for at, blob in enumerate(table.column("done").to_pylist()):
+        # A commit without partitions has none.
+        found = list(rows_of(read_piece(blob))) if blob is not None else []
+        rows += found
+        from_rows += [at] * len(found)
+    kept = table.select(_KEPT).take(pa.array(from_rows, pa.int64()))
+    columns = zip(*rows, strict=True) if rows else ([] for _ in fields)
+    for (name, kind), values in zip(fields, columns, strict=True):
+        kept = kept.append_column(name, pa.array(values, kind))
+    return kept

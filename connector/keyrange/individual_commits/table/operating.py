@@ -1,0 +1,164 @@
+"""What people do to a commit table by hand: find a source in it, and set what is done."""
+
+from __future__ import annotations
+
+import getpass
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.log import Commit, Kind, Known, Terms
+from keyrange.kafka.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.model.state import PartitionState
+    from keyrange.individual_commits.model.table import CommitTable
+
+# A commit of many key ranges with many holes takes a reader some 10 ms.
+_WINDOW_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The commits of one source in a table; `others` counts the sources of its group that wrote
+    before it. `of_group` are all sources of its group."""
+
+    path: str
+    source_id: str
+    table: CommitTable
+    others: int = 0
+    of_group: Mapping[str, CommitTable] = field(default_factory=dict)
+
+    def backwards(self, seq: int) -> Iterator[Commit]:
+        """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
+        window = 1
+        while seq > 0:
+            begin = max(seq - window + 1, 1)
+            yield from reversed(list(self.table.history(begin, seq + 1)))
+            seq = begin - 1
+            window = min(window * 4, _WINDOW_MAX)
+
+    def forwards(self, until_seq: int) -> Iterator[Commit]:
+        """The commits before `until_seq`, oldest first, read as they are taken."""
+        at, window = 1, 1
+        while at < until_seq:
+            yield from self.table.history(at, min(at + window, until_seq))
+            at += window
+            window = min(window * 4, _WINDOW_MAX)
+
+    def last(self, seq: int) -> Commit | None:
+        return next(self.backwards(seq), None)
+
+
+def open_commits(path: str, group: str, source: str, storage: Mapping[str, str]) -> Commits:
+    """The commits of one source: the one that is named, by the beginning of its id, else the one
+    that wrote last, of the group that is named, else of the only one.
+
+    Raises INVALID_OPTIONS where there is no such source, or where it cannot be told which, and what
+    a `CommitTable` raises.
+    """
+    from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
+    from keyrange.storage.delta_rs import DeltaRsStore
+
+    store = DeltaRsStore(path, LAYOUT, storage)
+    if not store.refresh():
+        raise invalid_options([f"there is no commit table at {path}"])
+    # Every source has one first commit, and files are found by its number.
+    rows = store.read({"commit_seq": (1, 1)}, ["group", "source_id"])
+    rows = rows.group_by(["group", "source_id"]).aggregate([])
+    pairs = zip(rows.column("group").to_pylist(), rows.column("source_id").to_pylist(), strict=True)
+    sources = sorted(pairs)
+    of_group, found = choose_source(path, sources, group, source)
+    tables = {name: DeltaCommitTable(store, name) for of, name in sources if of == of_group}
+    last = found[0]
+    if len(found) > 1:
+        last = tables[last].last_source(of_group) or last
+    return Commits(path, last, tables[last], len(found) - 1, tables)
+
+
+def choose_source(
+    path: str, sources: Sequence[tuple[str, str]], group: str, source: str
+) -> tuple[str, list[str]]:
+    """The group that is meant, and the sources of it that may be, from pairs of the two.
+
+    Raises INVALID_OPTIONS where there is none, or where it cannot be told which.
+    """
+    found = [
+        (of_group, source_id)
+        for of_group, source_id in sources
+        if group in ("", of_group) and source_id.startswith(source)
+    ]
+    groups = sorted({of_group for of_group, _ in found})
+    if not found:
+        known = ", ".join(f"{source_id} of group {name}" for name, source_id in sources) or "none"
+        raise invalid_options([f"{path} holds no such source; its sources are: {known}"])
+    if len(groups) > 1:
+        raise invalid_options([f"a group must be named; {path} holds {', '.join(groups)}"])
+    if source and len(found) > 1:
+        named_so = ", ".join(source_id for _, source_id in found)
+        raise invalid_options([f"source {source} is how several begin: {named_so}"])
+    return groups[0], [source_id for _, source_id in found]
+
+
+def check_current(commits: Commits, known: Known) -> str:
+    """The group of a source that may be written to by hand; `known` is its last commit.
+
+    Raises INVALID_OPTIONS where another source of the group has gone on with what this one did:
+    what is written here would stop the query of that one, and nobody would hand it out.
+    """
+    last = _last(commits, known)
+    current = commits.table.last_source(last.group, with_states=True)
+    if known.states and current not in (None, commits.source_id):
+        raise invalid_options(
+            [
+                f"source {commits.source_id} is over: source {current} of group {last.group} has "
+                "gone on with what it did, and is the one to name"
+            ]
+        )
+    return last.group
+
+
+def write_reset(
+    commits: Commits,
+    known: Known,
+    states: Mapping[TopicPartition, PartitionState],
+    who: str,
+    why: str,
+    now_ms: int,
+) -> int:
+    """Write states as one commit behind `known`; returns its number. Raises as `append` does."""
+    last = _last(commits, known)
+    commit = Commit(
+        seq=known.seq + 1,
+        kind=Kind.RESET,
+        group=last.group,
+        source_id=last.source_id,
+        query_id=last.query_id,
+        # Another run than any driver's: one that is running finds that it has been replaced.
+        run_id=str(uuid.uuid4()),
+        batch_id=-1,
+        committed_at_ms=now_ms,
+        terms=known.terms or Terms(),
+        states=states,
+        who=who,
+        why=why,
+    )
+    commits.table.append(commit)
+    return commit.seq
+
+
+def _last(commits: Commits, known: Known) -> Commit:
+    last = commits.last(known.seq)
+    if last is None:
+        raise ValueError("a source without a commit has nothing to reset")
+    return last
+
+
+def user_name() -> str:
+    """Who is at work here, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

@@ -1,0 +1,185 @@
+"""Dead letters that are handed out again: as holes that are due, in the query's next batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.resetting import reopen
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.table import commit_table, dead_letters
+from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
+from keyrange.individual_commits.table.operating import (
+    Commits,
+    check_current,
+    open_commits,
+    user_name,
+    write_reset,
+)
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import DEAD_LETTERS, beside
+from keyrange.options.secrets import parse_secret
+from keyrange.storage.delta_rs import DeltaRsStore
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay comes to. `states` are those that have to be written, `taken` the dead letters
+    that are handed out again; `left` are the others, each with the reason."""
+
+    states: Mapping[TopicPartition, PartitionState]
+    taken: tuple[DeadLetter, ...]
+    left: tuple[tuple[DeadLetter, str], ...]
+
+
+def replay_dead_letters(
+    table: str,
+    *,
+    topic: str = "",
+    partition: int | None = None,
+    offsets: Collection[int] = (),
+    error: str = "",
+    dead_letter_table: str = "",
+    group: str = "",
+    source: str = "",
+    storage: Mapping[str, str] | None = None,
+    who: str = "",
+    why: str = "replay",
+) -> int:
+    """Let a query work again on dead letters that nobody replayed yet; returns how many.
+
+    `table` is its commit table. Those are taken that are of `topic` and `partition`, at one of
+    `offsets`, and hold `error` in their error; what is left out chooses all. `group` and `source`
+    name whose they are where the table holds several, `storage` are settings of the object store,
+    secrets as env:NAME or file:PATH. `who` and `why` stand in the history.
+
+    Stop the query first: one that runs stops with COMMITS_FENCED when it commits next. Raises
+    INVALID_OPTIONS, and what the commit table raises.
+    """
+    now_ms = int(time.time() * 1000)
+    settings = {name: parse_secret(value).reveal() for name, value in (storage or {}).items()}
+    letters = open_letters(table, dead_letter_table, settings)
+    commits = open_commits(table, group, source, settings)
+    known = commits.table.known()
+    # Of all sources of the group: a query that was started afresh goes on with what others did.
+    own = check_current(commits, known)
+    choice = Choice(topic=topic or None, partition=partition, replayed=False)
+    found = [
+        each
+        for each in chosen_letters(letters.read(choice), own, error=error)
+        if not offsets or each.offset in offsets
+    ]
+    plan = plan_replay(known, found, now_ms, commits.source_id)
+    replay(commits, letters, known, plan, who or user_name(), why, now_ms)
+    return len(plan.taken)
+
+
+def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:
+    """The dead letters of a commit table, which may have none.
+
+    Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table.
+    """
+    path = dead_letter_table or beside(table, DEAD_LETTERS)
+    store = DeltaRsStore(path, dead_letters.LAYOUT, storage)
+    if not store.refresh():
+        if dead_letter_table:
+            raise invalid_options([f"there is no table of dead letters at {path}"])
+        if not DeltaRsStore(table, commit_table.LAYOUT, storage).refresh():
+            raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
+    return DeadLetters(store)
+
+
+def chosen_letters(
+    letters: Iterable[DeadLetter],
+    group: str = "",
+    source: str = "",
+    error: str = "",
+    since_ms: int = 0,
+) -> list[DeadLetter]:
+    """Those of a group and a source (the beginning of its id), by error text and time."""
+    text = error.lower()
+    return [
+        each
+        for each in letters
+        if group in ("", each.group)
+        and each.source_id.startswith(source)
+        and text in each.error.lower()
+        and each.written_at_ms >= since_ms
+    ]
+
+
+def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int, source_id: str) -> Replay:
+    """What has to change for dead letters to be handed out again in the next batch of the source
+    that `known` is of.
+
+    A batch writes its dead letters before it commits: those of one that has not are left, it will
+    close their holes without another delivery.
+    """
+    letters = list(letters)
+    uncommitted = {
+        (each.topic, each.partition, each.offset)
+        for each in letters
+        if each.source_id == source_id and each.batch_id > known.batch_id
+    }
+    nulls_first = known.terms is not None and known.terms.null_keys == "first"
+    wanted: dict[TopicPartition, dict[int, list[DeadLetter]]] = {}
+    left: list[tuple[DeadLetter, str]] = []
+    for letter in letters:
+        partition = TopicPartition(letter.topic, letter.partition)
+        state = known.states.get(partition)
+        if state is None:
+            left.append((letter, "the commits do not know its partition"))
+        elif letter.topic_id and state.topic_id and letter.topic_id != state.topic_id:
+            left.append((letter, "its topic was made anew since"))
+        elif (letter.topic, letter.partition, letter.offset) in uncommitted:
+            # Also one of an earlier batch: whoever reset the commits had the record handed out.
+            left.append((letter, "the batch that gave it up is not committed yet"))
+        else:
+            # A record that was replayed may have been given up once more.
+            wanted.setdefault(partition, {}).setdefault(letter.offset, []).append(letter)
+    states: dict[TopicPartition, PartitionState] = {}
+    taken: list[DeadLetter] = []
+    for partition, by_offset in sorted(wanted.items()):
+        records = [(at, _place(found[0], nulls_first)) for at, found in by_offset.items()]
+        reopened = reopen(known.states[partition], records, now_ms)
+        if reopened.opened:
+            states[partition] = reopened.state
+        opened = {hole.offset for hole in reopened.opened} | {*reopened.open_already}
+        taken += [letter for at in sorted(opened) for letter in by_offset[at]]
+        coming = [letter for at in reopened.to_come for letter in by_offset[at]]
+        left += [(letter, "it comes again anyway") for letter in coming]
+    return Replay(states, tuple(taken), tuple(left))
+
+
+def replay(
+    commits: Commits,
+    dead_letters: DeadLetters,
+    known: Known,
+    plan: Replay,
+    who: str,
+    why: str,
+    now_ms: int,
+) -> int | None:
+    """Write a replay, and note it at the dead letters; returns the commit's number, None where the
+    records are handed out again already.
+
+    Ended in between it can be done again: what is a hole by then is only noted. Raises as `append`
+    and `mark_replayed` do.
+    """
+    seq = None
+    if plan.states:
+        seq = write_reset(commits, known, plan.states, who, why, now_ms)
+    dead_letters.mark_replayed(plan.taken, who, f"commit {seq or known.seq}", now_ms)
+    return seq
+
+
+def _place(letter: DeadLetter, nulls_first: bool) -> int:
+    """Where the key of a record lies in the hash space."""
+    from keyrange.ranges.model.key_hash import hash_of
+
+    if letter.key is None and nulls_first:
+        return 0
+    return hash_of(letter.offset.to_bytes(8, "big") if letter.key is None else letter.key)

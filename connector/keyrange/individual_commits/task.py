@@ -1,0 +1,134 @@
+"""What one task of a batch has of its job, and what it has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.individual_commits.mentions import Blocks
+from keyrange.individual_commits.stretches import Numbers, OrderCheck, Stretch, lower_ends
+from keyrange.individual_commits.task_state import PartitionWork, TaskState, WorkTerms
+from keyrange.individual_commits.verdict_rows import (
+    Code,
+    NotDoneRows,
+    bounded,
+    handed_back_rows,
+    hidden_rows,
+    output_rows,
+    tally_rows,
+)
+from keyrange.kafka.model.offsets import TopicPartition
+
+
+class Hands(Protocol):
+    """How functions are called; `Alarm` does it, tests have clocks of their own."""
+
+    def now_ms(self) -> float: ...
+
+    def call(
+        self, function: Callable[[Any], Any], argument: Any, timeout_ms: float | None
+    ) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every task of a batch is given.
+
+    `mode`: record, arrow, or column, where the verdict is in `error_column` already. `schema` is
+    that of the output. `keeps_offsets`: output rows say which record they are of. `mentions`: what
+    the function was given is written down.
+    """
+
+    works: Mapping[TopicPartition, PartitionWork]
+    terms: WorkTerms
+    mode: str
+    schema: pa.Schema
+    function: Callable[[Any], Any] | None = None
+    error_column: str | None = None
+    keeps_offsets: bool = False
+    mentions: bool = False
+    nulls_first: bool = False
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether a record may fail and hold back those behind it, or all are written down. A job
+        that says later by DataFrame what is done may explode, join or sort before."""
+        return self.mode != "column" or self.error_column is not None or self.mentions
+
+
+class Task:
+    """What one task has of its job, and what it has come to."""
+
+    def __init__(self, job: Job, hands: Hands) -> None:
+        self.job = job
+        self.hands = hands
+        self.state = TaskState(job.works, job.terms)
+        self.bounds = {p: lower_ends(work.cells) for p, work in job.works.items()}
+        self.order = OrderCheck(self.bounds)
+        self.blocks = Blocks()
+        self.done: dict[TopicPartition, int] = {}
+
+    def hand_back(self, stretch: Stretch, rows: Any = slice(None)) -> None:
+        for cell, offset in stretch.cells(self.bounds[stretch.partition], rows):
+            self.state.hand_back_cell(stretch.partition, cell, offset)
+
+    def fail(
+        self,
+        stretch: Stretch,
+        at: int,
+        code: Code,
+        text: str,
+        not_done: NotDoneRows,
+        keeps_record: bool = True,
+    ) -> bool:
+        """A row is not done; whether its key has to wait for it."""
+        partition, offset = stretch.partition, int(stretch.offsets[at])
+        place, has_key = int(stretch.places[at]), stretch.row_has_key(at)
+        waits = self.state.failed(partition, offset, place, has_key)
+        last = self.state.is_last_delivery(partition, offset)
+        not_done.add(at, code, bounded(text), last and keeps_record)
+        return waits
+
+    def free_rows(self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows) -> Numbers:
+        """The rows whose key does not wait; the others are held back."""
+        blocked = self.state.blocked(stretch.partition)
+        if not blocked:
+            return rows
+        held = np.isin(stretch.places[rows], np.fromiter(blocked, np.int64, len(blocked)))
+        if stretch.has_key is not None:
+            held &= stretch.has_key[rows]
+        for at in rows[held].tolist():
+            not_done.add(at, Code.HELD_BACK)
+        return rows[~held]
+
+    def count(self, partition: TopicPartition, records: int) -> None:
+        self.done[partition] = self.done.get(partition, 0) + records
+
+    def output(self, output: pa.RecordBatch, stretch: Stretch, of: pa.Array) -> pa.RecordBatch:
+        """Rows of output; `of` says of which row of the stretch each is."""
+        if not self.job.keeps_offsets:
+            return output_rows(output, None)
+        names = ("topic", "partition", "offset")
+        return output_rows(output, {name: stretch.batch.column(name).take(of) for name in names})
+
+    def last_rows(self) -> Iterator[pa.StructArray]:
+        """What a task says at its end."""
+        cells = {partition: work.cells for partition, work in self.job.works.items()}
+        yield handed_back_rows(self.state.handed_back, cells)
+        yield tally_rows(self.done)
+        yield hidden_rows(
+            [
+                {
+                    "code": int(Code.MENTIONED),
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "offset": number,
+                    "key": bits,
+                }
+                for partition, number, bits in self.blocks
+            ]
+        )

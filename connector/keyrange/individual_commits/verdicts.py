@@ -1,0 +1,297 @@
+"""Where the verdict of a batch is kept: its output, and what became of the rest, made once.
+
+    <verdictDirectory>/<source id>/<batch>/<attempt>/part-*.parquet
+    <verdictDirectory>/<source id>/<batch>/manifest.json
+
+In a store of objects the manifest is `manifest`, as `keyrange.storage.once` writes it.
+
+Spark writes the parts of an attempt; the manifest, written once and whole, says which attempt
+counts. While there is none there is no verdict, and the function runs. Where there is one it never
+runs again: files that it names and that are gone or changed are an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits import parts
+from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.storage.directory import FAILURES, Directory
+
+_VERSION: Final = 1
+_MANIFEST: Final = "manifest.json"
+_MANIFEST_ONCE: Final = "manifest"
+# They are put into paths. A verdict without rows has no attempt.
+_ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
+_PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
+_READERS: Final = 8
+
+# What systems, Hadoop and object stores say of a place that takes no files.
+_NO_FILES: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "Read-only file system",
+    "Permission denied",
+    "Mkdirs failed to create",
+    "AccessDenied",
+)
+
+# Topic, partition, and an offset of it.
+Floors = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What counts as the verdict of a batch.
+
+    `files`: name to bytes, of `attempt`; "" where there is no output. `schema` is Spark's JSON of
+    the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
+    with output that was not released before this batch, `floors`: for each of them the offsets, as
+    (topic, partition, offset), below which its output was. `counted`: the rows say how many records
+    are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
+    files.
+    """
+
+    batch_id: int
+    attempt: str
+    files: Mapping[str, int]
+    schema: Mapping[str, Any]
+    start: Mapping[str, Any]
+    end: Mapping[str, Any]
+    staged: tuple[int, ...] = field(default=())
+    counted: bool = True
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    floors: Mapping[int, Floors] = field(default_factory=dict)
+    table: str = ""
+
+    def to_json(self) -> bytes:
+        document = {
+            "version": _VERSION,
+            "attempt": self.attempt,
+            "files": dict(self.files),
+            "schema": self.schema,
+            "start": self.start,
+            "end": self.end,
+            "staged": list(self.staged),
+            "counted": self.counted,
+            "terms": dict(self.terms),
+            "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
+            "table": self.table,
+        }
+        return json.dumps(document, sort_keys=True, indent=1).encode()
+
+
+def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The offsets of a batch as manifests hold them."""
+    return start.to_json(), end.to_json()
+
+
+class VerdictStore:
+    """The verdicts of one source."""
+
+    def __init__(self, location: str, source_id: str) -> None:
+        self._location = f"{location.rstrip('/')}/{source_id}"
+        self._directory = Directory(self._location)
+
+    def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
+        """The verdict of a batch, None where there is none yet.
+
+        Raises VERDICT_MISMATCH where it was made for another plan, VERDICT_DAMAGED where it cannot
+        be read or its files are not there.
+        """
+        found = self.manifest_of(batch_id)
+        if found is not None and (found.start, found.end) != planned(start, end):
+            raise error(
+                "VERDICT_MISMATCH",
+                f"the verdict of batch {batch_id} is one of other offsets",
+                path=self._path(batch_id),
+            )
+        return found
+
+    def manifest_of(self, batch_id: int) -> Manifest | None:
+        """The verdict of a batch, whatever it was planned from."""
+        try:
+            data = self._written(batch_id)
+            if data is None:
+                return None
+            manifest = _read(batch_id, data)
+            sizes = self._directory.sizes(f"{batch_id}/{manifest.attempt}")
+        except FAILURES as failure:
+            raise self._damaged(batch_id, str(failure)) from None
+        for name, size in sorted(manifest.files.items()):
+            if sizes.get(name) != size:
+                there = f"has {sizes[name]} bytes" if name in sizes else "is not there"
+                raise self._damaged(batch_id, f"{name} {there}, the manifest says {size}")
+        return manifest
+
+    def new_attempt(self, batch_id: int) -> tuple[str, str]:
+        """The name of an attempt, and where Spark is to write its parts."""
+        attempt = uuid.uuid4().hex
+        return attempt, f"{self._path(batch_id)}/{attempt}"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While Spark writes an attempt, whose failures come as text. Raises VERDICT_UNWRITABLE
+        where the directory takes no files, and all else as it is."""
+        try:
+            yield
+        except KeyrangeError:
+            raise
+        except Exception as failure:
+            reason = _reason(str(failure), self._location)
+            if reason is None:
+                raise
+            raise unwritable(self._location, reason) from None
+
+    def files_of(self, batch_id: int, attempt: str) -> dict[str, int]:
+        """The parts that Spark has written."""
+        sizes = self._directory.sizes(f"{batch_id}/{attempt}")
+        return {name: size for name, size in sizes.items() if name.startswith("part-")}
+
+    def publish(self, manifest: Manifest, start: Checkpoint, end: Checkpoint) -> Manifest:
+        """Make a verdict the one that counts; another one where it was there before.
+
+        Raises VERDICT_UNWRITABLE.
+        """
+        try:
+            self._write_once(manifest.batch_id, manifest.to_json())
+        except FAILURES as failure:
+            raise unwritable(self._location, failure) from None
+        found = self.manifest(manifest.batch_id, start, end)
+        assert found is not None
+        return found
+
+    def _written(self, batch_id: int) -> bytes | None:
+        text = None
+        if self._directory.overwrites:
+            from keyrange.storage.once import read_once
+
+            text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
+        if text is not None:
+            return text.encode()
+        return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
+
+    def _write_once(self, batch_id: int, data: bytes) -> None:
+        if not self._directory.overwrites:
+            self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
+            return
+        from keyrange.storage.once import put_once
+
+        # One that an earlier version has left as a file counts too.
+        if self._directory.read_if_there(f"{batch_id}/{_MANIFEST}") is None:
+            put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
+
+    def paths(self, manifest: Manifest) -> list[str]:
+        """Where the parts are, for Spark to read."""
+        root = f"{self._path(manifest.batch_id)}/{manifest.attempt}"
+        return [f"{root}/{name}" for name in sorted(manifest.files)]
+
+    def told_rows(
+        self, manifest: Manifest, codes: Sequence[int], names: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        """What `parts.rows_in` finds in the parts, one after the other. Raises VERDICT_DAMAGED."""
+
+        def rows_of(name: str) -> list[tuple[Any, ...]]:
+            path = f"{manifest.batch_id}/{manifest.attempt}/{name}"
+            with self._directory.open(path) as source:
+                return parts.rows_in(source, codes, names)
+
+        try:
+            # A remote store takes its time for each.
+            with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
+                found = list(readers.map(rows_of, sorted(manifest.files)))
+        except FAILURES as failure:
+            raise self._damaged(manifest.batch_id, str(failure)) from None
+        return list(chain.from_iterable(found))
+
+    def holds(self, batch_id: int, attempt: str, paths: Sequence[str]) -> bool:
+        """Whether all of some URIs are parts of one attempt."""
+        inside = f"/{batch_id}/{attempt}/part-"
+        source = self._location.rpartition("/")[2]
+        return all(f"/{source}{inside}" in path for path in paths)
+
+    def batches(self) -> list[int]:
+        """The batches of which there is something, in order."""
+        try:
+            names = self._directory.directories("")
+        except FAILURES as failure:
+            raise unwritable(self._location, failure) from None
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def remove(self, batch_id: int) -> None:
+        """Remove what there is of a batch. Raises VERDICT_UNWRITABLE."""
+        try:
+            self._directory.remove(str(batch_id))
+        except FAILURES as failure:
+            raise unwritable(self._location, failure) from None
+
+    def _path(self, batch_id: int) -> str:
+        return f"{self._location}/{batch_id}"
+
+    def _damaged(self, batch_id: int, why: str) -> KeyrangeError:
+        return error(
+            "VERDICT_DAMAGED",
+            f"the verdict of batch {batch_id} cannot be used: {why}",
+            path=self._path(batch_id),
+        )
+
+
+def _reason(text: str, location: str) -> str | None:
+    """The line of a failure of Spark's that says that a place takes no files; None where it is
+    another failure."""
+    # What Python workers fail with is of the job or of the source, whatever it says.
+    of_python = "PythonException" in text or "Traceback (most recent call last)" in text
+    if of_python or not ("TASK_WRITE_FAILED" in text or location in text):
+        return None
+    lines = (line.strip() for line in text.splitlines())
+    return next((line[:300] for line in lines if any(each in line for each in _NO_FILES)), None)
+
+
+def unwritable(location: str, failure: Any) -> KeyrangeError:
+    return error("VERDICT_UNWRITABLE", f"the verdict cannot be kept: {failure}", path=location)
+
+
+def _read(batch_id: int, data: bytes) -> Manifest:
+    """Raises ValueError where the bytes are no manifest."""
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("version") != _VERSION:
+        raise ValueError(f"the manifest is not one of version {_VERSION}")
+    files, staged = document.get("files"), document.get("staged")
+    attempt = document.get("attempt")
+    whole = (
+        isinstance(attempt, str)
+        and bool(_ATTEMPT.match(attempt))
+        and isinstance(files, dict)
+        and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
+        and isinstance(staged, list)
+        and all(isinstance(each, int) for each in staged)
+        and all(isinstance(document.get(name), dict) for name in ("schema", "start", "end"))
+    )
+    if not whole:
+        raise ValueError("the manifest lacks something")
+    return Manifest(
+        batch_id,
+        str(attempt),
+        dict(files or {}),
+        document["schema"],
+        document["start"],
+        document["end"],
+        tuple(staged or ()),
+        document.get("counted") is True,
+        dict(document.get("terms") or {}),
+        {
+            int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
+            for at, each in (document.get("floors") or {}).items()
+        },
+        str(document.get("table") or ""),
+    )

@@ -1,0 +1,318 @@
+"""What runs in the executors: records through a user's function to the rows of a verdict.
+
+The three ways of working share what a task has decided (`state`). A record that fails holds back
+what comes of its key; once the batch's time is up the rest is only looked at, to say from which
+offset on each key range is handed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.alarm import Alarm, RecordTimeout
+from keyrange.individual_commits.records import UNFIT, Columns, Record, Row, RowForm
+from keyrange.individual_commits.stretches import Numbers, Stretch, cut
+from keyrange.individual_commits.task import Hands, Job, Task
+from keyrange.individual_commits.task_state import ANY_TIME, Interruption
+from keyrange.individual_commits.verdict_rows import (
+    Code,
+    NotDoneRows,
+    bounded,
+    other_rows,
+    output_rows,
+)
+
+# What a function raises that makes its record a rejected one: a function that calls exit() would
+# end the worker again and again.
+FAILURES: Final = (Exception, SystemExit)
+
+
+def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow: a task's records to rows of the verdict."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Alarm(job.terms.has_limits) as alarm:
+            yield from run_task(job, batches, alarm)
+
+    return work
+
+
+def run_task(job: Job, batches: Iterable[pa.RecordBatch], hands: Hands) -> Iterator[pa.RecordBatch]:
+    """The rows of one task."""
+    task = Task(job, hands)
+    worker = _WORKERS[job.mode](task)
+    for batch in batches:
+        for stretch in cut(batch, job.nulls_first):
+            if job.needs_order:
+                task.order.check(stretch)
+            if job.mentions:
+                task.blocks.add(stretch.partition, stretch.offsets)
+            if task.state.spent:
+                task.hand_back(stretch)
+                continue
+            not_done = NotDoneRows(stretch.batch)
+            yield from worker.work(stretch, not_done)
+            if len(not_done):
+                yield other_rows(job.schema, not_done.hidden())
+    for hidden in task.last_rows():
+        if len(hidden):
+            yield other_rows(job.schema, hidden)
+
+
+class Worker(Protocol):
+    def __init__(self, task: Task) -> None: ...
+
+    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+        """The output of some rows; what is not done of them goes to `not_done`."""
+        ...
+
+
+class RecordWorker:
+    """Calls the function with one record after the other."""
+
+    def __init__(self, task: Task) -> None:
+        assert task.job.function is not None
+        self._task = task
+        self._function = task.job.function
+        self._form = RowForm(task.job.schema)
+
+    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+        task, hands, function = self._task, self._task.hands, self._function
+        state, limited = task.state, task.job.terms.has_limits
+        columns = Columns(stretch, state.work_of(stretch.partition).deliveries)
+        blocked, places = state.blocked(stretch.partition), stretch.places.tolist()
+        rows: list[Row] = []
+        owners: list[int] = []
+        done: list[int] = []
+        allowance = ANY_TIME
+        for at in range(len(places)):
+            if blocked and places[at] in blocked and stretch.row_has_key(at):
+                not_done.add(at, Code.HELD_BACK)
+                continue
+            if limited:
+                allowance = state.allowance(hands.now_ms())
+                if state.spent:
+                    task.hand_back(stretch, slice(at, None))
+                    break
+            try:
+                record = Record(columns, at)
+                if limited:
+                    result = hands.call(function, record, allowance.timeout_ms)
+                    state.settled()
+                else:
+                    result = function(record)
+            except RecordTimeout:
+                what = state.interrupted(allowance, 1, hands.now_ms())
+                if what is Interruption.HAND_BACK:
+                    task.hand_back(stretch, slice(at, None))
+                    break
+                task.fail(stretch, at, Code.TIMED_OUT, _overtime(allowance.timeout_ms), not_done)
+                if state.spent:
+                    task.hand_back(stretch, slice(at + 1, None))
+                    break
+            except FAILURES as failure:
+                task.fail(stretch, at, Code.REJECTED, text_of(failure), not_done)
+            else:
+                done.append(at)
+                if result is not None:
+                    answered = self._form.rows_of(result)
+                    rows += answered
+                    owners += [at] * len(answered)
+        yield from self._output(stretch, rows, owners, done, not_done)
+
+    def _output(
+        self,
+        stretch: Stretch,
+        rows: list[Row],
+        owners: list[int],
+        done: list[int],
+        not_done: NotDoneRows,
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            output = self._form.batch_of(rows)
+        except UNFIT:
+            unfit = self._reject_unfit(stretch, rows, owners, done, not_done)
+            kept = [at for at, owner in enumerate(owners) if owner not in unfit]
+            output = self._form.batch_of([rows[at] for at in kept])
+            owners = [owners[at] for at in kept]
+            done = [at for at in done if at not in unfit]
+        self._task.count(stretch.partition, len(done))
+        if output.num_rows:
+            yield self._task.output(output, stretch, pa.array(owners, pa.int64()))
+
+    def _reject_unfit(
+        self,
+        stretch: Stretch,
+        rows: list[Row],
+        owners: list[int],
+        done: list[int],
+        not_done: NotDoneRows,
+    ) -> set[int]:
+        """Records whose rows do not fit the schema are rejected. What the function made of later
+        records of such a key is dropped: they wait as after any failure."""
+        by_owner: dict[int, list[Row]] = {}
+        for row, owner in zip(rows, owners, strict=True):
+            by_owner.setdefault(owner, []).append(row)
+        unfit: set[int] = set()
+        waiting: set[int] = set()
+        for at in done:
+            place = int(stretch.places[at])
+            if place in waiting and stretch.row_has_key(at):
+                not_done.add(at, Code.HELD_BACK)
+                unfit.add(at)
+                continue
+            try:
+                self._form.batch_of(by_owner.get(at, ()))
+            except UNFIT as failure:
+                text = f"the function's row does not fit its schema: {failure}"
+                if self._task.fail(stretch, at, Code.REJECTED, text, not_done):
+                    waiting.add(place)
+                unfit.add(at)
+        return unfit
+
+
+class ArrowWorker:
+    """Calls the function with many records, and with halves of them where it fails."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._form = RowForm(task.job.schema)
+
+    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+        yield from self._piece(stretch, np.arange(len(stretch.offsets)), not_done)
+
+    def _piece(
+        self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows
+    ) -> Iterator[pa.RecordBatch]:
+        task, state = self._task, self._task.state
+        rows = task.free_rows(stretch, rows, not_done)
+        if not len(rows):
+            return
+        allowance = state.allowance(task.hands.now_ms())
+        if state.spent:
+            task.hand_back(stretch, rows)
+            return
+        argument = _rows_at(stretch.batch, rows)
+        try:
+            output = task.hands.call(self._call, argument, allowance.timeout_ms)
+        except RecordTimeout:
+            what = state.interrupted(allowance, len(rows), task.hands.now_ms())
+            if what is Interruption.HAND_BACK:
+                task.hand_back(stretch, rows)
+            elif what is Interruption.TIMED_OUT:
+                text = _overtime(allowance.timeout_ms)
+                task.fail(stretch, int(rows[0]), Code.TIMED_OUT, text, not_done)
+            else:
+                yield from self._halves(stretch, rows, not_done)
+        except _WrongResult as failure:
+            raise failure.error from None
+        except FAILURES as failure:
+            if len(rows) == 1:
+                task.fail(stretch, int(rows[0]), Code.REJECTED, text_of(failure), not_done)
+            else:
+                yield from self._halves(stretch, rows, not_done)
+        else:
+            state.settled()
+            task.count(stretch.partition, len(rows))
+            if output.num_rows:
+                yield self._with_places(output)
+
+    def _halves(
+        self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows
+    ) -> Iterator[pa.RecordBatch]:
+        """The left half first: what fails there holds back what is in the right one."""
+        middle = len(rows) // 2
+        yield from self._piece(stretch, rows[:middle], not_done)
+        yield from self._piece(stretch, rows[middle:], not_done)
+
+    def _call(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert self._task.job.function is not None
+        result = self._task.job.function(batch)
+        try:
+            return self._form.cast(result)
+        except KeyrangeError as failure:
+            raise _WrongResult(failure) from None
+
+    def _with_places(self, output: pa.RecordBatch) -> pa.RecordBatch:
+        """A function of batches says by itself which records its rows are of."""
+        if not self._task.job.keeps_offsets:
+            return output_rows(output, None)
+        return output_rows(
+            output, {name: output.column(name) for name in ("topic", "partition", "offset")}
+        )
+
+
+class _WrongResult(Exception):
+    """The function works, but answers with something else than was agreed: no record's fault."""
+
+    def __init__(self, failure: KeyrangeError) -> None:
+        self.error = failure
+
+
+class ColumnWorker:
+    """Takes the verdict from a column: null is done, any other text is a record's error."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        blocked, batch = task.state.blocked(stretch.partition), stretch.batch
+        texts = self._texts(batch)
+        rows = np.arange(batch.num_rows)
+        if texts is not None or blocked:
+            kept: list[int] = []
+            places = stretch.places.tolist()
+            for at in range(batch.num_rows):
+                if blocked and places[at] in blocked and stretch.row_has_key(at):
+                    not_done.add(at, Code.HELD_BACK)
+                elif texts is not None and texts[at] is not None:
+                    text = str(texts[at])
+                    task.fail(stretch, at, Code.REJECTED, text, not_done, keeps_record=False)
+                else:
+                    kept.append(at)
+            rows = np.array(kept, np.int64)
+        task.count(stretch.partition, len(rows))
+        if len(rows):
+            output = _rows_at(batch, rows).select(task.job.schema.names)
+            arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]
+            output = pa.RecordBatch.from_arrays(arrays, schema=task.job.schema)
+            yield task.output(output, stretch, pa.array(rows, pa.int64()))
+
+    def _texts(self, batch: pa.RecordBatch) -> list[Any] | None:
+        name = self._task.job.error_column
+        if name is None or batch.column(name).null_count == batch.num_rows:
+            return None
+        texts: list[Any] = batch.column(name).to_pylist()
+        return texts
+
+
+_WORKERS: Final[dict[str, type[Worker]]] = {
+    "record": RecordWorker,
+    "arrow": ArrowWorker,
+    "column": ColumnWorker,
+}
+
+
+def _rows_at(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
+    first, count = int(rows[0]), len(rows)
+    if int(rows[-1]) - first + 1 == count:
+        return batch.slice(first, count)
+    return batch.take(pa.array(rows))
+
+
+def text_of(failure: BaseException) -> str:
+    """What is kept of an exception."""
+    try:
+        return bounded(f"{type(failure).__name__}: {failure}")
+    except FAILURES:
+        return type(failure).__name__
+
+
+def _overtime(timeout_ms: float | None) -> str:
+    return f"RecordTimeout: it took longer than {round(timeout_ms or 0)} ms"

@@ -1,0 +1,306 @@
+"""Several writers of one commit table, writes of which nobody knows, and its maintenance."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from commit_contract import FLIGHTS, append_all, batch, condition, fence, state
+from delta_commits import COMMITS, in_epoch, leave_by_version_1, table_at
+from keyrange.errors import DeniedError, KeyrangeError
+from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.table.commit_rows import rows_of
+from keyrange.individual_commits.table.commit_table import LAYOUT
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.store import Conflict, Transaction
+from racing_writers import Writes, before_the_next_write, in_threads
+
+pytestmark = pytest.mark.ordinary
+
+
+def test_a_table_of_version_1_gets_its_new_column_with_the_first_write(tmp_path: Path) -> None:
+    leave_by_version_1(tmp_path / "commits", COMMITS)
+    path = tmp_path / "commits"
+    tables = [table_at(path), table_at(path, "another")]
+    assert tables[0].known() == known_at(COMMITS, 3)
+    assert tables[1].known().seq == 0
+    tables[0].append(in_epoch(batch(4), 7))
+    assert list(tables[0].history()) == list(table_at(path).history())
+    assert list(tables[0].history()) == [*COMMITS, in_epoch(batch(4), 7)]
+    assert "leader_epoch" in deltalake.DeltaTable(path).schema().to_arrow().names
+
+
+def test_of_two_that_add_the_new_column_at_once_both_get_on(tmp_path: Path) -> None:
+    path = tmp_path / "commits"
+    leave_by_version_1(path, COMMITS)
+    store = DeltaRsStore(str(path), LAYOUT, {})
+    store.refresh()
+    table_at(path).append(batch(4))
+    with pytest.raises(Conflict):
+        store.write(rows_of(fence(1)), [Transaction("keyrange/x/commits", 1, None)], {})
+    store.refresh()
+    store.write(rows_of(fence(1)), [Transaction("keyrange/x/commits", 1, None)], {})
+
+
+def test_a_write_that_failed_and_landed_is_recognised(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_at(path)
+    writes = Writes(monkeypatch, True, OSError("timed out"))
+    table.append(batch(4))
+    table.append(batch(5))
+    assert writes.calls == 2
+    assert list(table_at(path).history()) == [*COMMITS, batch(4), batch(5)]
+
+
+def test_a_fence_that_failed_and_landed_is_recognised(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_at(path)
+    Writes(monkeypatch, True, OSError("timed out"))
+    table.append(fence(4, "run-2"))
+    assert list(table_at(path).history()) == [*COMMITS, fence(4, "run-2")]
+
+
+def test_a_write_that_failed_is_said_to_have_failed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_at(path, secret_access_key="hush-hush")
+    failure = OSError("\x1b[31mno space left\x1b[0m\nkey hush-hush\n   0: <unknown>\n  1: main")
+    Writes(monkeypatch, False, failure)
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(batch(4))
+    assert condition(raised) == "COMMITS_UNWRITABLE"
+    assert "no space left key *** (table=" in str(raised.value)
+    assert table.known().seq == 3
+    table.append(batch(4))
+    assert list(table_at(path).history()) == [*COMMITS, batch(4)]
+
+
+def test_a_write_of_which_nothing_can_be_known_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_at(path)
+    table.known()
+    real = deltalake.write_deltalake
+
+    def is_away(*arguments: Any, **named: Any) -> None:
+        raise OSError("the store is away")
+
+    def lands_and_breaks(*arguments: Any, **named: Any) -> None:
+        real(*arguments, **named)
+        monkeypatch.setattr(deltalake, "DeltaTable", is_away)
+        is_away()
+
+    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_breaks)
+    with pytest.raises(KeyrangeError, match=r"the store is away .*; whether the commit") as raised:
+        table.append(batch(4))
+    assert condition(raised) == "COMMITS_UNWRITABLE"
+    monkeypatch.undo()
+    table.append(batch(4))
+    assert list(table_at(path).history()) == [*COMMITS, batch(4)]
+
+
+def test_a_fence_that_comes_between_state_and_write_wins(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, other = table_at(path), table_at(path)
+    table.known()
+    before_the_next_write(monkeypatch, lambda: other.append(fence(4, "run-2")))
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(batch(4))
+    assert condition(raised) == "COMMITS_FENCED"
+    assert list(table_at(path).history()) == [*COMMITS, fence(4, "run-2")]
+
+
+def test_a_driver_that_begins_between_look_and_write_wins(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it writes another source, which the first one's commits know nothing of."""
+    table, other = table_at(path, "6b2d"), table_at(path, "7c3e")
+    begun = table.begun("orders")
+    before_the_next_write(
+        monkeypatch, lambda: other.append(fence(1, "run-3", "7c3e"), other.begun("orders"))
+    )
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(fence(1, "run-2", "6b2d"), begun)
+    assert condition(raised) == "COMMITS_FENCED"
+    assert (table_at(path, "6b2d").known().seq, other.known().seq) == (0, 1)
+    table.append(fence(1, "run-2", "6b2d"), table.begun("orders"))
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "its answer is lost"])
+def test_a_driver_that_is_not_counted_is_found_after_the_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """As one is that writes through Spark: its rows alone say that it has begun."""
+    table, other = table_at(path, "6b2d"), table_at(path, "7c3e")
+    begun = table.begun("orders")
+    before_the_next_write(monkeypatch, lambda: other.append(fence(1, "run-3", "7c3e")), lost)
+    with pytest.raises(KeyrangeError) as raised:
+        table.append(fence(1, "run-2", "6b2d"), begun)
+    assert condition(raised) == "COMMITS_FENCED"
+    assert other.known().seq == 1
+
+
+@pytest.mark.parametrize("writers", [2, 4, 8, 16])
+def test_commits_of_several_sources_all_land(tmp_path: Path, writers: int) -> None:
+    """They make the table together, too."""
+
+    def work(number: int) -> None:
+        source = f"source-{number}"
+        table = table_at(tmp_path / "commits", source)
+        table.append(fence(1, source, source))
+        for seq in range(2, 6):
+            table.append(batch(seq, run_id=source, source_id=source))
+            table.maintain(0)
+
+    assert in_threads(writers, work) == []
+    for number in range(writers):
+        source = f"source-{number}"
+        found = list(table_at(tmp_path / "commits", source).history())
+        expected = [batch(seq, run_id=source, source_id=source) for seq in range(2, 6)]
+        assert found == [fence(1, source, source), *expected]
+
+
+def test_of_several_drivers_of_one_query_one_goes_on(tmp_path: Path) -> None:
+    acknowledged: list[tuple[int, str]] = []
+
+    def work(number: int) -> None:
+        run = f"run-{number}"
+        table = table_at(tmp_path / "commits")
+        while True:
+            known = table.known()
+            if known.run_id == run or any(each == run for _, each in acknowledged):
+                break
+            try:
+                table.append(fence(known.seq + 1, run))
+            except DeniedError:
+                continue
+            acknowledged.append((known.seq + 1, run))
+        for _ in range(10):
+            known = table.known()
+            commit = batch(known.seq + 1, known.batch_id + 1, run)
+            table.append(commit)
+            acknowledged.append((commit.seq, run))
+
+    raised = in_threads(6, work)
+    assert {each.condition.name for each in raised if isinstance(each, KeyrangeError)} == {
+        "COMMITS_FENCED"
+    }
+    assert len(raised) < 6
+    history = list(table_at(tmp_path / "commits").history())
+    assert [each.seq for each in history] == list(range(1, len(history) + 1))
+    assert sorted(acknowledged) == [(each.seq, each.run_id) for each in history]
+    batches = [each.batch_id for each in history if each.batch_id >= 0]
+    assert batches == list(range(len(batches)))
+
+
+def test_a_handle_that_slept_while_the_log_was_cleaned_reads_on(path: Path) -> None:
+    sleeper, writer = table_at(path), table_at(path)
+    assert sleeper.known().seq == 3
+    for seq in range(4, 230):
+        writer.append(batch(seq))
+    for each in (path / "_delta_log").iterdir():
+        # The age that it is cleaned at.
+        stat = each.stat()
+        os.utime(each, (stat.st_atime - 3600, stat.st_mtime - 3600))
+    writer.maintain(0)
+    assert not (path / "_delta_log" / f"{3:020d}.json").exists()
+    assert sleeper.known() == writer.known()
+    sleeper.append(batch(230))
+    assert table_at(path).known().seq == 230
+
+
+def test_maintenance_keeps_files_few_and_takes_nothing_that_is_read(path: Path) -> None:
+    writer, reader = table_at(path), table_at(path)
+    slow = deltalake.DeltaTable(path)
+    for seq in range(4, 330):
+        writer.append(batch(seq, whole=seq % 50 == 0))
+        writer.maintain(0)
+    assert len(deltalake.DeltaTable(path).file_uris()) < 130
+    # Who began before that goes on reading.
+    assert slow.to_pyarrow_table().num_rows == 1 + 2 * 3
+    assert reader.known().seq == 329
+    assert reader.known(3) == known_at(COMMITS, 3)
+
+
+def test_maintenance_that_fails_fails_no_batch(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = table_at(path)
+
+    def fails(_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", fails)
+    table.maintain(0)
+    assert "could not be compacted or vacuumed: no space left" in caplog.text
+    table.append(batch(4))
+    assert table_at(path).known().seq == 4
+
+
+def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_at(path)
+    parts = [FLIGHTS, FLIGHTS._replace(partition=1)]
+    for seq in range(4, 121):
+        both = {each: state(1_000 + 100 * seq + each.partition) for each in parts}
+        whole = seq % 50 == 0
+        table.append(
+            batch(seq, states=both if whole else {parts[seq % 2]: state(900 + seq)}, whole=whole)
+        )
+    read: list[str] = []
+    real = DeltaRsStore._read
+
+    def counted(store: DeltaRsStore, paths: list[str], *more: Any) -> pa.Table:
+        read.extend(paths)
+        return real(store, paths, *more)
+
+    monkeypatch.setattr(DeltaRsStore, "_read", counted)
+    fresh = table_at(path)
+    assert fresh.known() == table.known()
+    # Back to commit 100, the last whole one; 50 at a time.
+    assert len(read) == 50
+    read.clear()
+    table.append(batch(121))
+    fresh.known()
+    fresh.known()
+    assert len(read) == 1
+
+
+def test_compactions_at_the_same_time_double_nothing(path: Path) -> None:
+    """Two of delta-rs's own compactions of the same files may both land."""
+    writer = table_at(path)
+    append_all(writer, [batch(seq) for seq in range(4, 70)])
+    tables = [table_at(path) for _ in range(6)]
+    assert {each.known().seq for each in tables} == {69}
+    assert in_threads(6, lambda number: tables[number].maintain(0)) == []
+    assert list(table_at(path).history()) == [*COMMITS, *(batch(seq) for seq in range(4, 70))]
+    assert len(deltalake.DeltaTable(path).file_uris()) == 1
+
+
+def test_of_writers_that_make_the_table_together_one_does(tmp_path: Path) -> None:
+    """delta-rs would try again, and give the table another identity."""
+    for attempt in range(10):
+        path = tmp_path / f"commits-{attempt}"
+        stores = [DeltaRsStore(str(path), LAYOUT, {}) for _ in range(8)]
+        assert in_threads(8, lambda number, made=stores: made[number]._create()) == []
+        assert sorted(each.name for each in path.glob("_delta_log/*.json")) == [f"{0:020d}.json"]
+        assert len({each._table_id for each in stores}) == 1
+
+
+def test_the_state_is_found_however_far_back_it_stands(path: Path) -> None:
+    """A fence may stand where a whole commit was due."""
+    lone = TopicPartition("flights", 9)
+    commits = [*COMMITS, batch(4, states={lone: state(500)})]
+    commits += [batch(seq) for seq in range(5, 115)]
+    append_all(table_at(path), commits[3:])
+    assert table_at(path).known() == known_at(commits, 114)
+    assert table_at(path).known(60) == known_at(commits, 60)
+    assert table_at(path).known().states[lone] == state(500)

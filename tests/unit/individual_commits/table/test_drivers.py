@@ -1,0 +1,129 @@
+"""Who owns a group, where clocks step by hours, and in tables of versions without numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commit_contract import NOW_MS, batch
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.drivers import Fence, begun, living, read_place, write_place
+from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.takeover import begin
+from keyrange.individual_commits.table.commit_rows import SCHEMA
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.source.model.checkpoint import CommitMark
+from memory_store import MemoryStore, Shared
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "commit-fences-v1.json"
+HOUR_MS = 3_600_000
+Open = Callable[[str], DeltaCommitTable]
+
+
+def opening(shared: Shared, as_spark: bool = False) -> Open:
+    return lambda source_id: DeltaCommitTable(MemoryStore(shared, as_spark), source_id)
+
+
+def begins(
+    table: Open, source_id: str, run_id: str, at_ms: int, resumes: tuple[str, int] | None = None
+) -> None:
+    query_id = f"q-{source_id}"
+    fence = Commit(1, Kind.FENCE, "orders", source_id, query_id, run_id, -1, at_ms)
+    mark = CommitMark(source_id, table(source_id).known().seq, resumes=resumes)
+    begin(table, fence, mark, may_replace=True)
+
+
+def works(table: Open, source_id: str, run_id: str, at_ms: int) -> None:
+    known = table(source_id).known()
+    commit = batch(known.seq + 1, known.batch_id + 1, run_id, source_id)
+    table(source_id).append(replace(commit, committed_at_ms=at_ms))
+
+
+@pytest.mark.parametrize("as_spark", [False, True], ids=["delta-rs", "delta-spark"])
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS, 0])
+def test_a_clock_that_is_set_right_changes_no_owner(as_spark: bool, ahead_ms: int) -> None:
+    table = opening(Shared(), as_spark)
+    begins(table, "9a", "run-1", NOW_MS + ahead_ms)
+    works(table, "9a", "run-1", NOW_MS + ahead_ms)
+    begins(table, "1b", "run-2", NOW_MS, ("9a", 2))
+    works(table, "1b", "run-2", NOW_MS)
+    goes_on(table)
+
+
+def goes_on(table: Open) -> None:
+    """Source 1b is the last one of the group, and 9a the one before."""
+    assert table("").last_source("orders") == "1b"
+    assert table("").last_source("orders", with_states=True) == "1b"
+    begins(table, "1b", "run-3", NOW_MS)
+    works(table, "1b", "run-3", NOW_MS)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        begins(table, "9a", "run-4", NOW_MS + 2 * HOUR_MS)
+    with pytest.raises(KeyrangeError, match="COMMITS_AHEAD"):
+        begins(table, "2c", "run-5", NOW_MS, ("9a", 2))
+    last = table("1b").known()
+    begins(table, "2c", "run-6", NOW_MS - HOUR_MS, ("1b", last.seq))
+    works(table, "2c", "run-6", NOW_MS - HOUR_MS)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        works(table, "1b", "run-3", NOW_MS)
+    assert table("").last_source("orders", with_states=True) == "2c"
+
+
+@pytest.mark.parametrize("as_spark", [False, True], ids=["delta-rs", "delta-spark"])
+def test_a_table_without_numbers_is_gone_on_with(as_spark: bool) -> None:
+    """Its first driver had a clock that was ahead."""
+    commits: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in json.loads(GOLDEN.read_text()):
+        row["done"] = bytes.fromhex(row["done"]) if "done" in row else None
+        for name in ("committed_at", "oldest_hole_at"):
+            row[name] = datetime.fromisoformat(row[name]) if name in row else None
+        commits.setdefault((row["source_id"], row["commit_seq"]), []).append(row)
+    shared = Shared()
+    for (source_id, seq), rows in commits.items():
+        shared.add(pa.Table.from_pylist(rows, SCHEMA))
+        shared.transactions[f"keyrange/{source_id}/commits"] = seq
+    table = opening(shared, as_spark)
+    fences = table("").fences("orders")
+    assert [(each.source_id, each.run_id) for each in begun(fences)] == [
+        ("9a", "run-1"),
+        ("1b", "run-2"),
+    ]
+    assert living(fences) == {"1b"}
+    assert [each.group_seq for each in table("9a").history()] == [0, 0, 0]
+    goes_on(table)
+    assert [each.group_seq for each in table("1b").history()] == [0, 0, 1, 0, 2]
+
+
+def test_who_stops_another_owns_nothing_before_it_has_begun() -> None:
+    fences = [
+        Fence("a", 1, "r1", "q", 1, "a"),
+        Fence("a", 3, "r2", "p", 2, "b"),
+        Fence("c", 1, "r0", "s", 0, ""),
+    ]
+    assert [each.source_id for each in begun(fences)] == ["c", "a"]
+    assert living(fences) == {"c"}
+
+
+def test_a_number_that_was_looked_up_before_another_driver_began_puts_nobody_in_front() -> None:
+    fences = [Fence("a", 1, "r1", "q", 4, "a"), Fence("a", 2, "r2", "p", 2, "b")]
+    fences.append(Fence("b", 1, "r2", "p", 2, "b"))
+    assert [each.run_id for each in begun(fences)] == ["r1", "r2"]
+
+
+def test_rows_that_contradict_each_other_are_still_put_in_order() -> None:
+    fences = [Fence("a", 1, "r1"), Fence("a", 2, "r2"), Fence("b", 1, "r2"), Fence("b", 2, "r1")]
+    assert len(begun(fences)) == 2
+
+
+def test_the_text_of_a_fence() -> None:
+    assert read_place(write_place(7, "a")) == (7, "a")
+    assert read_place("") == read_place('{"begun":{},"epoch":1}') == (0, "")
+    for text in ('{"driver":', '{"driver":"a","groupSeq":0,"v":1}', '{"driver":1,"groupSeq":1}'):
+        with pytest.raises(ValueError, match="fence"):
+            read_place(text)

@@ -1,0 +1,155 @@
+"""The commits around a job's function, without Spark."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from commit_tables import MemoryCommitTable
+from committing import commit_states
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import each_batch as module
+from keyrange.individual_commits.batch_run import BatchRun, Plan, current
+from keyrange.individual_commits.each_batch import EachBatch, _Run
+from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import parse_options
+from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+
+PLACE = TopicPartition("t", 0)
+GIVEN = {
+    "kafka.bootstrap.servers": "h:9",
+    "subscribe": "t",
+    "commitMode": "individual",
+    "commitTable": "/t",
+}
+NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=None)
+
+
+def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first batch after the reset fails; the query that is started then is another run."""
+    table = MemoryCommitTable("s")
+    mark = CommitMark("s", 0)
+    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), mark, -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    writer = EachBatch(
+        lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
+    )
+    writer(NOTHING, 0)
+    last = table.store[-1]
+    table.append(replace(last, seq=last.seq + 1, kind=Kind.RESET, batch_id=-1, run_id="by hand"))
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        writer(NOTHING, 1)
+    writer(NOTHING, 1)
+    kinds = [Kind.FENCE, Kind.BATCH, Kind.RESET, Kind.FENCE]
+    assert [each.kind for each in table.store] == kinds
+
+
+def test_a_commit_says_in_the_log_of_which_leader_a_partition_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query with another checkpoint asks later leaders by it whether their logs go as far."""
+    table, mark = MemoryCommitTable("s"), CommitMark("s", 0)
+    end = Checkpoint({PLACE: 5}, leader_epochs={PLACE: 7}, commits=mark)
+    at = Planned("q", 0, Checkpoint({PLACE: 5}, fresh=True), end, mark, -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    writer = EachBatch(
+        lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
+    )
+    writer(NOTHING, 0)
+    assert table.known().states == {PLACE: replace(fresh("", 5), leader_epoch=7)}
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, into: bool
+) -> None:
+    """What it wrote would be there once more, of the one that replaced it."""
+    table, appended = MemoryCommitTable("s"), []
+    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), CommitMark("s", 0), -1)
+    monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
+    sink: Any = SimpleNamespace(
+        uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)
+    )
+
+    def replaced(*_: Any) -> None:
+        last = table.store[-1]
+        table.append(replace(last, seq=last.seq + 1, run_id="another"))
+        run = current("the test")
+        if into:
+            run.append_verdict(lambda: rows, sink)
+        else:
+            run.make_verdict(StructType([]), lambda: rows, counted=True)
+
+    given = {**GIVEN, "verdictDirectory": str(tmp_path)}
+    writer = EachBatch(replaced, parse_options(given, "stream"), "/c", open_table=lambda *_: table)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        writer(NOTHING, 0)
+    assert appended == []
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_due: bool) -> None:
+    """A record that failed is gone from Kafka when it is to come again: what was staged above it is
+    due, and would be passed over where the function returns at once."""
+    state = PartitionState("", 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    store = VerdictStore(str(tmp_path), "s")
+    os.makedirs(tmp_path / "s" / "0" / "one")
+    (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
+    start, end = Checkpoint({PLACE: 0}), Checkpoint({PLACE: 21})
+    rows = {"type": "struct", "fields": []}
+    store.publish(Manifest(0, "one", {"part-0.parquet": 1}, rows, *planned(start, end)), start, end)
+    mark = CommitMark(source_id="s", seq=2, due_ms=10)
+    at = Checkpoint({PLACE: 21}, commits=mark)
+    until = 21 if is_due else 30
+    due_ms = 10 if is_due else -1
+    intake = plan_intake(state, [SPACE], until, due_ms, IntakeLimits())
+    assert bool(intake.redelivered) == is_due
+    terms = CommitOptions(individual=True, transactional=True)
+    plan = Plan(
+        Planned("q", 1, at, at, mark, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
+    )
+    writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
+    run = BatchRun(NOTHING, plan, store, 5)
+    if not is_due:
+        writer._check_said(run)
+        return
+    with pytest.raises(KeyrangeError, match="NO_VERDICT"):
+        writer._check_said(run)
+
+
+def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> None:
+    """Output above a hole is in its verdict alone: the topic may be back."""
+    there, mark = TopicPartition("u", 0), CommitMark(source_id="s", seq=1)
+    ids = {"t": "a" * 32, "u": "b" * 32}
+    state = PartitionState(ids["t"], 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    store = VerdictStore(str(tmp_path), "s")
+    os.makedirs(tmp_path / "s" / "0" / "one")
+    (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
+    before = Checkpoint({PLACE: 21, there: 5}, ids, commits=replace(mark, seq=0))
+    rows = {"type": "struct", "fields": []}
+    start = Checkpoint({PLACE: 0})
+    found = Manifest(0, "one", {"part-0.parquet": 1}, rows, *planned(start, before))
+    store.publish(found, start, before)
+    after = Checkpoint({there: 6}, ids, commits=mark, absent={PLACE: 21})
+    table = MemoryCommitTable("s")
+    commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
+    given = GIVEN | {"commit.isolation": "transactional"}
+    writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
+    writer._run = _Run("run", "s", table, NOTHING)
+    plan = writer._plan(Planned("q", 1, before, after, mark, 0), table.known())
+    assert list(plan.intakes) == [there]
+    assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]

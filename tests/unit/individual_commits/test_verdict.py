@@ -1,0 +1,250 @@
+"""What becomes of a state by a verdict, and which verdicts are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.verdict import (
+    Judged,
+    NotDone,
+    PartitionVerdict,
+    RedeliveryPolicy,
+    judge,
+)
+from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+
+LOWER, UPPER = split_evenly(SPACE, 2)
+BORDER = UPPER.from_hash
+POLICY = RedeliveryPolicy(deliveries_max=3, backoff_ms=10, backoff_max_ms=35)
+NOW_MS = 1_000
+
+
+def intake_of(
+    state: PartitionState, due_ms: int = -1, spans: Sequence[KeyRange] = (SPACE,)
+) -> PartitionIntake:
+    return plan_intake(state, spans, 120, due_ms, IntakeLimits())
+
+
+def judged(
+    state: PartitionState,
+    *not_done: NotDone,
+    back: Sequence[tuple[KeyRange, int]] = (),
+    due_ms: int = -1,
+    policy: RedeliveryPolicy = POLICY,
+    spans: Sequence[KeyRange] = (SPACE,),
+) -> Judged:
+    verdict = PartitionVerdict(not_done, tuple(back))
+    return judge(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
+
+
+def failed(offset: int, place: int = 7, cause: Cause = Cause.REJECTED) -> NotDone:
+    return NotDone(offset, place, cause)
+
+
+def with_holes(*holes: Hole) -> PartitionState:
+    return PartitionState("id", 100, (Piece(SPACE, 100, holes),))
+
+
+def test_what_is_not_mentioned_is_done() -> None:
+    assert judged(fresh("id", 100)) == Judged(fresh("id", 120), ())
+    assert judged(with_holes(Hole(5, 7)), due_ms=0) == Judged(fresh("id", 120), ())
+
+
+def test_holes_that_were_not_handed_out_stay_as_they_are() -> None:
+    hole = Hole(5, 7, 2, 500, 400, Cause.TIMED_OUT)
+    assert judged(with_holes(hole), due_ms=499).state.holes == (hole,)
+
+
+@pytest.mark.parametrize("cause", [Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED])
+def test_a_record_that_failed_is_a_hole_and_waits(cause: Cause) -> None:
+    (hole,) = judged(fresh("id", 100), failed(110, cause=cause)).state.holes
+    assert hole == Hole(110, 7, 1, NOW_MS + 10, NOW_MS, cause)
+
+
+def test_what_was_held_back_counts_no_delivery_and_waits_for_nothing() -> None:
+    (hole,) = judged(fresh("id", 100), failed(110, cause=Cause.HELD_BACK)).state.holes
+    assert hole == Hole(110, 7, 0, 0, NOW_MS, Cause.HELD_BACK)
+
+
+def test_a_hole_that_failed_again_waits_longer_and_keeps_its_age() -> None:
+    state = with_holes(Hole(5, 7, 1, 500, 400))
+    (hole,) = judged(state, failed(5, cause=Cause.TIMED_OUT), due_ms=500).state.holes
+    assert hole == Hole(5, 7, 2, NOW_MS + 20, 400, Cause.TIMED_OUT)
+
+
+def test_a_hole_that_is_held_back_on_its_way_keeps_its_deliveries() -> None:
+    state = with_holes(Hole(5, 7, 2, 500, 400))
+    (hole,) = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=500).state.holes
+    assert hole == Hole(5, 7, 2, 500, 400, Cause.HELD_BACK)
+
+
+def test_a_record_that_failed_too_often_is_given_up() -> None:
+    state = with_holes(Hole(5, 7, 2), Hole(6, 7, 1))
+    result = judged(state, failed(5), failed(6), due_ms=0)
+    assert [(hole.offset, hole.deliveries) for hole in result.dead] == [(5, 3)]
+    assert [(hole.offset, hole.deliveries) for hole in result.state.holes] == [(6, 2)]
+    once = RedeliveryPolicy(deliveries_max=1)
+    result = judged(fresh("id", 100), failed(110), policy=once)
+    assert ([hole.offset for hole in result.dead], result.state) == ([110], fresh("id", 120))
+
+
+def test_a_hole_beyond_a_limit_that_was_lowered_is_not_given_up_unworked() -> None:
+    state = with_holes(Hole(5, 7, 4))
+    held = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=0)
+    assert (held.dead, len(held.state.holes)) == ((), 1)
+
+
+def test_dead_letters_stand_by_offset() -> None:
+    state = with_holes(Hole(5, 7, 2), Hole(6, 8, 2))
+    result = judged(state, failed(6, 8), failed(5), due_ms=0)
+    assert [hole.offset for hole in result.dead] == [5, 6]
+
+
+def test_what_is_handed_back_was_not_scanned() -> None:
+    result = judged(fresh("id", 100), failed(105), back=[(UPPER, 110)], spans=(LOWER, UPPER))
+    assert [(p.span, p.scanned) for p in result.state.pieces] == [(LOWER, 120), (UPPER, 110)]
+    assert (result.state.position, result.state.committed) == (120, 105)
+
+
+def test_handed_back_among_what_comes_again_leaves_holes_as_they_are() -> None:
+    first, last = Hole(5, 7, 1, 500, 400), Hole(8, 7, 2, 600, 400, Cause.TIMED_OUT)
+    result = judged(with_holes(first, last), back=[(SPACE, 8)], due_ms=700)
+    (piece,) = result.state.pieces
+    assert (piece.scanned, piece.holes) == (100, (last,))
+
+
+def test_the_least_that_was_handed_back_counts() -> None:
+    backs = [(SPACE, 115), (LOWER, 110), (KeyRange(0, 5), 118)]
+    for order in (backs, backs[::-1]):
+        result = judged(fresh("id", 100), back=order)
+        assert [(p.span, p.scanned) for p in result.state.pieces] == [(LOWER, 110), (UPPER, 115)]
+
+
+def test_handed_back_from_beyond_what_was_taken_in_is_all_of_it() -> None:
+    assert judged(fresh("id", 100), back=[(SPACE, 500)]).state == fresh("id", 120)
+
+
+def test_a_range_that_was_stopped_is_not_scanned() -> None:
+    holes = tuple(Hole(at, at, due_ms=9) for at in range(2))
+    state = PartitionState("id", 100, (Piece(LOWER, 90, holes), Piece(UPPER, 100)))
+    intake = plan_intake(state, (LOWER, UPPER), 120, 0, IntakeLimits(2))
+    after = judge(state, intake, PartitionVerdict(), POLICY, NOW_MS).state
+    assert after.pieces == (Piece(LOWER, 90, holes), Piece(UPPER, 120))
+    with pytest.raises(ValueError, match="offset 95 was not handed out"):
+        judge(state, intake, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        failed(99),
+        failed(120),
+        failed(5, place=8),
+        failed(6, place=9),
+        failed(-1),
+    ],
+    ids=["before", "behind", "with another key", "not due", "no offset"],
+)
+def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
+    state = with_holes(Hole(5, 7), Hole(6, 9, due_ms=50))
+    with pytest.raises(ValueError, match=f"offset {said.offset} was not handed out"):
+        judged(state, said, due_ms=0)
+
+
+@pytest.mark.parametrize("offset", [5, 110, 119])
+def test_what_was_handed_back_has_no_verdict(offset: int) -> None:
+    with pytest.raises(ValueError, match=f"offset {offset} was not handed out"):
+        judged(with_holes(Hole(5, 7)), failed(offset), back=[(SPACE, min(offset, 110))], due_ms=0)
+
+
+@pytest.mark.parametrize("place", [-1, 2**63])
+def test_a_verdict_names_keys_of_the_space(place: int) -> None:
+    with pytest.raises(ValueError, match="no key has the place"):
+        judged(fresh("id", 100), failed(110, place))
+
+
+def test_the_same_said_twice_counts_once_and_two_things_are_refused() -> None:
+    assert len(judged(fresh("id", 100), failed(110), failed(110)).state.holes) == 1
+    for other in (failed(110, 8), failed(110, cause=Cause.HELD_BACK)):
+        with pytest.raises(ValueError, match="two things were said of offset 110"):
+            judged(fresh("id", 100), failed(110), other)
+
+
+def test_a_verdict_is_taken_into_the_state_it_was_planned_from() -> None:
+    with pytest.raises(ValueError, match="begins at 100, the state is at 101"):
+        judge(fresh("id", 101), intake_of(fresh("id", 100)), PartitionVerdict(), POLICY, NOW_MS)
+
+
+def test_cuts_that_no_range_has_any_more_are_joined() -> None:
+    state = with_holes(Hole(5, 7, due_ms=9), Hole(6, BORDER, due_ms=9))
+    cut = judged(state, spans=split_evenly(SPACE, 4)).state
+    assert len(cut.pieces) == 4
+    again = plan_intake(cut, (SPACE,), 130, -1, IntakeLimits())
+    assert len(judge(cut, again, PartitionVerdict(), POLICY, NOW_MS).state.pieces) == 1
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "wait_ms"),
+    [(0, 10), (1, 10), (2, 20), (3, 35), (4, 35), (64, 35), (10**9, 35)],
+)
+def test_the_wait_doubles_up_to_its_bound(deliveries: int, wait_ms: int) -> None:
+    assert POLICY.due_ms(deliveries, NOW_MS) == NOW_MS + wait_ms
+
+
+def test_no_time_is_beyond_what_can_be_stored() -> None:
+    forever = RedeliveryPolicy(10**9, 2**62, 2**63 - 1)
+    assert forever.due_ms(10**6, 2**41) == 2**63 - 1
+    assert RedeliveryPolicy(5, 0, 100).due_ms(4, NOW_MS) == NOW_MS
+    assert RedeliveryPolicy(5, 1, 2**62).due_ms(62, 0) == 2**61
+
+
+def proposed(committed: int, *done: tuple[int, int]) -> PartitionState:
+    """A partition as the proposal for cooperative processing writes it: the last offset below which
+    all is done, and done ranges above it, both ends included; each record with a key of its own."""
+    position = max(last for _, last in done) + 1
+    inside = {offset for first, last in done for offset in range(first, last + 1)}
+    open_ = [offset for offset in range(committed + 1, position) if offset not in inside]
+    holes = tuple(Hole(offset, offset) for offset in open_)
+    return PartitionState("id", position, (Piece(SPACE, position, holes),))
+
+
+def worked_on(state: PartitionState, *done: int) -> PartitionState:
+    """After a batch that hands out what is not done, of which some is done then."""
+    intake = plan_intake(state, (SPACE,), state.position, 0, IntakeLimits())
+    left = [failed(hole.offset, hole.place) for hole in intake.redelivered]
+    verdict = PartitionVerdict(tuple(each for each in left if each.offset not in done), ())
+    return judge(state, intake, verdict, POLICY, NOW_MS).state
+
+
+def done_of(state: PartitionState) -> list[tuple[int, int]]:
+    """The done ranges above the committed offset, both ends included."""
+    return [(each.from_offset, each.until_offset - 1) for each in state.pieces[0].done()]
+
+
+def test_the_proposal_coalesces() -> None:
+    state = worked_on(proposed(42, (45, 47), (50, 50)), 48, 49)
+    assert (state.committed, done_of(state)) == (43, [(45, 50)])
+
+
+def test_the_proposal_purges() -> None:
+    """Offset 42 is committed, so 43 is the next; with 43 and 44 done, so is all up to 47."""
+    before = proposed(42, (45, 47), (50, 50))
+    assert (before.committed, done_of(before)) == (43, [(45, 47), (50, 50)])
+    state = worked_on(before, 43, 44)
+    assert (state.committed, done_of(state)) == (48, [(50, 50)])
+    state = worked_on(proposed(42, (45, 47)), 43, 44)
+    assert (state.committed, done_of(state)) == (48, [])
+
+
+def test_the_proposal_amends_gaps() -> None:
+    """Offset 40 is committed; what is fetched holds it, and ranges that are done."""
+    state = proposed(40, (43, 45), (48, 49))
+    intake = plan_intake(state, (SPACE,), 51, 0, IntakeLimits())
+    new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in intake.cells]
+    assert [hole.offset for hole in intake.redelivered] == [41, 42, 46, 47]
+    assert new == [OffsetRange(50, 51)]

@@ -1,0 +1,254 @@
+"""The store of verdicts: what counts, at whatever step a process ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.storage import directory
+from keyrange.storage.directory import Directory
+from racing_writers import in_threads
+
+PLACE = TopicPartition("t", 0)
+START = Checkpoint({PLACE: 5})
+END = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VerdictStore:
+    return VerdictStore(str(tmp_path), "s")
+
+
+def write_attempt(store: VerdictStore, data: bytes = b"rows") -> Manifest:
+    attempt, path = store.new_attempt(3)
+    Path(path).mkdir(parents=True)
+    (Path(path) / "part-0.parquet").write_bytes(data)
+    (Path(path) / "_SUCCESS").touch()
+    files = store.files_of(3, attempt)
+    assert files == {"part-0.parquet": len(data)}
+    return Manifest(3, attempt, files, {"type": "struct"}, *planned(START, END), staged=(1, 2))
+
+
+def damaged(condition: str = "VERDICT_DAMAGED") -> Any:
+    return pytest.raises(KeyrangeError, match=rf"\[{condition}\]")
+
+
+def test_a_manifest_reads_as_it_was_written(store: VerdictStore, tmp_path: Path) -> None:
+    assert store.manifest(3, START, END) is None
+    made = write_attempt(store)
+    assert store.publish(made, START, END) == made
+    assert store.manifest(3, START, END) == made
+    [path] = store.paths(made)
+    assert Path(path).read_bytes() == b"rows"
+    assert store.holds(3, made.attempt, [f"file:{path}"])
+    assert not store.holds(3, made.attempt, [f"file:{path}", f"file:{tmp_path}/else"])
+    assert not store.holds(4, made.attempt, [f"file:{path}"])
+    assert store.batches() == [3]
+
+
+def test_the_first_manifest_counts(store: VerdictStore) -> None:
+    first, second = write_attempt(store), write_attempt(store, b"others")
+    assert store.publish(first, START, END) == first
+    assert store.publish(second, START, END) == first
+
+
+@pytest.fixture
+def object_store(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
+    """Stands for a store of objects, whose files are overwritten without a word."""
+    monkeypatch.setattr(Directory, "overwrites", True)
+
+    def overwrites(directory: Directory, path: str, data: bytes) -> bool:
+        directory.write(path, [data])
+        return True
+
+    monkeypatch.setattr(Directory, "write_once", overwrites)
+    return store
+
+
+def test_of_drivers_that_publish_at_once_in_a_store_of_objects_one_is_followed(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    """Each has seen that there is none, and has its own output."""
+    made = [write_attempt(object_store, b"%d" % n) for n in range(8)]
+    drivers = [VerdictStore(str(tmp_path), "s") for _ in made]
+    together, counted = Barrier(len(made)), [made[0]] * len(made)
+
+    def publish(n: int) -> None:
+        together.wait()
+        counted[n] = drivers[n].publish(made[n], START, END)
+
+    assert in_threads(len(made), publish) == []
+    assert counted == [counted[0]] * len(made)
+    assert object_store.publish(made[0], START, END) == counted[0]
+    object_store.remove(3)
+    assert object_store.manifest(3, START, END) is None
+
+
+def test_a_manifest_that_an_earlier_version_left_in_a_store_of_objects_counts(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    first, second = write_attempt(object_store), write_attempt(object_store, b"others")
+    (tmp_path / "s" / "3" / "manifest.json").write_bytes(first.to_json())
+    assert object_store.publish(second, START, END) == first
+
+
+def test_a_store_of_objects_that_takes_no_files_is_named(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    made = write_attempt(object_store)
+    (tmp_path / "s" / "3" / "manifest").write_text("in the way")
+    with damaged("VERDICT_UNWRITABLE"):
+        object_store.publish(made, START, END)
+
+
+def test_an_attempt_without_a_manifest_does_not_count(store: VerdictStore) -> None:
+    write_attempt(store)
+    assert store.manifest(3, START, END) is None
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+@pytest.mark.parametrize("step", ["open", "fsync", "link", "unlink"])
+def test_a_crash_at_any_step_leaves_a_whole_manifest_or_none(
+    store: VerdictStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    made = write_attempt(store)
+
+    def crash(*_: Any, **__: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        if step in ("open", "unlink"):
+            patch.setattr(Path, step, crash)
+        else:
+            patch.setattr(directory.os, step, crash)
+        with pytest.raises(Crash):
+            store.publish(made, START, END)
+    found = store.manifest(3, START, END)
+    assert found == (made if step == "unlink" else None)
+    another = write_attempt(store)
+    assert store.publish(another, START, END) == (made if step == "unlink" else another)
+
+
+def test_a_verdict_of_another_plan_is_refused(store: VerdictStore) -> None:
+    store.publish(write_attempt(store), START, END)
+    with damaged("VERDICT_MISMATCH"):
+        store.manifest(3, START, Checkpoint({PLACE: 10}, commits=END.commits))
+    with damaged("VERDICT_MISMATCH"):
+        store.manifest(3, Checkpoint({PLACE: 4}), END)
+
+
+def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
+    made = store.publish(write_attempt(store), START, END)
+    part = Path(store.paths(made)[0])
+    part.write_bytes(b"row")
+    with pytest.raises(KeyrangeError, match=r"part-0.parquet has 3 bytes, the manifest says 4"):
+        store.manifest(3, START, END)
+    part.unlink()
+    with pytest.raises(KeyrangeError, match=r"part-0.parquet is not there"):
+        store.manifest(3, START, END)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"attempt": "../elsewhere"},
+        {"attempt": ".."},
+        {"attempt": "a\\b"},
+        {"attempt": None},
+        {"files": {"..": 4}},
+        {"files": {"../part-0": 4}},
+        {"files": {"part-0": "4"}},
+        {"files": []},
+        {"staged": ["1"]},
+        {"schema": None},
+        {"start": []},
+    ],
+)
+def test_damaged_manifests_are_refused(
+    store: VerdictStore, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store.publish(write_attempt(store), START, END)
+    path = tmp_path / "s" / "3" / "manifest.json"
+    document = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(document))
+    with damaged():
+        store.manifest(3, START, END)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 1}', "\xff"])
+def test_what_is_no_manifest_is_refused(store: VerdictStore, tmp_path: Path, text: str) -> None:
+    store.publish(write_attempt(store), START, END)
+    (tmp_path / "s" / "3" / "manifest.json").write_text(text, encoding="latin-1")
+    with damaged():
+        store.manifest(3, START, END)
+
+
+def test_a_batch_is_removed_as_a_whole(store: VerdictStore) -> None:
+    store.publish(write_attempt(store), START, END)
+    store.remove(3)
+    store.remove(3)
+    assert store.batches() == []
+    assert store.manifest(3, START, END) is None
+
+
+def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = write_attempt(store)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(directory.os, "fsync", full)
+    with damaged("VERDICT_UNWRITABLE"):
+        store.publish(made, START, END)
+    assert store.manifest(3, START, END) is None
+
+
+def failed(
+    cause: str, what: str = "[TASK_WRITE_FAILED] Task failed while writing rows to /v."
+) -> str:
+    return (
+        f"Job aborted.\n{what}\n\tat org.apache.spark.Some.task(Some.scala:1)\nCaused by: {cause}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "java.io.IOException: No space left on device",
+        "java.io.IOException: Mkdirs failed to create file:/v/_temporary/0 (exists=false)",
+        "java.nio.file.AccessDeniedException: s3a://b/v: AccessDenied",
+    ],
+)
+def test_a_place_where_spark_cannot_write_is_said_to_be_one(
+    store: VerdictStore, cause: str
+) -> None:
+    with damaged("VERDICT_UNWRITABLE") as raised, store.writing():
+        raise RuntimeError(failed(cause))
+    assert cause in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        failed("java.lang.IllegalStateException: boom"),
+        # Somewhere else, and in a Python worker, which is the source's or the job's.
+        failed("java.io.IOException: No space left on device", "shuffle write of stage 3"),
+        failed("org.apache.spark.api.python.PythonException: OSError: No space left on device"),
+    ],
+)
+def test_other_failures_of_spark_are_raised_as_they_are(store: VerdictStore, text: str) -> None:
+    with pytest.raises(RuntimeError, match=r"Job aborted"), store.writing():
+        raise RuntimeError(text)
