@@ -21,8 +21,8 @@ from keyrange.individual_commits.model.verdict import (
     RedeliveryPolicy,
     judge,
 )
-from keyrange.individual_commits.table import operating
-from keyrange.individual_commits.table.operating import Commits, choose_source
+from keyrange.individual_commits.table import commit_admin
+from keyrange.individual_commits.table.commit_admin import Commits, choose_source
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
 
@@ -49,7 +49,7 @@ def put_in_place(
         last = query.table.last_source(of_group) or named[0]
         return Commits(path, named[0] if len(named) == 1 else last, query.table, len(named) - 1)
 
-    monkeypatch.setattr(operating, "open_commits", found)
+    monkeypatch.setattr(commit_admin, "open_commits", found)
 
 
 @dataclass

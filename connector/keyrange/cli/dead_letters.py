@@ -52,8 +52,8 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.times import iso, now, read_since
 from keyrange.cli.waiting import Waiting, waiting
+from keyrange.text.formats import moment
 from keyrange.text.plain import one_line, plain
-from keyrange.text.sizes import moment
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.log import Known
@@ -186,8 +186,8 @@ def replay(
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
     from keyrange.individual_commits.table import replaying
+    from keyrange.individual_commits.table.commit_admin import check_current, user_name
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.operating import check_current, user_name
 
     check_partition(topic, partition)
     if offset and partition is None:

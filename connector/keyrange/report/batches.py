@@ -9,7 +9,7 @@ from typing import Any, Final
 from keyrange.report.parts import Picture, Section, Sources, View, table
 from keyrange.report.shapes import axis, bar_marker, layout
 from keyrange.report.words import Row
-from keyrange.text.sizes import moment, number, percent, rounded_span, size_text
+from keyrange.text.formats import moment, number, percent, rounded_span, size_text
 
 _ROW_HEIGHT: Final = 130
 

@@ -19,7 +19,7 @@ from keyrange.report.parts import Picture, Section, Sources, Table
 from keyrange.report.ring import ring_section
 from keyrange.report.volumes import volumes_section
 from keyrange.report.words import escaped, in_script
-from keyrange.text.sizes import moment
+from keyrange.text.formats import moment
 
 _SECTIONS: Final = (
     overview_section,

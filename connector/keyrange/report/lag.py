@@ -9,7 +9,7 @@ from typing import Any, Final
 from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
 from keyrange.report.shapes import axis, layout, plot_time
 from keyrange.report.words import label, short_label
-from keyrange.text.sizes import counted, moment, number
+from keyrange.text.formats import counted, moment, number
 
 # So many partitions have a line of their own; all have a row in the table.
 LINES_MAX: Final = 20

@@ -9,7 +9,7 @@ from typing import Any, Final
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
 from keyrange.report.shapes import axis, bar, layout
 from keyrange.report.words import Row, label, visible
-from keyrange.text.sizes import moment, number
+from keyrange.text.formats import moment, number
 
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48

@@ -10,7 +10,7 @@ from keyrange.report.lag import Standing, standings
 from keyrange.report.parts import Picture, Section, Sources, View, place, table
 from keyrange.report.shapes import Path, area, axis, bar, layout, name_axis
 from keyrange.report.words import Row, label
-from keyrange.text.sizes import counted, number, percent_of_hashes, rounded_span
+from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
 
 # A picture of more areas takes a browser too long, and shows no more.
 RUNS_MAX: Final = 40_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.report.lag import standings
 from keyrange.report.parts import Section, Sources
-from keyrange.text.sizes import counted, moment, number, rounded_span
+from keyrange.text.formats import counted, moment, number, rounded_span
 
 
 def overview_section(sources: Sources) -> Section:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.text.sizes import moment
+from keyrange.text.formats import moment
 
 # A figure in plotly's form: data and layout.
 Figure = Mapping[str, Any]

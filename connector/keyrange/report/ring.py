@@ -20,7 +20,7 @@ from keyrange.report.words import (
     short_label,
     slot_marks,
 )
-from keyrange.text.sizes import counted, moment, number, percent, rounded_span
+from keyrange.text.formats import counted, moment, number, percent, rounded_span
 
 COLOURS: Final = 8
 _PATTERNS: Final = ("", "/", ".", "x", "-", "+", "\\", "|")

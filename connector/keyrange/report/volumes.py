@@ -8,7 +8,7 @@ from typing import Any, Final
 from keyrange.report.parts import Picture, Section, Sources, View, table
 from keyrange.report.shapes import axis, bar, layout, name_axis, plot_time
 from keyrange.report.words import Row, factor_text, label, volume_state
-from keyrange.text.sizes import moment, percent, rounded_span, size_text
+from keyrange.text.formats import moment, percent, rounded_span, size_text
 
 BARS_MAX: Final = 100
 

@@ -13,8 +13,8 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from keyrange.text.formats import percent
 from keyrange.text.plain import one_line
-from keyrange.text.sizes import percent
 
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600

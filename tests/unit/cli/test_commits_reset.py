@@ -16,7 +16,7 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.log import Kind, Terms
-from keyrange.individual_commits.table import operating
+from keyrange.individual_commits.table import commit_admin
 from keyrange.kafka.model.offsets import TopicPartition
 
 WHY = ("--why", "bad prices since noon")
@@ -220,4 +220,4 @@ def test_a_batch_that_is_open_is_in_the_way(
 
 
 def test_users_have_a_name() -> None:
-    assert operating.user_name()
+    assert commit_admin.user_name()

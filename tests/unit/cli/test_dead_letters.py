@@ -21,14 +21,14 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.log import Kind
 from keyrange.individual_commits.model.resetting import reopen, rewind
 from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.table import operating
+from keyrange.individual_commits.table import commit_admin
+from keyrange.individual_commits.table.commit_admin import open_commits, write_reset
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import (
     DeadLetter,
     DeadLetters,
     open_dead_letters,
 )
-from keyrange.individual_commits.table.operating import open_commits, write_reset
 from keyrange.individual_commits.table.replaying import plan_replay
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
@@ -365,7 +365,7 @@ def test_a_query_that_was_started_afresh_replays_what_others_gave_up(lake: Lake)
     with pytest.raises(KeyrangeError, match="is over"):
         keyrange.replay_dead_letters(lake.path, source=SOURCE)
     assert lake.offsets("--status", "replayed") == []
-    own = operating.open_commits(lake.path, "", "", {})
+    own = commit_admin.open_commits(lake.path, "", "", {})
     given_up = commits_verify._dead(lake.path, "", own, own.table.known(), {})
     assert {place: at.tolist() for place, at in given_up.items()} == {A: [40, 41, 77]}
     assert keyrange.replay_dead_letters(lake.path, offsets=[40]) == 1

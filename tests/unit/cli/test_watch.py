@@ -33,7 +33,7 @@ from keyrange.cli.watch.view import (
     rate_text,
 )
 from keyrange.observing.progress_file import ProgressFile
-from keyrange.text.sizes import short
+from keyrange.text.formats import short
 from progresses import progress, source
 
 

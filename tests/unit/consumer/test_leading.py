@@ -17,8 +17,8 @@ from keyrange.kafka.view import Broker, ClusterView, Topic
 from keyrange.kafka.view import Leader as PartitionLeader
 from keyrange.members.model.messages import Peer
 from keyrange.members.model.shares import Interest, Share, read_share, write_interest
+from keyrange.members.table.assignment_admin import open_members, write_command
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.members.table.operating import open_members, write_command
 from keyrange.ranges.model.key_ranges import SPACE
 
 MINUTE = 60_000

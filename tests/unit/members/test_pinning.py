@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.table.operating import open_members, write_command
+from keyrange.members.table.assignment_admin import open_members, write_command
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners, staged
 
 

@@ -16,7 +16,7 @@ from keyrange.cli.times import iso
 from keyrange.report.html import page, report
 from keyrange.report.parts import Source
 from keyrange.report.words import escaped, in_script, label, visible
-from keyrange.text.sizes import rounded_span
+from keyrange.text.formats import rounded_span
 from report_samples import HOSTILE, sources
 
 LIBRARY = "window.Plotly = {};"

@@ -43,8 +43,8 @@ from keyrange.cli.source import (
     named_options,
 )
 from keyrange.cli.times import iso, now, read_since
+from keyrange.text.formats import clock, counted, day, moment, number, percent_of_hashes, span
 from keyrange.text.plain import one_line
-from keyrange.text.sizes import clock, counted, day, moment, number, percent_of_hashes, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from keyrange.cli.commits.picture import Marks
     from keyrange.individual_commits.model.log import Commit, Known
     from keyrange.individual_commits.model.state import PartitionState
-    from keyrange.individual_commits.table.operating import Commits
+    from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 AtOption = Annotated[

@@ -19,7 +19,7 @@ from keyrange.cli.source import check_partition, connected, storage_of
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.log import Known
     from keyrange.individual_commits.model.state import PartitionState
-    from keyrange.individual_commits.table.operating import Commits
+    from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.view import ClusterView
@@ -70,10 +70,10 @@ def known_at(commits: Commits, seq: int | None) -> Known:
 
 
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
-    """As `operating.open_commits`, with the settings of the object store among options."""
-    from keyrange.individual_commits.table import operating
+    """As `commit_admin.open_commits`, with the settings of the object store among options."""
+    from keyrange.individual_commits.table import commit_admin
 
-    commits = operating.open_commits(path, group, source, storage_of(named))
+    commits = commit_admin.open_commits(path, group, source, storage_of(named))
     if commits.others and not source:
         note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
     return commits

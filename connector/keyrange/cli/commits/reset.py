@@ -27,13 +27,13 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
 from keyrange.cli.times import now, read_time
-from keyrange.text.sizes import number, span
+from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.log import Known
     from keyrange.individual_commits.model.resetting import Reset
     from keyrange.individual_commits.model.state import PartitionState
-    from keyrange.individual_commits.table.operating import Commits
+    from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 WhoOption = Annotated[
@@ -98,7 +98,7 @@ def reset(
 
     Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.individual_commits.table.operating import check_current, user_name, write_reset
+    from keyrange.individual_commits.table.commit_admin import check_current, user_name, write_reset
 
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)

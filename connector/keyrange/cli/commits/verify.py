@@ -38,7 +38,7 @@ from keyrange.cli.source import (
     storage_of,
 )
 from keyrange.cli.waiting import Waiting, waiting
-from keyrange.text.sizes import number
+from keyrange.text.formats import number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.auditing import Finding
     from keyrange.individual_commits.model.log import Commit, Known
     from keyrange.individual_commits.model.state import PartitionState
-    from keyrange.individual_commits.table.operating import Commits
+    from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
 
 _IDS = "topic,partition,offset"

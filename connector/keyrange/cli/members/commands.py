@@ -34,8 +34,8 @@ from keyrange.cli.source import (
 from keyrange.cli.times import now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.words import command_text, event_text, moved_text, slot_marks
+from keyrange.text.formats import clock, day, moment, number, percent, span
 from keyrange.text.plain import one_line
-from keyrange.text.sizes import clock, day, moment, number, percent, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

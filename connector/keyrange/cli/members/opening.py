@@ -16,8 +16,8 @@ from keyrange.cli.source import connected, storage_of
 
 if TYPE_CHECKING:
     from keyrange.members.group import GroupMemberView
+    from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_rows import Stored
-    from keyrange.members.table.operating import Members
 
 MembersTableArgument = Annotated[
     str,
@@ -28,10 +28,10 @@ MembersTableArgument = Annotated[
 
 
 def open_table(path: str, named: Mapping[str, str]) -> Members:
-    """As `operating.open_members`, with the settings of the object store among options."""
-    from keyrange.members.table import operating
+    """As `assignment_admin.open_members`, with the settings of the object store among options."""
+    from keyrange.members.table import assignment_admin
 
-    return operating.open_members(path, storage_of(named))
+    return assignment_admin.open_members(path, storage_of(named))
 
 
 @dataclass(frozen=True, slots=True)

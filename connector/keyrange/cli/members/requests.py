@@ -15,10 +15,10 @@ from keyrange.cli.members.opening import MembersTableArgument, open_table
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_text
 from keyrange.cli.source import SourceOptionsOption, named_options
 from keyrange.cli.times import now
-from keyrange.text.sizes import percent, span
+from keyrange.text.formats import percent, span
 
 if TYPE_CHECKING:
-    from keyrange.members.table.operating import Members
+    from keyrange.members.table.assignment_admin import Members
 
 
 def rebalance(
@@ -51,7 +51,7 @@ def remove(
 
     For a member that is gone for good. One that still runs joins again, as a member of its own.
     """
-    from keyrange.members.table.operating import check_known
+    from keyrange.members.table.assignment_admin import check_known
 
     members = open_table(table, named_options("", "", option))
     check_known(members, name)
@@ -68,8 +68,8 @@ def _ask(
     output: OutputFormat,
 ) -> None:
     from keyrange.cli.members.document import describe
-    from keyrange.individual_commits.table.operating import user_name
-    from keyrange.members.table.operating import write_command
+    from keyrange.individual_commits.table.commit_admin import user_name
+    from keyrange.members.table.assignment_admin import write_command
 
     number = None
     if confirm:

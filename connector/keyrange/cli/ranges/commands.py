@@ -32,7 +32,7 @@ from keyrange.cli.source import (
     names,
     open_reading,
 )
-from keyrange.text.sizes import number, percent
+from keyrange.text.formats import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,7 +21,7 @@ from keyrange.cli.report.sources import Collector
 from keyrange.cli.times import iso, now
 from keyrange.errors import invalid_options
 from keyrange.report.html import page, report
-from keyrange.text.sizes import moment
+from keyrange.text.formats import moment
 
 ADDRESS: Final = "127.0.0.1"
 HTTP_PORT: Final = 80

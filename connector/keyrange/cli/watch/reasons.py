@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso
 from keyrange.observing.model.query_progress import lost_text
-from keyrange.text.sizes import are, span
+from keyrange.text.formats import are, span
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.sources import Answers

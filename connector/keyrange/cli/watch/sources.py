@@ -292,12 +292,12 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
-        from keyrange.individual_commits.table import operating
+        from keyrange.individual_commits.table import commit_admin
 
         where = self._where
         if self._commits is None:
             storage = storage_of(where.named)
-            self._commits = operating.open_commits(where.commits, where.group, "", storage)
+            self._commits = commit_admin.open_commits(where.commits, where.group, "", storage)
         try:
             known = self._commits.table.known()
             return describe(known, self._commits.last(known.seq), {}, now())

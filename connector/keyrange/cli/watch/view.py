@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.text.formats import clock, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
-from keyrange.text.sizes import clock, moment, number, short, short_span, span
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -18,7 +18,7 @@ from typing import Final
 
 from keyrange.guard.model.standings import FALLEN_BACK, HOLDING, TRANSITIONS, Sign, Standing
 from keyrange.guard.model.volume_readings import Reading, Rest, View, Volume, no_rest, with_rests
-from keyrange.text.sizes import size_text
+from keyrange.text.formats import size_text
 
 OPEN_FACTOR: Final = 1.0
 HELD_FACTOR: Final = 0.0

@@ -11,14 +11,14 @@ from keyrange.individual_commits.model.log import Known
 from keyrange.individual_commits.model.resetting import reopen
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.table import commit_table, dead_letters
-from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
-from keyrange.individual_commits.table.operating import (
+from keyrange.individual_commits.table.commit_admin import (
     Commits,
     check_current,
     open_commits,
     user_name,
     write_reset,
 )
+from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.text.sizes import (
+from keyrange.text.formats import (
     are,
     counted,
     moment,
