@@ -14,8 +14,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import keyrange
+from source_files import ROOT, imported, module_of, parsed
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "connector" / "keyrange"
 # What models stand on besides one another: errors to raise, and text that goes into them.
 BELOW_MODELS = {"errors", "text"}
@@ -23,25 +23,9 @@ BELOW_MODELS = {"errors", "text"}
 PUBLIC = {"__init__.py", "volumes.py"}
 
 
-def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT / "connector").with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 @cache
 def modules() -> dict[str, Path]:
     return {module_of(path): path for path in PACKAGE.rglob("*.py")}
-
-
-def imported(path: Path) -> Iterator[str]:
-    """The modules of keyrange that a module imports, anywhere in it and for types too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in modules() else node.module
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
 
 
 def room_of(module: str) -> str:
@@ -56,7 +40,7 @@ def imports() -> Iterator[tuple[str, str]]:
     """(importer, imported), of modules in rooms."""
     rooms = {name for name in modules() if name.count(".") and room_of(name) in packages()}
     for module in sorted(rooms):
-        for each in imported(modules()[module]):
+        for each in sorted(imported(modules()[module])):
             if each in rooms:
                 yield module, each
 
@@ -84,9 +68,7 @@ def between(models: bool) -> dict[str, set[str]]:
 def test_everything_but_what_users_import_is_in_a_room() -> None:
     assert {path.name for path in PACKAGE.glob("*.py")} == PUBLIC
     without_text = [
-        room
-        for room in packages()
-        if not ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text()))
+        room for room in packages() if not ast.get_docstring(parsed(PACKAGE / room / "__init__.py"))
     ]
     assert without_text == []
 

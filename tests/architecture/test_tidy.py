@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from source_files import ROOT, imported, module_of, parsed, text_of
+
 FOLDERS = ("connector", "jobs", "conf", "ci", "tests")
 PYTHON = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 SOURCES = [path for path in PYTHON if path.is_relative_to(ROOT / "connector")]
@@ -42,16 +42,6 @@ ENTRY_POINTS = {
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-@cache
-def text_of(path: Path) -> str:
-    return path.read_text()
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(text_of(path))
 
 
 def test_there_is_something_to_check() -> None:
@@ -112,25 +102,6 @@ def test_no_path_of_a_machine_and_no_package_host() -> None:
 def test_no_banners() -> None:
     banner = re.compile(r"^\s*#\s*([-=*#~])\1{4,}", re.M)
     assert [name(path) for path in PYTHON if banner.search(text_of(path))] == []
-
-
-def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT / "connector").with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imported(path: Path) -> set[str]:
-    """Modules that a file imports, or names as text to run them."""
-    names: set[str] = set()
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant):
-            names.update(re.findall(r"^keyrange(?:\.\w+)+$", str(node.value)))
-    return names
 
 
 def test_no_module_is_forgotten() -> None:
