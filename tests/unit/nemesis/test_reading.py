@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from consuming import Journal, read_journal
 from nemesis.consumers import consumed
 from nemesis.driver import cause_of
-from nemesis.facts import Place, Row
+from nemesis.facts import Again, Place, ResetCommit, Row
+from nemesis.operations import follow_resets
 from nemesis.tables import SinkRows
 from nemesis.work import written
 
@@ -86,3 +88,27 @@ def test_rows_that_came_since_the_last_look(tmp_path: Path) -> None:
             version,
         )
     assert [row.place.n for row in looks.rows()] == [0, 1, 2]
+
+
+def test_a_line_that_a_kill_has_cut_short_was_never_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    Journal(path).write("handed", offset=1)
+    path.write_bytes(path.read_bytes() + b'{"what": "committed", "offsets": [1, ')
+    assert read_journal(path) == [{"what": "handed", "offset": 1}]
+    Journal(path).write("handed", offset=1, run="1")
+    assert read_journal(path)[1:] == [{"what": "handed", "offset": 1, "run": "1"}]
+
+
+def test_a_reset_hands_out_again_what_was_planned_before_it(tmp_path: Path) -> None:
+    """Whose batch is of another source, or was planned from the reset, is handed out once."""
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for number, (source, seq, end) in enumerate((("a", 6, 70), ("a", 7, 80), ("b", 1, 90))):
+        mark = {"commits": {"sourceId": source, "seq": seq}}
+        planned = {"orders": {"0": 500, "1": end}, "@keyrange": mark}
+        (offsets / str(number)).write_text(f"v1\n{{}}\n{json.dumps(planned)}\n")
+    world: Any = SimpleNamespace(
+        lake=tmp_path, topic="orders", resets={ResetCommit("a", 7): Again(1, 40, 40)}
+    )
+    follow_resets(world)
+    assert world.resets == {ResetCommit("a", 7): Again(1, 40, 70)}
