@@ -60,6 +60,13 @@ class Again:
     until_offset: int
 
 
+class ResetCommit(NamedTuple):
+    """A commit that somebody wrote by hand."""
+
+    source_id: str
+    seq: int
+
+
 @dataclass(frozen=True, slots=True)
 class Gone:
     """What a fault took away: of `partition` (-1: all) the records from `from_offset` on and before

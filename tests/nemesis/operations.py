@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 from nemesis.checker import removed
@@ -13,7 +14,7 @@ from nemesis.driver import Supervisor
 from nemesis.facts import Again
 from nemesis.faults import Missed
 from nemesis.schedule import Fault
-from nemesis.tables import commit_tables, letters
+from nemesis.tables import commit_tables, last_reset, letters, planned_batches
 from nemesis.world import World
 
 _BACK = 200
@@ -58,14 +59,22 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
     )
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
-    # What was read when the reset was written, and not what had been seen before.
-    until = max(
-        state.position
-        for table in commit_tables(world)
-        for place, state in table.known().states.items()
-        if place.partition == number
-    )
-    world.again.append(Again(number, to, max(until, states[number].position) + 1))
+    last = last_reset(world)
+    world.resets[last] = Again(number, to, to)
+    follow_resets(world)
+
+
+def follow_resets(world: World) -> None:
+    """What a reset hands out again ends where the batches end that were planned before it: one that
+    was under way may have its rows in the table, and nothing of it counts as done. To be called
+    while the checkpoint still has them."""
+    if not world.resets:
+        return
+    for batch in planned_batches(world):
+        for reset, again in world.resets.items():
+            if batch.source_id == reset.source_id and batch.seq < reset.seq:
+                until = max(again.until_offset, batch.ends.get(again.partition, 0))
+                world.resets[reset] = replace(again, until_offset=until)
 
 
 def replay_letters(world: World, supervisor: Supervisor, fault: Fault) -> None:
@@ -101,7 +110,7 @@ def verify(world: World) -> list[str]:
     found = _verified(world, table)
     if not world.mode.individual:
         return found
-    touched = {each.partition for each in (*world.again, *world.gone, *world.unreadable)}
+    touched = {each.partition for each in (*world.resets.values(), *world.gone, *world.unreadable)}
     for number in range(world.partitions):
         if not touched & {-1, number}:
             words = ["--sink", str(world.lake / "table"), "--live"]

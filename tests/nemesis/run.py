@@ -193,6 +193,7 @@ class Run:
         try:
             found = consumed(world) if self.mode.job == "consumer" else self._sink.rows()
             buried = letters(world)
+            operations.follow_resets(world)
         except StepHung:
             raise
         except Exception as failure:
@@ -267,7 +268,7 @@ class Run:
             log=frozenset(self.log),
             unsure=world.feeder.unsure,
             gone=world.gone,
-            again=world.again,
+            again=list(world.resets.values()),
             replayed=frozenset(world.replayed),
             unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,

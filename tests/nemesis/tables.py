@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
-from nemesis.facts import Letter, Place, Position, Row
+from nemesis.facts import Letter, Place, Position, ResetCommit, Row
 from nemesis.work import content
 from nemesis.world import World
 from sources import committed, planned_offsets
@@ -48,6 +48,39 @@ def committed_offsets(world: World) -> dict[int, int]:
         return {}
     ends = planned_offsets(checkpoint, last).get(world.topic, {})
     return {int(number): end for number, end in ends.items()}
+
+
+class PlannedBatch(NamedTuple):
+    """A batch of the checkpoint: the last commit that its plan knew, and its ends by partition."""
+
+    source_id: str
+    seq: int
+    ends: dict[int, int]
+
+
+def last_reset(world: World) -> ResetCommit:
+    """The newest one of the source that has begun last."""
+    found = [
+        (commit.committed_at_ms, ResetCommit(commit.source_id, commit.seq))
+        for table in commit_tables(world)
+        for commit in table.history()
+        if commit.kind is Kind.RESET
+    ]
+    return max(found)[1]
+
+
+def planned_batches(world: World) -> Iterator[PlannedBatch]:
+    """The batches that the checkpoint still has."""
+    checkpoint = world.lake / "checkpoint"
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        try:
+            offset = planned_offsets(checkpoint, int(path.name))
+        except FileNotFoundError:
+            # Spark has removed it meanwhile, as it does with old ones.
+            continue
+        mark = offset["@keyrange"]["commits"]
+        ends = {int(number): end for number, end in offset.get(world.topic, {}).items()}
+        yield PlannedBatch(mark["sourceId"], mark["seq"], ends)
 
 
 def is_assigned(world: World) -> bool:

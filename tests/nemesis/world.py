@@ -13,7 +13,7 @@ from pathlib import Path
 from brokers import Topics
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
-from nemesis.facts import Again, Gone, Place
+from nemesis.facts import Again, Gone, Place, ResetCommit
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
 from tcp_proxy import TcpProxy
@@ -48,7 +48,8 @@ class World:
             _mount(MEMORY, MEMORY_BYTES)
             _mount(self.lake, _LAKE_BYTES)
         self.gone: list[Gone] = []
-        self.again: list[Again] = []
+        # What was handed out again, by the commit that says so.
+        self.resets: dict[ResetCommit, Again] = {}
         self.replayed: set[Place] = set()
         # What was deleted behind the committed position, and the replayed dead letters of it.
         self.deleted: list[Gone] = []

@@ -16,7 +16,7 @@ COMMIT_CONDITIONS: Final = (
         Kind.DENIED,
         False,
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
-        "commit table of its own",
+        "commit table of its own; where somebody has set offsets by hand, start the query again",
         "Another driver of the query, or somebody who reset its commits, has written since. This "
         "one stops and commits nothing more.",
         "`keyrange commits history TABLE`: the newest lines say who, and why",
