@@ -14,8 +14,15 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, Counts, Kind, Known, Terms, known_at
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    CommitSettings,
+    Snapshot,
+    known_at,
+)
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
@@ -26,8 +33,8 @@ SOURCE = "5a1c"
 FLIGHTS = TopicPartition("flights", 0)
 
 
-def piece(span: KeyRange, scanned: int, offsets: list[int], chance: random.Random) -> Piece:
-    return Piece(
+def piece(span: KeyRange, scanned: int, offsets: list[int], chance: random.Random) -> KeyRangeState:
+    return KeyRangeState(
         span,
         scanned,
         tuple(
@@ -56,7 +63,9 @@ def state(position: int, ranges: int = 3, holes: int = 2, topic_id: str = "t-1")
 
 
 def fence(seq: int, run_id: str = "run-1", source_id: str = SOURCE, **more: Any) -> Commit:
-    return Commit(seq, Kind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more)
+    return Commit(
+        seq, CommitKind.FENCE, "orders", source_id, "query", run_id, -1, NOW_MS + seq, **more
+    )
 
 
 def batch(
@@ -69,11 +78,11 @@ def batch(
     """A commit of batch `seq - 2`, if no other is named: the first commit of a run is its fence."""
     position = 1_000 + 100 * seq
     states = more.pop("states", {FLIGHTS: state(position)})
-    counts = {each: Counts(seq, 1, 2, 3, 4, position + 7) for each in states}
+    counts = {each: CommitCounts(seq, 1, 2, 3, 4, position + 7) for each in states}
     batch_id = seq - 2 if batch_id is None else batch_id
     return Commit(
         seq,
-        Kind.BATCH,
+        CommitKind.BATCH,
         "orders",
         source_id,
         "query",
@@ -99,8 +108,8 @@ EXTREMES = PartitionState(
     "",
     OFFSET_MAX,
     (
-        Piece(KeyRange(0, 1), 0),
-        Piece(
+        KeyRangeState(KeyRange(0, 1), 0),
+        KeyRangeState(
             KeyRange(1, 2**62),
             OFFSET_MAX,
             (
@@ -111,7 +120,7 @@ EXTREMES = PartitionState(
                 Hole(OFFSET_MAX - 1, 2**62 - 1, 1, 0, NOW_MS, Cause.UNMENTIONED),
             ),
         ),
-        Piece(KeyRange(2**62, HASH_MAX + 1), 2**53, (Hole(2**53 - 1, HASH_MAX, 1, 5, 5),)),
+        KeyRangeState(KeyRange(2**62, HASH_MAX + 1), 2**53, (Hole(2**53 - 1, HASH_MAX, 1, 5, 5),)),
     ),
 )
 
@@ -124,8 +133,8 @@ class CommitTableContract:
 
     def test_a_table_that_is_not_there_holds_nothing(self, open_table: OpenTable) -> None:
         table = open_table(SOURCE)
-        assert table.known() == Known()
-        assert table.known(0) == Known()
+        assert table.known() == Snapshot()
+        assert table.known(0) == Snapshot()
         assert list(table.history()) == []
         assert table.last_source("orders") is None
         table.maintain(0)
@@ -134,7 +143,7 @@ class CommitTableContract:
         assert condition(raised) == "COMMITS_BEHIND"
 
     def test_commits_come_back_as_they_were_written(self, open_table: OpenTable) -> None:
-        terms = Terms("murmur3_x64_128", "first", "transactional")
+        terms = CommitSettings("murmur3_x64_128", "first", "transactional")
         other = TopicPartition("", 2**31 - 1)
         commits = [
             fence(1),
@@ -142,7 +151,7 @@ class CommitTableContract:
             batch(3, states={}),
             Commit(
                 4,
-                Kind.RESET,
+                CommitKind.RESET,
                 "orders",
                 SOURCE,
                 "",

@@ -12,14 +12,14 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
-from keyrange.individual_commits.model.log import Commit, Counts, Kind, Terms
+from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, fresh
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import Commits, choose_source
@@ -75,7 +75,7 @@ class Query:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.batch_id = -1
-        self._append(Kind.FENCE, {}, {})
+        self._append(CommitKind.FENCE, {}, {})
 
     def run(self, batches: int, records: int, tail: int = 0) -> Query:
         """Batches of so many records for each partition; the logs hold `tail` more."""
@@ -92,14 +92,14 @@ class Query:
             state = self.states.get(partition) or fresh(TOPIC_ID, self.begin)
             states[partition], counts[partition] = self._work(partition, state, records, tail)
         self.states |= states
-        self._append(Kind.BATCH, states, counts)
+        self._append(CommitKind.BATCH, states, counts)
 
     def _work(
         self, partition: TopicPartition, state: PartitionState, records: int, tail: int
-    ) -> tuple[PartitionState, Counts]:
+    ) -> tuple[PartitionState, CommitCounts]:
         end = state.position + records
         spans = split_evenly(SPACE, self.ranges)
-        intake = plan_intake(state, spans, end, self.now_ms, IntakeLimits())
+        intake = plan_delivery(state, spans, end, self.now_ms, DeliveryLimits())
         held = set(intake.held)
         failed = [
             NotDone(hole.offset, hole.place, Cause.REJECTED)
@@ -123,9 +123,9 @@ class Query:
         not_done = {each.offset for each in failed}
         done |= again - not_done
         verdict = PartitionVerdict(tuple(sorted(failed)))
-        judged = judge(state, intake, verdict, RedeliveryPolicy(3), self.now_ms)
+        judged = apply_verdict(state, intake, verdict, RedeliveryPolicy(3), self.now_ms)
         self.dead.setdefault(partition, []).extend(judged.dead)
-        counts = Counts(
+        counts = CommitCounts(
             done=records + len(again) - len(failed),
             rejected=len(failed),
             dead=len(judged.dead),
@@ -136,14 +136,24 @@ class Query:
 
     def _append(
         self,
-        kind: Kind,
+        kind: CommitKind,
         states: Mapping[TopicPartition, PartitionState],
-        counts: Mapping[TopicPartition, Counts],
+        counts: Mapping[TopicPartition, CommitCounts],
     ) -> None:
         seq = len(self.table.store) + 1
-        batch_id = self.batch_id if kind is Kind.BATCH else -1
+        batch_id = self.batch_id if kind is CommitKind.BATCH else -1
         self.table.append(
             Commit(
-                seq, kind, GROUP, SOURCE, QUERY, RUN, batch_id, self.now_ms, Terms(), states, counts
+                seq,
+                kind,
+                GROUP,
+                SOURCE,
+                QUERY,
+                RUN,
+                batch_id,
+                self.now_ms,
+                CommitSettings(),
+                states,
+                counts,
             )
         )

@@ -16,21 +16,21 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.intakes import plan_intakes, state_of
-from keyrange.individual_commits.model.intake import (
-    CellIntake,
-    IntakeLimits,
-    PartitionIntake,
+from keyrange.individual_commits.delivery_plans import plan_intakes, state_of
+from keyrange.individual_commits.model.log import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.partition_delivery import (
+    CellDelivery,
+    DeliveryLimits,
+    PartitionDelivery,
     lags_too_far,
     next_due_ms,
 )
-from keyrange.individual_commits.model.log import Commit, Kind, Known
 from keyrange.individual_commits.model.state import Cause, PartitionState
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -95,7 +95,7 @@ class World:
             individual=True,
             keeps_order=self.keeps_order,
             policy=self.policy,
-            limits=IntakeLimits(self.holes_max, self.lag_max),
+            limits=DeliveryLimits(self.holes_max, self.lag_max),
         )
         self.options = replace(options, commits=commits)
         self.table = MemoryCommitTable(SOURCE, self.store)
@@ -190,7 +190,7 @@ class Driver:
         world = self.world
         if not self.fenced:
             last = world.table.known()
-            world.table.append(self.commit(last, Kind.FENCE, -1, {}))
+            world.table.append(self.commit(last, CommitKind.FENCE, -1, {}))
             self.fenced = True
             world.may_crash("fenced")
         assert end.commits is not None
@@ -209,20 +209,24 @@ class Driver:
         for partition, intake in intakes.items():
             state = state_of(known, partition, start, end)
             said = verdict.said.get(partition, PartitionVerdict())
-            judged = judge(state, intake, said, world.policy, world.now_ms)
+            judged = apply_verdict(state, intake, said, world.policy, world.now_ms)
             assert judged.state.committed >= state.committed
             states[partition] = judged.state
             given_up += [(partition, hole.offset) for hole in judged.dead]
         world.dead.setdefault(batch, tuple(given_up))
         world.may_crash("dead letters")
-        commit = self.commit(world.table.known(), Kind.BATCH, batch, states)
+        commit = self.commit(world.table.known(), CommitKind.BATCH, batch, states)
         world.table.append(commit)
         world.may_crash("committed")
 
     def commit(
-        self, last: Known, kind: Kind, batch: int, states: Mapping[TopicPartition, PartitionState]
+        self,
+        last: Snapshot,
+        kind: CommitKind,
+        batch: int,
+        states: Mapping[TopicPartition, PartitionState],
     ) -> Commit:
-        whole = kind is Kind.BATCH and batch % 7 == 0
+        whole = kind is CommitKind.BATCH and batch % 7 == 0
         return Commit(
             last.seq + 1,
             kind,
@@ -237,7 +241,7 @@ class Driver:
         )
 
     def check_handed_out(
-        self, batch: int, intakes: Mapping[TopicPartition, PartitionIntake]
+        self, batch: int, intakes: Mapping[TopicPartition, PartitionDelivery]
     ) -> None:
         """Nothing done comes again, and a batch that is planned once more is the same."""
         found: list[tuple[TopicPartition, int]] = []
@@ -258,7 +262,7 @@ class Worker:
         self.world = world
         self.settled = world.settled(batch)
 
-    def work(self, intakes: Mapping[TopicPartition, PartitionIntake]) -> Verdict:
+    def work(self, intakes: Mapping[TopicPartition, PartitionDelivery]) -> Verdict:
         output: list[Record] = []
         said = {}
         for partition, intake in intakes.items():
@@ -274,7 +278,7 @@ class Worker:
         return Verdict(tuple(output), said)
 
     def cell(
-        self, partition: TopicPartition, intake: PartitionIntake, cell: CellIntake
+        self, partition: TopicPartition, intake: PartitionDelivery, cell: CellDelivery
     ) -> tuple[list[Record], list[NotDone], int | None]:
         world = self.world
         again = {h.offset: h for h in intake.redelivered if cell.span.contains(h.place)}
@@ -317,7 +321,7 @@ class Worker:
 
 
 def new_records(
-    world: World, partition: TopicPartition, intake: PartitionIntake
+    world: World, partition: TopicPartition, intake: PartitionDelivery
 ) -> Sequence[Record]:
     return [
         each
@@ -365,7 +369,7 @@ def _goes_on_as_if_nothing_were(world: World, before: Driver, driver: Driver) ->
     if driver.fenced and before.fenced:
         kept = list(world.store)
         known = world.table.known()
-        beyond = before.commit(known, Kind.BATCH, known.batch_id + 1, known.states)
+        beyond = before.commit(known, CommitKind.BATCH, known.batch_id + 1, known.states)
         with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
             world.table.append(beyond)
         assert world.store == kept

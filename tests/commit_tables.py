@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.drivers import Fence, last_source
-from keyrange.individual_commits.model.log import Commit, Kind, Known, is_written, known_at, outrun
+from keyrange.individual_commits.model.log import (
+    Commit,
+    CommitKind,
+    Snapshot,
+    is_written,
+    known_at,
+    outrun,
+)
 from keyrange.individual_commits.model.table import CommitTable
 
 
@@ -20,7 +27,7 @@ class MemoryCommitTable(CommitTable):
         self._source_id = source_id
         self.store: list[Commit] = [] if store is None else store
 
-    def known(self, seq: int | None = None) -> Known:
+    def known(self, seq: int | None = None) -> Snapshot:
         mine = self._mine()
         last = len(mine)
         if seq is not None and seq > last:
@@ -42,7 +49,7 @@ class MemoryCommitTable(CommitTable):
                 each.committed_at_ms,
             )
             for each in self.store
-            if each.group == group and (each.kind is Kind.FENCE or each.seq == 1)
+            if each.group == group and (each.kind is CommitKind.FENCE or each.seq == 1)
         ]
 
     def append(self, commit: Commit, begun: int | None = None) -> None:
@@ -75,7 +82,7 @@ class MemoryCommitTable(CommitTable):
         """Nothing grows here that would have to be kept small."""
 
     def _runs(self, group: str) -> set[str]:
-        return {c.run_id for c in self.store if (c.group, c.kind) == (group, Kind.FENCE)}
+        return {c.run_id for c in self.store if (c.group, c.kind) == (group, CommitKind.FENCE)}
 
     def _mine(self) -> list[Commit]:
         return [commit for commit in self.store if commit.source_id == self._source_id]

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.intakes import plan_intakes, planned_from, state_of
-from keyrange.individual_commits.model.intake import PartitionIntake
-from keyrange.individual_commits.model.log import Commit, Kind, Terms
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
+from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict, judge
+from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
@@ -51,7 +51,7 @@ def commit_batch(
     batch_id: int | None = None,
     run_id: str = "run",
     whole: bool = False,
-) -> dict[TopicPartition, PartitionIntake]:
+) -> dict[TopicPartition, PartitionDelivery]:
     """Commit what a batch was planned to hand out, all of it done but for what `verdicts` say;
     returns what that was. `table` opens the table of a source, `start` and `end` are JSON."""
     first, last = (e if isinstance(e, Checkpoint) else read_checkpoint(e) for e in (start, end))
@@ -61,7 +61,7 @@ def commit_batch(
     intakes = plan_intakes(known, first, last, options)
     now_ms = int(time.time() * 1000)
     judged = {
-        partition: judge(
+        partition: apply_verdict(
             state_of(known, partition, first, last),
             intake,
             (verdicts or {}).get(partition, PartitionVerdict()),
@@ -75,7 +75,7 @@ def commit_batch(
     own.append(
         Commit(
             seq=at.seq + 1,
-            kind=Kind.BATCH,
+            kind=CommitKind.BATCH,
             group=options.commits.group,
             source_id=mark.source_id,
             query_id="query",
@@ -100,15 +100,15 @@ def state(
 ) -> PartitionState:
     """A partition whose map has one piece."""
     reached = position if scanned is None else scanned
-    return PartitionState(topic_id, position, (Piece(SPACE, reached, tuple(holes)),))
+    return PartitionState(topic_id, position, (KeyRangeState(SPACE, reached, tuple(holes)),))
 
 
 def commit_states(
     store: list[Commit],
     source_id: str,
     states: Mapping[TopicPartition, PartitionState],
-    kind: Kind = Kind.BATCH,
-    terms: Terms | None = None,
+    kind: CommitKind = CommitKind.BATCH,
+    terms: CommitSettings | None = None,
 ) -> None:
     """One more commit of a source, as if its batch had come to these states."""
     seq = sum(commit.source_id == source_id for commit in store) + 1
@@ -120,9 +120,9 @@ def commit_states(
             source_id=source_id,
             query_id="query",
             run_id="run",
-            batch_id=seq - 1 if kind is Kind.BATCH else -1,
+            batch_id=seq - 1 if kind is CommitKind.BATCH else -1,
             committed_at_ms=0,
-            terms=terms or Terms(),
+            terms=terms or CommitSettings(),
             states=states,
         )
     )

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 from keyrange.cli.main import main
 from keyrange.guard import enforcer
 from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.guard_states import GuardState
 from keyrange.guard.model.quota_entities import Alteration
-from keyrange.guard.model.stages import Stage
 from keyrange.kafka.connection import Connection
 from keyrange.options.volumes import VolumeOptions
 
@@ -35,7 +35,7 @@ def die(*_: Any, **__: Any) -> None:
 
 
 class CrashingStore(enforcer.QuotaStore):
-    stage = Stage.UNKNOWN
+    stage = GuardState.UNKNOWN
     counts: ClassVar[Counter[str]] = Counter()
 
     def alter(self, alterations: Iterable[Alteration], validate_only: bool) -> None:
@@ -59,7 +59,7 @@ class ShortGuard(enforcer.Enforcer):
         assert isinstance(self._store, CrashingStore)
         self._store.stage = self.state.stage
         sent = super()._send(command)
-        if self.state.stage is Stage.FLOOR:
+        if self.state.stage is GuardState.FLOOR:
             FACTOR.write_text("1")
         return sent
 

@@ -12,8 +12,12 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
+    plan_delivery,
+)
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.ranges.model.splits import Split
 
@@ -30,24 +34,24 @@ def cuts(draw: st.DrawFn) -> list[KeyRange]:
 
 
 @st.composite
-def partitions(draw: st.DrawFn) -> tuple[Log, PartitionIntake, list[KeyRange]]:
+def partitions(draw: st.DrawFn) -> tuple[Log, PartitionDelivery, list[KeyRange]]:
     """A log, what a batch hands out of it, and the key ranges that it is read in."""
     position = draw(st.integers(0, 25))
     end = position + draw(st.sampled_from([0, 0, 1, 7, 20]))
     log = draw(st.lists(st.sampled_from(PLACES), min_size=end, max_size=end))
-    pieces: list[Piece] = []
+    pieces: list[KeyRangeState] = []
     for span in draw(cuts()):
         scanned = draw(st.sampled_from([position, position, max(position - 4, 0), 0]))
         own = [at for at in range(scanned) if span.contains(log[at])]
         holes = draw(st.sets(st.sampled_from(own), max_size=6)) if own else set()
         due = st.sampled_from([0, 5, 99])
         found = (Hole(at, log[at], due_ms=draw(due)) for at in sorted(holes))
-        pieces.append(Piece(span, scanned, tuple(found)))
+        pieces.append(KeyRangeState(span, scanned, tuple(found)))
     state = PartitionState("", position, tuple(pieces))
     spans = draw(cuts())
-    limits = IntakeLimits(draw(st.sampled_from([10_000, 1, 2, 6])))
+    limits = DeliveryLimits(draw(st.sampled_from([10_000, 1, 2, 6])))
     due_ms = draw(st.sampled_from([-1, 5, 100]))
-    return log, plan_intake(state, spans, end, due_ms, limits, draw(st.booleans())), spans
+    return log, plan_delivery(state, spans, end, due_ms, limits, draw(st.booleans())), spans
 
 
 def delivered(split: Split, log: Log) -> Iterator[int]:
@@ -65,7 +69,7 @@ def delivered(split: Split, log: Log) -> Iterator[int]:
         yield offset
 
 
-def handed_out(intake: PartitionIntake, log: Log) -> list[int]:
+def handed_out(intake: PartitionDelivery, log: Log) -> list[int]:
     again = {hole.offset for hole in intake.redelivered}
     return [
         offset

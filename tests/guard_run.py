@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from keyrange.guard.model.enforcement import Acked, Look, Settings, State, step
+from keyrange.guard.model.enforcement import Acked, EnforcementState, Look, Settings, step
+from keyrange.guard.model.guard_states import GuardState
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import Alter
-from keyrange.guard.model.stages import Stage
 from quota_store import Store
 from volume_samples import factor
 
@@ -23,7 +23,7 @@ class Run:
 
     store: Store = field(default_factory=Store)
     settings: Settings = SETTINGS
-    state: State = field(default_factory=State)
+    state: EnforcementState = field(default_factory=EnforcementState)
     now_ms: int = 0
     factor: float | None = 0.0
     has_recovered: bool = True
@@ -45,7 +45,7 @@ class Run:
                 self.send(command)
             self.now_ms += SECOND
 
-    def until(self, stage: Stage, seconds: int = 1_000) -> None:
+    def until(self, stage: GuardState, seconds: int = 1_000) -> None:
         for _ in range(seconds):
             self.goes(1)
             if self.state.stage is stage:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers import Record, Topics, wait_until
-from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.log import Snapshot
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from sources import committed, options, planned_offsets
@@ -146,7 +146,7 @@ class Job:
         rows = DeltaTable(self.sink_path).to_pyarrow_table().column("text").to_pylist()
         return sorted(int(text.removeprefix("!")) for text in rows)
 
-    def known(self) -> Known:
+    def known(self) -> Snapshot:
         """What the table says of this job's source."""
         first = planned_offsets(self.checkpoint, 0)
         source_id = first["@keyrange"]["commits"]["sourceId"]

@@ -13,8 +13,8 @@ from typing import Any
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.individual_commits.model.log import Known
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
@@ -245,7 +245,7 @@ def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
                 Hole(each, span.from_hash + at, 1 + at % 4, 0, BEGAN_MS - at * 1000)
                 for at, each in enumerate(offsets)
             )
-            pieces.append(Piece(span, scanned, found))
+            pieces.append(KeyRangeState(span, scanned, found))
         partition = TopicPartition("flights", number)
         # Two ranges of one partition have no hole in common.
         taken: set[int] = set()
@@ -253,7 +253,7 @@ def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
         states[partition] = PartitionState(TOPIC_ID, position, tuple(unique))
         rows.append({"source": 0, "topic": "flights", "partition": number, "committed": 900_000,
                      "planned": 1_010_000, "from_offset": 900_000})  # fmt: skip
-    known = Known(7, states, 6, "run-1", None)
+    known = Snapshot(7, states, 6, "run-1", None)
     ends = {each: LogEnd(1_200_000, "batch") for each in states}
     document = {
         "show": describe(known, None, ends, BEGAN_MS),
@@ -264,7 +264,7 @@ def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
     return replace(made, checkpoint={**made.checkpoint, "positions": rows}, history=[])
 
 
-def _without(piece: Piece, taken: set[int]) -> Piece:
+def _without(piece: KeyRangeState, taken: set[int]) -> KeyRangeState:
     holes = tuple(hole for hole in piece.holes if hole.offset not in taken)
     taken.update(hole.offset for hole in holes)
-    return Piece(piece.span, piece.scanned, holes)
+    return KeyRangeState(piece.span, piece.scanned, holes)

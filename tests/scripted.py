@@ -12,7 +12,7 @@ from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.source import losses as losses_module
+from keyrange.source import data_loss_check as data_loss_check_module
 from keyrange.source.individual import OpenTable
 from keyrange.source.session import PlanningSession
 
@@ -104,7 +104,7 @@ class Epochs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int) -> None:
         self.until, self.asked = until, 0
-        monkeypatch.setattr(losses_module, "epoch_ends", self)
+        monkeypatch.setattr(data_loss_check_module, "epoch_ends", self)
 
     def __call__(
         self, cluster: Any, view: ClusterView, epochs: Mapping[TopicPartition, int]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.holding import Holding
+from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.handovers import Handovers
@@ -29,7 +29,7 @@ def a_key_each(offset: int, count: int) -> Fetched:
     return Fetched(encode_batch(Batch(offset, tuple(records))), count)
 
 
-def holding(world: World, path: Path, slot: str = "a", fails: bool = True) -> Holding:
+def holding(world: World, path: Path, slot: str = "a", fails: bool = True) -> OwnedRanges:
     """What a slot of group `g` holds, whose commits are at `path`; `fails` where data is lost."""
     options = {
         "kafka.bootstrap.servers": "h:1",
@@ -40,10 +40,12 @@ def holding(world: World, path: Path, slot: str = "a", fails: bool = True) -> Ho
         "failOnDataLoss": str(fails).lower(),
     }
     cluster: Any = ScriptedCluster(world)
-    return Holding(parse_consumer_options(options), cluster, slot)
+    return OwnedRanges(parse_consumer_options(options), cluster, slot)
 
 
-def batches(made: Holding, listener: KeyRangeListener | None = None) -> Iterator[pa.RecordBatch]:
+def batches(
+    made: OwnedRanges, listener: KeyRangeListener | None = None
+) -> Iterator[pa.RecordBatch]:
     """What comes now."""
     for _ in range(5):
         _, batch = made.next(listener or KeyRangeListener()) or (None, None)
@@ -51,16 +53,16 @@ def batches(made: Holding, listener: KeyRangeListener | None = None) -> Iterator
             yield batch
 
 
-def polled(made: Holding, listener: KeyRangeListener | None = None) -> list[int]:
+def polled(made: OwnedRanges, listener: KeyRangeListener | None = None) -> list[int]:
     """The offsets of what comes now."""
     return [at for batch in batches(made, listener) for at in batch.column("offset").to_pylist()]
 
 
-def acknowledged(made: Holding, *offsets: int) -> int:
+def acknowledged(made: OwnedRanges, *offsets: int) -> int:
     return made.acknowledge(FIRST, np.array(offsets))
 
 
-def done(made: Holding, *offsets: int) -> int:
+def done(made: OwnedRanges, *offsets: int) -> int:
     """Acknowledged and committed; how many of them counted."""
     found = acknowledged(made, *offsets)
     made.commit()

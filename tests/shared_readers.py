@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.ranges.model.key_hash import hash_of
-from keyrange.ranges.model.placement import place
+from keyrange.ranges.model.placement import placement_of
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
@@ -60,7 +60,7 @@ class Shared:
             # Compacted topics have holes.
             at = batch.last_offset + self.random.choice([1, 1, 4])
         self.until = self.batches[-1][1] + 1
-        placement = place([[span] for span in even_ranges(self.readers)])
+        placement = placement_of([[span] for span in even_ranges(self.readers)])
         split = Split("t", 0, 5, self.until, 1_000, placement, NAME)
         self.splits = [replace(split, placement=placement.of(n)) for n in range(self.readers)]
         self.world = World(self._answer, latest=self.until)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keyrange.guard.model.policy import Factor
-from keyrange.guard.model.standings import Standing
-from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
+from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 
 MINUTE = 60_000
 
@@ -18,15 +18,15 @@ def answer(*volumes: Volume, failure: str = "", broker: int | None = None) -> Lo
     return LogDirs(volumes[0].broker if broker is None else broker, volumes, failure)
 
 
-def reading(*volumes: Volume, silent: tuple[int, ...] = ()) -> Reading:
+def reading(*volumes: Volume, silent: tuple[int, ...] = ()) -> VolumeReading:
     """Each broker with the volumes given of it; `silent` are named and answer nothing."""
     brokers = sorted({each.broker for each in volumes})
     answers = tuple(answer(*(v for v in volumes if v.broker == broker)) for broker in brokers)
-    return Reading(frozenset({*brokers, *silent}), answers)
+    return VolumeReading(frozenset({*brokers, *silent}), answers)
 
 
 def factor(value: float | None, has_recovered: bool = True) -> Factor:
     """A factor without its reasons; None: nothing is known of the volumes yet."""
-    standing = Standing.UNKNOWN if value is None else Standing.OPEN
+    standing = ThrottleState.UNKNOWN if value is None else ThrottleState.OPEN
     value = 1.0 if value is None else value
     return Factor(value, "", 0, False, (), None, standing, has_recovered)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.individual_commits.alarm import RecordTimeout
+from keyrange.individual_commits.record_timer import RecordTimeout
 from keyrange.individual_commits.task import Job
 from keyrange.individual_commits.verdict_rows import HIDDEN, Code
 from keyrange.individual_commits.work import run_task

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from keyrange.consumer.api import Consumer
-    from keyrange.individual_commits.alarm import RecordTimeout
     from keyrange.individual_commits.api import (
         acknowledge,
         materialize,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         transaction,
     )
     from keyrange.individual_commits.each_batch import each_batch
+    from keyrange.individual_commits.record_timer import RecordTimeout
     from keyrange.individual_commits.table.commit_frames import commits
     from keyrange.individual_commits.table.replaying import replay_dead_letters
     from keyrange.kafka.model.offsets import TopicPartition
@@ -56,7 +56,7 @@ _PLACES = {
     "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.listener",
     "ProgressListener": "keyrange.observing.listener",
-    "RecordTimeout": "keyrange.individual_commits.alarm",
+    "RecordTimeout": "keyrange.individual_commits.record_timer",
     "Slot": "keyrange.members.slots",
     "TopicPartition": "keyrange.kafka.model.offsets",
     "acknowledge": "keyrange.individual_commits.api",

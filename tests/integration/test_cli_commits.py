@@ -15,8 +15,8 @@ from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, Counts, Kind, Terms
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
@@ -53,7 +53,10 @@ class Case:
         [high] = [at for at in sorted(self.places) if self.places[at] >= 2**62][10:11]
         self.hole = Hole(high, self.places[high], 1, 0, BEGAN_MS)
         self.position, self.lagging = self.end - 5, self.end - 20
-        pieces = (Piece(LOW, self.lagging), Piece(HIGH, self.position, (self.hole,)))
+        pieces = (
+            KeyRangeState(LOW, self.lagging),
+            KeyRangeState(HIGH, self.position, (self.hole,)),
+        )
         topic_id = topics.admin.describe_topics([self.topic])[0]["topic_id"]
         self.state = PartitionState(topic_id.replace("-", ""), self.position, pieces)
         self.partition = TopicPartition(self.topic, 0)
@@ -65,13 +68,13 @@ class Case:
             "query_id": "query",
             "run_id": "run",
             "committed_at_ms": BEGAN_MS,
-            "terms": Terms(),
+            "terms": CommitSettings(),
         }
-        commits.append(Commit(seq=1, kind=Kind.FENCE, batch_id=-1, **common))
-        counts = {self.partition: Counts(done=self.position, log_end=self.position)}
+        commits.append(Commit(seq=1, kind=CommitKind.FENCE, batch_id=-1, **common))
+        counts = {self.partition: CommitCounts(done=self.position, log_end=self.position)}
         states = {self.partition: self.state}
         commits.append(
-            Commit(seq=2, kind=Kind.BATCH, batch_id=0, states=states, counts=counts, **common)
+            Commit(seq=2, kind=CommitKind.BATCH, batch_id=0, states=states, counts=counts, **common)
         )
 
     def done(self) -> list[int]:

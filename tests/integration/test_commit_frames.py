@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.log import Commit, Kind
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
@@ -19,11 +19,11 @@ from keyrange.ranges.model.key_ranges import SPACE
 
 def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
     holes = tuple(Hole(at, at, 1, 2000, 1000, Cause.REJECTED) for at in (3, 7))
-    state = PartitionState("id", 10, (Piece(SPACE, 10, holes),))
+    state = PartitionState("id", 10, (KeyRangeState(SPACE, 10, holes),))
     table = open_commit_table(CommitOptions(table=str(tmp_path / "c")), "s")
-    table.append(Commit(1, Kind.FENCE, "g", "s", "q", "r", -1, 0))
+    table.append(Commit(1, CommitKind.FENCE, "g", "s", "q", "r", -1, 0))
     states = {TopicPartition("t", 0): state}
-    table.append(Commit(2, Kind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
+    table.append(Commit(2, CommitKind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
     frame = spark.read.format("delta").load(str(tmp_path / "c"))
     found = keyrange.commits(frame).select("topic", "partition", "offset", "cause").collect()
     assert sorted(map(tuple, found)) == [("t", 0, 3, "rejected"), ("t", 0, 7, "rejected")]

@@ -14,7 +14,7 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import GROUP
 from keyrange import Consumer
-from keyrange.consumer.holding import new_ledger
+from keyrange.consumer.owned_ranges import new_ledger
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError

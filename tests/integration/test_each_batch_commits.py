@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.resetting import rewind
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 
@@ -24,7 +24,7 @@ def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:
     stage.table().append(
         Commit(
             seq=known.seq + 1,
-            kind=Kind.RESET,
+            kind=CommitKind.RESET,
             group="g",
             source_id=SOURCE,
             query_id="query-1",

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.log import CommitKind
 from keyrange.individual_commits.model.resetting import reopen
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 
@@ -106,7 +106,7 @@ def test_what_was_released_is_not_released_again_when_records_are_replayed(
     replay = replace(
         stage.store[-1],
         seq=known.seq + 1,
-        kind=Kind.RESET,
+        kind=CommitKind.RESET,
         batch_id=-1,
         run_id="by hand",
         states={PLACE: again.state},

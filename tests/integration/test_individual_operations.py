@@ -19,7 +19,7 @@ from brokers import Topics, wait_until
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.cli.main import app
 from keyrange.individual_commits.model import takeover
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 
 # Executors cannot import this file: its functions travel whole.
@@ -58,7 +58,7 @@ def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def append_together(table: DeltaCommitTable, commit: Commit, *begun: Any) -> None:
-        if commit.kind is Kind.FENCE:
+        if commit.kind is CommitKind.FENCE:
             made.append(commit.committed_at_ms)
             both.wait(120)
             if commit.committed_at_ms > min(made):

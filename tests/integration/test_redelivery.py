@@ -21,8 +21,8 @@ from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
 from committing import commit_batch
-from keyrange.individual_commits.model.intake import PartitionIntake
-from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
@@ -55,7 +55,7 @@ class Query:
         self.verdict: Verdict = lambda _, __: {}
         self.crashes_at = -1
         self.batches: dict[int, list[Row]] = {}
-        self.intakes: dict[int, Mapping[TopicPartition, PartitionIntake]] = {}
+        self.intakes: dict[int, Mapping[TopicPartition, PartitionDelivery]] = {}
 
     @property
     def options(self) -> SourceOptions:
@@ -81,7 +81,7 @@ class Query:
         self.given |= given
         run_available_now(self.frame(), self.checkpoint, self)
 
-    def known(self) -> Known:
+    def known(self) -> Snapshot:
         source_id = planned_offsets(self.checkpoint, 0)["@keyrange"]["commits"]["sourceId"]
         return open_commit_table(self.options.commits, source_id).known()
 
@@ -100,7 +100,7 @@ class Query:
 
 
 def handed_out(
-    intakes: Mapping[TopicPartition, PartitionIntake], log: list[Row]
+    intakes: Mapping[TopicPartition, PartitionDelivery], log: list[Row]
 ) -> list[tuple[int, int]]:
     def is_handed_out(row: Row) -> bool:
         intake = intakes.get(TopicPartition(row.topic, row.partition))

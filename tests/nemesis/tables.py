@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
@@ -64,7 +64,7 @@ def last_reset(world: World) -> ResetCommit:
         (commit.committed_at_ms, ResetCommit(commit.source_id, commit.seq))
         for table in commit_tables(world)
         for commit in table.history()
-        if commit.kind is Kind.RESET
+        if commit.kind is CommitKind.RESET
     ]
     return max(found)[1]
 
@@ -180,7 +180,7 @@ def positions(world: World) -> list[Position]:
 
 
 def _of_commit(of: str, commit: Commit) -> Iterator[Position]:
-    by_hand = commit.kind is Kind.RESET
+    by_hand = commit.kind is CommitKind.RESET
     for place, state in commit.states.items():
         name = (commit.seq, place.partition, state.topic_id)
         yield Position(of, *name, state.committed, by_hand)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from keyrange.members.model.binding import (
     NO_SLOT,
     Binding,
-    Counts,
-    End,
     Give,
+    NoMoreWork,
     PinRule,
     Refuse,
     Wait,
+    WorkUnitCounts,
     count_tasks,
 )
 
@@ -71,7 +71,7 @@ class Run:
             if position == len(before):
                 before.append(answer.portion)
             self.attempts[core] = (number, position + 1)
-        elif isinstance(answer, End):
+        elif isinstance(answer, NoMoreWork):
             assert position == len(self.read[number])
             self.done.add(number)
             del self.attempts[core]
@@ -124,7 +124,7 @@ def test_an_awaited_slot_has_as_long_as_pin_wait_ms_to_come() -> None:
         assert binding.ask(0, 1, "a", 60) == Wait(7)
         assert binding.ask(0, 1, "a", 159) == Wait(7)
         assert binding.ask(0, 1, "a", 160) == Give(1)
-        assert binding.ask(0, 2, "a", 161) == End()
+        assert binding.ask(0, 2, "a", 161) == NoMoreWork()
 
 
 @given(
@@ -151,14 +151,14 @@ def test_own_portions_first_then_those_of_nobody_then_after_a_while_others() -> 
     assert binding.ask(0, 2, "a", 149) == Wait(7)
     assert binding.ask(0, 2, "a", 150) == Give(2)
     assert binding.ask(1, 0, "b", 160) == Give(3)
-    assert binding.ask(1, 1, "b", 160) == End()
-    assert binding.counts() == Counts(own=2, foreign=1, unowned=1)
+    assert binding.ask(1, 1, "b", 160) == NoMoreWork()
+    assert binding.counts() == WorkUnitCounts(own=2, foreign=1, unowned=1)
 
 
 def test_the_last_task_is_refused_what_others_are_there_for() -> None:
     binding = Binding(["b"], {"a", "b"}, 2, PinRule(strict=True, wait_ms=100))
 
-    assert binding.ask(0, 0, "a", 0) == End()
+    assert binding.ask(0, 0, "a", 0) == NoMoreWork()
     assert isinstance(binding.ask(1, 0, "a", 0), Wait)
     assert binding.ask(1, 0, "a", 100) == Refuse(("b",))
     # Another attempt, in the right place.
@@ -170,8 +170,8 @@ def test_what_ended_stays_ended() -> None:
     binding = Binding(["a"], {"a"}, 2, PinRule())
 
     assert binding.ask(0, 0, "a", 0) == Give(0)
-    assert binding.ask(1, 0, "a", 0) == End()
-    assert binding.ask(1, 0, "b", 9_000) == End()
+    assert binding.ask(1, 0, "a", 0) == NoMoreWork()
+    assert binding.ask(1, 0, "b", 9_000) == NoMoreWork()
 
 
 def test_strict_waits_for_an_executor_that_is_about_to_get_its_slot() -> None:
@@ -181,7 +181,7 @@ def test_strict_waits_for_an_executor_that_is_about_to_get_its_slot() -> None:
     assert binding.ask(0, 0, NO_SLOT, 0) == Wait(7)
     assert binding.ask(0, 0, NO_SLOT, 99) == Wait(7)
     assert binding.ask(0, 0, "a", 99) == Give(0)
-    assert binding.ask(0, 1, "a", 100) == End()
+    assert binding.ask(0, 1, "a", 100) == NoMoreWork()
     assert binding.ask(1, 0, "b", 100) == Give(1)
 
 
@@ -189,7 +189,7 @@ def test_strict_does_not_wait_for_a_slot_for_ever() -> None:
     binding = Binding(["b"], {"b"}, 2, PinRule(strict=True, wait_ms=100, pause_ms=7))
 
     assert binding.ask(0, 0, NO_SLOT, 0) == Wait(7)
-    assert binding.ask(0, 0, NO_SLOT, 100) == End()
+    assert binding.ask(0, 0, NO_SLOT, 100) == NoMoreWork()
 
 
 @pytest.mark.parametrize(("number", "position"), [(2, 0), (-1, 0), (0, 1), (0, 5)])

@@ -18,7 +18,7 @@ from keyrange.individual_commits.model.claims import (
     read_claim,
     write_claim,
 )
-from keyrange.individual_commits.model.state import Hole, Piece, fresh
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 
@@ -86,7 +86,7 @@ def test_what_was_done_is_known_whoever_has_the_range_next(
             [piece] = pieces_of(known.merged(), CELLS[cell])
             assert piece.scanned == done[cell]
             done[cell] += count
-            pieces.append(Piece(piece.span, done[cell]))
+            pieces.append(KeyRangeState(piece.span, done[cell]))
         base = states.get(source, fresh("", 0))
         states[source] = overlay(base, pieces)  # type: ignore[arg-type]
     state = group_state(claims, states, PARTITION)  # type: ignore[arg-type]
@@ -113,9 +113,9 @@ def test_what_is_let_go_of_is_taken_in_the_same_epoch() -> None:
 
 def test_an_overlay_keeps_what_lies_beside_it() -> None:
     low, high = split_evenly(SPACE, 2)
-    base = overlay(fresh("id", 5), [Piece(high, 9, (Hole(7, high.from_hash),))])
+    base = overlay(fresh("id", 5), [KeyRangeState(high, 9, (Hole(7, high.from_hash),))])
     assert (base.position, base.committed) == (9, 5)
-    after = overlay(base, [Piece(low, 20)])
+    after = overlay(base, [KeyRangeState(low, 20)])
     assert [(p.span, p.scanned, len(p.holes)) for p in after.pieces] == [(low, 20, 0), (high, 9, 1)]
 
 

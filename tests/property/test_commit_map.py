@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.individual_commits.model.intake import (
-    IntakeLimits,
-    PartitionIntake,
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
     next_due_ms,
-    plan_intake,
+    plan_delivery,
 )
 from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, cut_at, fresh
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
@@ -53,7 +53,7 @@ class Partition:
         self.log = {base + at: random.choice(PLACES) for at in offsets}
         self.end = base + 120
         self.keeps_order = random.random() < 0.5
-        self.limits = IntakeLimits(random.choice([1, 2, 3, 8, 10_000]))
+        self.limits = DeliveryLimits(random.choice([1, 2, 3, 8, 10_000]))
         self.state = fresh("id", base)
         self.scanned = dict.fromkeys(POINTS, base)
         self.settled: set[int] = set()
@@ -65,18 +65,18 @@ class Partition:
 
     def batch(self, fails: float, end: int) -> None:
         due_ms = self.random.choice([NEVER_DUE, self.now_ms, self.now_ms])
-        intake = plan_intake(self.state, self.cut(), end, due_ms, self.limits, self.keeps_order)
+        intake = plan_delivery(self.state, self.cut(), end, due_ms, self.limits, self.keeps_order)
         out = self.handed_out(intake, due_ms)
         verdict = self.verdict(out, fails)
         before = self.state
-        judged = judge(self.state, intake, verdict, POLICY, self.now_ms)
+        judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
         self.state = judged.state
         self.take_in(intake, verdict, out, {hole.offset: hole for hole in judged.dead})
         assert self.state.committed >= before.committed
         assert self.state.position == end
         self.compare()
 
-    def handed_out(self, intake: PartitionIntake, due_ms: int) -> dict[int, int]:
+    def handed_out(self, intake: PartitionDelivery, due_ms: int) -> dict[int, int]:
         """Offset to place; checks the intake on the way."""
         out = {hole.offset: hole.place for hole in intake.redelivered}
         waiting = {at: due for at, (due, _) in self.open.items() if at not in out}
@@ -126,7 +126,7 @@ class Partition:
 
     def take_in(
         self,
-        intake: PartitionIntake,
+        intake: PartitionDelivery,
         verdict: PartitionVerdict,
         out: dict[int, int],
         dead: dict[int, Hole],
@@ -220,16 +220,18 @@ def test_cutting_and_joining_changes_nothing(seed: int) -> None:
 def test_cuts_that_change_with_every_batch_do_not_add_up(seed: int) -> None:
     random = Random(seed)
     world = Partition(random, 0)
-    world.limits = IntakeLimits()
+    world.limits = DeliveryLimits()
     for end in range(0, 120, 5):
         borders = sorted(random.sample(BORDERS, 3))
         spans = [KeyRange(a, b) for a, b in pairwise([0, *borders, HASH_MAX + 1])]
-        intake = plan_intake(world.state, spans, end, NEVER_DUE, world.limits)
+        intake = plan_delivery(world.state, spans, end, NEVER_DUE, world.limits)
         failed = [
             NotDone(at, world.log[at], Cause.REJECTED)
             for at in range(end - 5, end)
             if at in world.log
         ]
-        world.state = judge(world.state, intake, PartitionVerdict(tuple(failed)), POLICY, 0).state
+        world.state = apply_verdict(
+            world.state, intake, PartitionVerdict(tuple(failed)), POLICY, 0
+        ).state
         assert len(world.state.pieces) <= len(spans)
     assert len(world.state.holes) > 30

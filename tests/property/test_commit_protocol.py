@@ -9,7 +9,7 @@ import pytest
 
 from commit_simulation import STEPS, World, check_sinks, run
 from forms import by_form
-from keyrange.individual_commits.model.log import Kind, known_at
+from keyrange.individual_commits.model.log import CommitKind, known_at
 
 SEEDS = range(by_form(3, 12, 12))
 
@@ -29,7 +29,7 @@ def test_every_record_is_settled_once_whatever_crashes(seed: int, keeps_order: b
     check_sinks(world)
     assert sum(len(log) for log in world.log.values()) > 100
     # Each batch is committed once, in order.
-    assert [c.batch_id for c in world.store if c.kind is Kind.BATCH] == sorted(world.sink)
+    assert [c.batch_id for c in world.store if c.kind is CommitKind.BATCH] == sorted(world.sink)
     assert known_at(world.store, len(world.store)) == world.table.known()
 
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.resetting import carried, reopen, rewind, skip
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 
@@ -39,7 +39,7 @@ def states(draw: Any) -> PartitionState:
     for span in (KeyRange(a, b) for a, b in pairwise(cuts)):
         scanned = draw(st.integers(0, position))
         own = [Hole(*h, deliveries=2) for h in holes if span.contains(h[1]) and h[0] < scanned]
-        pieces.append(Piece(span, scanned, tuple(sorted(own))))
+        pieces.append(KeyRangeState(span, scanned, tuple(sorted(own))))
     return PartitionState("id", position, tuple(pieces))
 
 
@@ -119,7 +119,7 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
     spans = [piece.span for piece in state.pieces][:: draw(st.sampled_from([1, 7]))]
     spans = [*spans, *complement(spans)]
     end = state.position + draw(st.integers(0, 3))
-    intake = plan_intake(state, sorted(spans), end, 0, IntakeLimits())
+    intake = plan_delivery(state, sorted(spans), end, 0, DeliveryLimits())
     again = [NotDone(h.offset, h.place, Cause.REJECTED) for h in intake.redelivered]
     taken = {h.offset for h in state.holes}
     new = [
@@ -135,7 +135,7 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
         tuple(sorted(kept, key=lambda each: each.offset)),
         tuple((cell.span, cell.from_offset) for cell in back),
     )
-    return state, judge(state, intake, verdict, RedeliveryPolicy(9), 1).state
+    return state, apply_verdict(state, intake, verdict, RedeliveryPolicy(9), 1).state
 
 
 @given(batches(), targets, st.sampled_from(["rewind", "skip", "reopen"]), st.data())

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from keyrange.consumer.work import PartitionWork
 from keyrange.individual_commits.model.claims import overlay
-from keyrange.individual_commits.model.state import PartitionState, Piece, fresh
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 END = 60
@@ -47,7 +47,7 @@ class Consuming(RuleBasedStateMachine):
         self.handed: set[int] = set()
         self.since: dict[int, int] = {}
 
-    def _of(self, span: object) -> list[Piece]:
+    def _of(self, span: object) -> list[KeyRangeState]:
         refined = self.table.refined(PIECES)
         return [piece for piece in refined.pieces if piece.span == span]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, delivered, handed_out, partitions
 from keyrange.individual_commits.model.delivery_plan import plan_cells, plan_deliveries
-from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.range_plan import cut_line
@@ -22,7 +22,7 @@ from keyrange.ranges.model.range_plan import cut_line
     size=st.sampled_from([0.01, 100.0, 1e6]),
 )
 def test_every_record_that_is_handed_out_is_read_once_and_in_order(
-    given_partitions: list[tuple[Log, PartitionIntake, list[KeyRange]]], tasks: int, size: float
+    given_partitions: list[tuple[Log, PartitionDelivery, list[KeyRange]]], tasks: int, size: float
 ) -> None:
     names = [TopicPartition("t", number) for number in range(len(given_partitions))]
     logs = {name: log for name, (log, _, _) in zip(names, given_partitions, strict=True)}
@@ -60,7 +60,7 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
 
 @given(given_partition=partitions(), tasks=st.integers(1, 6))
 def test_who_shares_a_split_means_the_same_and_reads_from_the_position_on(
-    given_partition: tuple[Log, PartitionIntake, list[KeyRange]], tasks: int
+    given_partition: tuple[Log, PartitionDelivery, list[KeyRange]], tasks: int
 ) -> None:
     name = TopicPartition("t", 0)
     _, intake, spans = given_partition

@@ -13,7 +13,7 @@ import pytest
 
 from group_coordinator import STABLE, CoordinatorModel
 from keyrange.members.model.group_member import GroupMember, MemberSettings
-from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.group_states import ENDS, GroupState
 from keyrange.members.model.messages import (
     Answer,
     Beaten,
@@ -177,7 +177,7 @@ class World:
                 assert member.held_until_ms <= lost_ms
             elif held and why:
                 assert self.now_ms <= lost_ms + SESSION_MS
-            if member.state is State.FENCED:
+            if member.state is GroupState.FENCED:
                 assert "DUPLICATE_STATIC_MEMBER" in (member.failure or "")
                 assert "FENCED_INSTANCE_ID" in (member.failure or "")
                 assert any(self.could_fence(other, process) for other in self.processes)
@@ -191,7 +191,7 @@ class World:
     def settled(self) -> bool:
         group = self.model.group
         return group.state == STABLE and all(
-            process.member.state is State.STABLE
+            process.member.state is GroupState.STABLE
             and process.member.member_id in group.members
             and process.member.generation == group.generation
             and process.member.assignment == group.members[process.member.member_id].assignment
@@ -207,7 +207,7 @@ def group_of(*names: str | None, seed: int = 1) -> World:
         world.start(name)
     world.run(10_000)
     assert world.settled()
-    assert {process.member.state for process in world.processes} == {State.STABLE}
+    assert {process.member.state for process in world.processes} == {GroupState.STABLE}
     return world
 
 
@@ -251,7 +251,7 @@ def test_a_dynamic_member_that_leaves_costs_one_generation_at_once() -> None:
     process.member.close(world.now_ms)
     world.run(5_000)
 
-    assert process.member.state is State.CLOSED
+    assert process.member.state is GroupState.CLOSED
     assert [type(request) for each, request in world.sent if each is process][-1] is Leave
     assert world.model.group.generation == generation + 1
     assert len(world.model.group.members) == 2
@@ -265,7 +265,7 @@ def test_a_static_member_that_is_closed_says_nothing() -> None:
     process = of_name(world, "a")
     process.member.close(world.now_ms)
     world.run(5_000)
-    assert process.member.state is State.CLOSED
+    assert process.member.state is GroupState.CLOSED
     assert all(each is not process for each, _ in world.sent[sent:])
     assert len(world.model.group.members) == 2
 
@@ -276,9 +276,9 @@ def test_who_takes_a_name_has_it_and_who_had_it_stops() -> None:
     second = world.start("a")
     world.run(4 * BEAT_MS)
 
-    assert first.member.state is State.FENCED
+    assert first.member.state is GroupState.FENCED
     assert first.member.held_until_ms is None
-    assert second.member.state is State.STABLE
+    assert second.member.state is GroupState.STABLE
     sent = len(world.sent)
     world.run(60_000)
     assert all(each is not first for each, _ in world.sent[sent:])
@@ -294,7 +294,7 @@ def test_a_process_that_was_paused_while_its_name_was_taken_is_fenced() -> None:
     first.is_paused = False
     world.run(4 * BEAT_MS)
 
-    assert (first.member.state, second.member.state) == (State.FENCED, State.STABLE)
+    assert (first.member.state, second.member.state) == (GroupState.FENCED, GroupState.STABLE)
 
 
 def test_a_process_that_was_paused_for_long_joins_again() -> None:
@@ -360,7 +360,7 @@ def test_everybody_ends_stable_when_the_faults_stop(seed: int) -> None:
     # Who is fenced by a process that has crashed since is started again, as a supervisor would.
     for _ in range(2):
         for process in world.alive():
-            if process.member.state is State.FENCED:
+            if process.member.state is GroupState.FENCED:
                 world.end(process)
         for name in sorted({"a", "b", "c"} - {each.name for each in world.alive()}):
             world.start(name)
@@ -368,8 +368,8 @@ def test_everybody_ends_stable_when_the_faults_stop(seed: int) -> None:
     world.run(8 * SESSION_MS)
 
     assert world.settled()
-    living = [each for each in world.alive() if each.member.state is not State.FENCED]
-    assert {each.member.state for each in living} == {State.STABLE}
+    living = [each for each in world.alive() if each.member.state is not GroupState.FENCED]
+    assert {each.member.state for each in living} == {GroupState.STABLE}
     static = sorted(each.name for each in living if each.name is not None)
     assert static == ["a", "b", "c"]
     assert len(world.model.group.members) == len(living)

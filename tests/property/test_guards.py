@@ -12,14 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from keyrange.guard.model.enforcement import (
     Acked,
+    EnforcementState,
     Look,
     Refused,
     Settings,
-    State,
     Stop,
     step,
 )
-from keyrange.guard.model.lease import Watch, is_held, read_lease
+from keyrange.guard.model.guard_states import IDLE
+from keyrange.guard.model.lease import LeaseWatch, is_held, read_lease
 from keyrange.guard.model.quota_entities import (
     RATE,
     Alteration,
@@ -29,7 +30,6 @@ from keyrange.guard.model.quota_entities import (
 )
 from keyrange.guard.model.ramp import floor_rate, mute_ms
 from keyrange.guard.model.releasing import Alter, reap, release
-from keyrange.guard.model.stages import IDLE
 from quota_store import RequestRefusedError, Store, allowed, without_reserved
 from volume_samples import factor
 
@@ -70,7 +70,7 @@ class Guard:
 
     settings: Settings
     offset_ms: int
-    state: State = field(default_factory=State)
+    state: EnforcementState = field(default_factory=EnforcementState)
     queue: list[Sent] = field(default_factory=list)
 
 
@@ -82,7 +82,7 @@ class World(RuleBasedStateMachine):
         self.factor = factor(1.0)
         self.born = 0
         self.guards = [self.birth(), self.birth()]
-        self.reaper = Watch()
+        self.reaper = LeaseWatch()
         # What people have said, by entity: version and rate, None for none.
         self.said: dict[QuotaEntity, list[tuple[int, float | None]]] = {}
         self.writers: dict[int, int] = {}
@@ -297,4 +297,4 @@ test_guards_and_people = World.TestCase
 
 
 def test_a_stopped_guard_is_idle() -> None:
-    assert replace(State(), is_stopping=True).stage in IDLE
+    assert replace(EnforcementState(), is_stopping=True).stage in IDLE

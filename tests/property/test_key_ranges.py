@@ -31,7 +31,7 @@ from keyrange.ranges.model.key_ranges import (
     split_evenly,
     write_ranges,
 )
-from keyrange.ranges.model.placement import NOBODY, Placement, place
+from keyrange.ranges.model.placement import NOBODY, Placement, placement_of
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.
@@ -221,7 +221,7 @@ def is_a_cut(placement: Placement) -> bool:
 def test_a_placement_gives_each_reader_its_ranges_and_nobody_the_rest(
     read: list[list[KeyRange]],
 ) -> None:
-    placement = place(read)
+    placement = placement_of(read)
     assert is_a_cut(placement)
     assert all(a != b for a, b in pairwise(placement.owners))
     assert placement.readers == len(read)
@@ -238,7 +238,7 @@ def test_a_reader_alone_reads_the_same_in_as_few_cells_as_can_be(
     read: list[list[KeyRange]],
 ) -> None:
     for reader, own in enumerate(read):
-        alone = place(read).of(reader).alone()
+        alone = placement_of(read).of(reader).alone()
         assert is_a_cut(alone)
         assert all(a != b for a, b in pairwise(alone.owners))
         assert set(alone.owners) <= {0, NOBODY}
@@ -254,4 +254,4 @@ def test_nothing_is_read_twice(read: list[list[KeyRange]], data: st.DataObject) 
         span = data.draw(st.sampled_from(taken))
         again = KeyRange(span.from_hash, data.draw(st.sampled_from([span.until_hash, END])))
         with pytest.raises(ValueError, match="is read twice"):
-            place([*read, [again]])
+            placement_of([*read, [again]])

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from forms import by_form
-from keyrange.consumer.ledger import Ledger, Taken
+from keyrange.consumer.commit_log import CommitLog, Taken
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.auditing import Finding, audit
+from keyrange.individual_commits.model.auditing import Contradiction, audit
 from keyrange.individual_commits.model.handovers import Handovers, claim_of
-from keyrange.individual_commits.model.log import Commit, Kind, Terms
-from keyrange.individual_commits.model.state import Piece, fresh
+from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.state import KeyRangeState, fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
@@ -38,7 +38,7 @@ class Group:
         self.shared = Shared(hook=self.between)
         self.crashes, self.disturbed = crashes, disturbed
         self.slots = [f"s{number}" for number in range(4)]
-        self.holding: dict[str, tuple[Ledger, dict[Cell, int]]] = {}
+        self.holding: dict[str, tuple[CommitLog, dict[Cell, int]]] = {}
         self.under_way: list[str] = []
         # Who is disturbed again and again never comes to an end.
         self.budget = 0
@@ -72,11 +72,11 @@ class Group:
         finally:
             self.under_way.remove(slot)
 
-    def ledger(self, slot: str) -> Ledger:
+    def ledger(self, slot: str) -> CommitLog:
         def latest(wanted: object, _: bool) -> dict[TopicPartition, int]:
             return dict.fromkeys(wanted, self.log_end)  # type: ignore[call-overload]
 
-        return Ledger(MemoryStore(self.shared), "g", slot, Terms(), latest)
+        return CommitLog(MemoryStore(self.shared), "g", slot, CommitSettings(), latest)
 
     def take(self, slot: str) -> None:
         ledger = self.holding.pop(slot, (self.ledger(slot), {}))[0]
@@ -105,7 +105,9 @@ class Group:
         cells = [cell for cell in mine if cell[0] == partition]
         some = self.random.sample(cells, self.random.randrange(1, len(cells) + 1))
         after = {cell: mine[cell] + self.random.randrange(1, 50) for cell in some}
-        ledger.commit({partition: [Piece(span, after[of, span]) for of, span in sorted(some)]})
+        ledger.commit(
+            {partition: [KeyRangeState(span, after[of, span]) for of, span in sorted(some)]}
+        )
         for cell in some:
             assert mine[cell] == self.stands[cell], f"{slot} worked on from {mine[cell]}"
         mine.update(after)
@@ -119,7 +121,7 @@ class Group:
         return {each: list(DeltaCommitTable(store, each).history()) for each in sources}
 
 
-def audited(histories: dict[str, list[Commit]]) -> list[Finding]:
+def audited(histories: dict[str, list[Commit]]) -> list[Contradiction]:
     handovers = Handovers(histories)
     return [found for commits in histories.values() for found in audit(commits, handovers)]
 
@@ -130,7 +132,7 @@ def one_changed(random: Random, histories: dict[str, list[Commit]]) -> str:
         (commits, at, claim)
         for commits in histories.values()
         for at, commit in enumerate(commits)
-        if commit.kind is Kind.FENCE and (claim := claim_of(commit)) is not None
+        if commit.kind is CommitKind.FENCE and (claim := claim_of(commit)) is not None
     ]
     taken = [
         (commits, at, place)

@@ -14,7 +14,7 @@ import pytest
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, changes, moved
-from keyrange.members.model.member_states import ASSIGNED, Standing
+from keyrange.members.model.member_states import ASSIGNED, MembershipState
 from keyrange.members.model.membership import Membership, Present, Reassign, Timeouts
 
 SECOND = 1_000
@@ -182,10 +182,10 @@ class World:
     def checks_timers(self) -> None:
         """Who is missing is known to be so since then, whatever the clock did."""
         for name, state in self.membership.members.items():
-            if state.standing is Standing.ABSENT:
+            if state.standing is MembershipState.ABSENT:
                 assert state.since_ms <= self.clock_ms
                 assert name not in self.alive
-            elif state.standing is not Standing.REMOVED:
+            elif state.standing is not MembershipState.REMOVED:
                 assert name in self.alive
         due_ms = self.membership.next_due_ms()
         assert due_ms is None or due_ms >= self.clock_ms

@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
+    plan_delivery,
+)
 from keyrange.individual_commits.model.state import cut_span, fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import (
-    Portion,
     Shape,
+    WorkUnit,
     plan_pinned,
     plan_pinned_deliveries,
     portion_cuts,
@@ -96,7 +100,7 @@ def test_the_portions_of_a_slot_are_its_ranges(
     size=st.sampled_from([0.01, 1e6]),
 )
 def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
-    given_partitions: list[tuple[Log, PartitionIntake, list[KeyRange]]],
+    given_partitions: list[tuple[Log, PartitionDelivery, list[KeyRange]]],
     data: st.DataObject,
     per_slot: dict[str, int],
     size: float,
@@ -137,8 +141,8 @@ def test_key_ranges_that_belong_to_two_slots_are_not_planned_by_slots() -> None:
     low, high = KeyRange(0, 5), KeyRange(5, SPACE.until_hash)
     owners = {partition: (Owned(low, "a"), Owned(high, "b"))}
 
-    def planned(spans: list[KeyRange]) -> list[Portion] | None:
-        intake = plan_intake(fresh("", 0), spans, 10, -1, IntakeLimits())
+    def planned(spans: list[KeyRange]) -> list[WorkUnit] | None:
+        intake = plan_delivery(fresh("", 0), spans, 10, -1, DeliveryLimits())
         return plan_pinned_deliveries(
             {partition: intake},
             {partition: spans},
@@ -156,12 +160,12 @@ def test_key_ranges_that_belong_to_two_slots_are_not_planned_by_slots() -> None:
     assert [portion.slot for portion in found] == ["a", "b"]
 
 
-def recut(intake: PartitionIntake, at: Sequence[int]) -> PartitionIntake:
+def recut(intake: PartitionDelivery, at: Sequence[int]) -> PartitionDelivery:
     cells = [replace(c, span=span) for c in intake.cells for span in cut_span(c.span, at)]
     return replace(intake, cells=tuple(cells))
 
 
-def records_of(portion: Portion, partition: TopicPartition, log: Log) -> Iterator[int]:
+def records_of(portion: WorkUnit, partition: TopicPartition, log: Log) -> Iterator[int]:
     for split in portion.splits:
         if split.topic_partition == partition:
             yield from delivered(split, log)

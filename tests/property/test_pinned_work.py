@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.individual_commits.intakes import plan_intakes, spans_of
-from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.delivery_plans import plan_intakes, spans_of
+from keyrange.individual_commits.model.log import Snapshot
 from keyrange.individual_commits.model.state import Cause, PartitionState, fresh
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
-from keyrange.members.model.pinned_plan import Portion, Shape, plan_pinned_deliveries, portion_cuts
+from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
@@ -67,13 +67,15 @@ class Query:
         mark = CommitMark("s", 0, self.now_ms, {PARTITION: 3}, cuts=portion_cuts(owners, shape))
         start = Checkpoint({PARTITION: self.state.position})
         end = Checkpoint({PARTITION: until}, commits=mark)
-        [intake] = plan_intakes(Known(states={PARTITION: self.state}), start, end, OPTIONS).values()
+        [intake] = plan_intakes(
+            Snapshot(states={PARTITION: self.state}), start, end, OPTIONS
+        ).values()
         spans = {PARTITION: spans_of(PARTITION, mark, OPTIONS)}
         portions = plan_pinned_deliveries(
             {PARTITION: intake}, spans, owners, {PARTITION: 1e6}, lambda _: [], shape, _naming
         )
         assert portions is not None
-        work = PartitionWork(
+        work = TaskPartition(
             tuple(cell.span for cell in intake.cells),
             intake.held,
             {hole.offset: hole.deliveries for hole in intake.redelivered},
@@ -91,7 +93,7 @@ class Query:
             if not any(s.contains(each.place) and each.offset >= at for s, at in handed_back)
         ]
         verdict = PartitionVerdict(tuple(kept), tuple(handed_back))
-        judged = judge(self.state, intake, verdict, POLICY, self.now_ms)
+        judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
         self.state = judged.state
         self.dead += [hole.offset for hole in judged.dead]
         self.now_ms += 20
@@ -102,7 +104,7 @@ class Query:
         first = self.chance.randrange(2)
         return {PARTITION: tuple(Owned(s, SLOTS[(first + n) % 2]) for n, s in enumerate(spans))}
 
-    def _tasks(self, portions: list[Portion]) -> list[list[Sent]]:
+    def _tasks(self, portions: list[WorkUnit]) -> list[list[Sent]]:
         """The records of each task: portions come to tasks in any order."""
         shuffled = self.chance.sample(portions, len(portions))
         tasks: list[list[Sent]] = [[] for _ in range(self.chance.choice([1, 1, 2]))]
@@ -114,13 +116,13 @@ class Query:
             ]
         return tasks
 
-    def _job(self, work: PartitionWork) -> Job:
+    def _job(self, work: TaskPartition) -> Job:
         def one(record: Any) -> dict[str, Any]:
             if self.chance.random() < 0.1:
                 raise ValueError("now and then")
             return {"offset": record.offset, "text": ""}
 
-        terms = WorkTerms(True, POLICY.deliveries_max, budget_ms=self.budget_ms)
+        terms = WorkSettings(True, POLICY.deliveries_max, budget_ms=self.budget_ms)
         return Job({PARTITION: work}, terms, "record", OUTPUT, one)
 
     def _cost_ms(self, record: Any) -> float:

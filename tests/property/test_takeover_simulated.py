@@ -12,7 +12,7 @@ import pytest
 
 from forms import by_form
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.state import fresh
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
@@ -74,7 +74,7 @@ class World:
 
     def landed(self, rows: pa.Table) -> None:
         [row] = rows.to_pylist()
-        if row["kind"] == Kind.BATCH.value:
+        if row["kind"] == CommitKind.BATCH.value:
             where = f"{row['run_id']} goes on at {row['position']}"
             assert row["position"] == self.position + 1, where
             self.position, self.last = row["position"], row["source_id"]
@@ -126,7 +126,9 @@ class World:
         def table_of(source_id: str) -> DeltaCommitTable:
             return tables.setdefault(source_id, self.table(driver, source_id))
 
-        begin(table_of, self.commit(driver, run_id, Kind.FENCE, 1, -1), mark, may_replace=True)
+        begin(
+            table_of, self.commit(driver, run_id, CommitKind.FENCE, 1, -1), mark, may_replace=True
+        )
         driver.run_id = run_id
 
     def work(self, driver: Driver) -> None:
@@ -134,12 +136,16 @@ class World:
         known = table.known()
         if known.states:
             driver.position = known.states[PLACE].position
-        commit = self.commit(driver, driver.run_id, Kind.BATCH, known.seq + 1, known.batch_id + 1)
+        commit = self.commit(
+            driver, driver.run_id, CommitKind.BATCH, known.seq + 1, known.batch_id + 1
+        )
         table.append(commit)
 
-    def commit(self, driver: Driver, run_id: str, kind: Kind, seq: int, batch_id: int) -> Commit:
+    def commit(
+        self, driver: Driver, run_id: str, kind: CommitKind, seq: int, batch_id: int
+    ) -> Commit:
         self.now_ms += self.random.choice([-HOUR_MS, 0, 1, HOUR_MS])
-        states = {PLACE: fresh("", driver.position + 1)} if kind is Kind.BATCH else {}
+        states = {PLACE: fresh("", driver.position + 1)} if kind is CommitKind.BATCH else {}
         group, source = GROUP, driver.source_id
         at_ms = self.now_ms
         return Commit(seq, kind, group, source, source, run_id, batch_id, at_ms, states=states)

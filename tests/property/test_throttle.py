@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.guard.model.policy import Limit, Policy, Recovery, Throttle
-from keyrange.guard.model.volume_readings import Reading
+from keyrange.guard.model.volume_readings import VolumeReading
 from volume_samples import reading, volume
 
 SECOND = 1_000
 LIMIT = Limit(min_available_bytes=100)
 RECOVERY = Recovery(readings=2, dwell_ms=22 * SECOND)
 
-Check = tuple[int, Reading | None]
+Check = tuple[int, VolumeReading | None]
 
 
 @dataclass
@@ -86,7 +86,7 @@ checks = st.lists(
 
 @given(checks, st.sampled_from([60, 120]), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 200))
 def test_the_factor_is_the_naive_one(
-    steps: list[tuple[int, Reading | None]], validity: int, fallback: float, after: int
+    steps: list[tuple[int, VolumeReading | None]], validity: int, fallback: float, after: int
 ) -> None:
     throttle = Throttle(Policy(LIMIT, fallback, validity * SECOND, 60 * SECOND, RECOVERY), 0)
     now_ms, history = 0, list[Check]()
@@ -106,7 +106,7 @@ def test_the_factor_is_the_naive_one(
 
 @given(checks, st.lists(st.integers(0, 130)))
 def test_when_the_factor_is_asked_changes_nothing(
-    steps: list[tuple[int, Reading | None]], questions: list[int]
+    steps: list[tuple[int, VolumeReading | None]], questions: list[int]
 ) -> None:
     policy = Policy(LIMIT, 0.5, 60 * SECOND, 60 * SECOND, RECOVERY)
     quiet, asked = Throttle(policy, 0), Throttle(policy, 0)

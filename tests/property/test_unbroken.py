@@ -15,10 +15,10 @@ from forms import by_form
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slots
 from keyrange.members.model.assignment import Assignment, assign
-from keyrange.members.model.greeting import Holding
+from keyrange.members.model.greeting import SlotRanges
 from keyrange.members.model.unbroken import Since, unbroken
 from keyrange.members.pinning import ranges_by_slot
-from keyrange.members.slots import Place, Slot, note_slot, slot
+from keyrange.members.slots import Slot, SlotLocation, note_slot, slot
 
 NAMES = ["a", "b", "c"]
 
@@ -60,9 +60,9 @@ def test_a_directory_stays_only_with_ranges_that_were_never_anothers(
         for name, ranges in ranges_by_slot(after).items():
             if random.random() < 0.5:
                 continue
-            place = Place("", "g", name, tmp_path / "slots", executor)
+            place = SlotLocation("", "g", name, tmp_path / "slots", executor)
             mark = since[name]
-            note_slot(place, Holding(run, after.epoch, (mark.run, mark.epoch), ranges))
+            note_slot(place, SlotRanges(run, after.epoch, (mark.run, mark.epoch), ranges))
             found = slot("g")
             check(found, noted.get(name), history, name, counts)
             noted[name] = (len(history) - 1, found)

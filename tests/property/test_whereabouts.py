@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.ranges.model.placement import place
+from keyrange.ranges.model.placement import placement_of
+from keyrange.wire.batch_runs import runs_of_readers
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.whereabouts import runs_of_readers
 from strategies import Log, array, logs
 
 
@@ -21,7 +21,7 @@ def test_runs_are_the_batches_that_a_reader_needs(
     chunk = scan_chunk(array(log.encode()), "t", 0, log.start)
     low = data.draw(st.integers(log.start, chunk.next_offset))
     high = data.draw(st.integers(low, chunk.next_offset))
-    placement = place([[span] for span in split_evenly(SPACE, readers)])
+    placement = placement_of([[span] for span in split_evenly(SPACE, readers)])
     decoder = Decoder("t", 0, DecodeSettings(columns=("offset",)), placement=placement)
     placed = [
         (batch.column(0).to_numpy(), starts)

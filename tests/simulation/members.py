@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from group_coordinator import CoordinatorModel
-from keyrange.consumer.member import Membership
+from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.group_states import ENDS, GroupState
 from keyrange.members.model.messages import (
     Answer,
     Coordinator,
@@ -41,13 +41,13 @@ class SimulatedMember:
         self.polled()
 
     @property
-    def seen(self) -> Membership:
+    def seen(self) -> GroupMembership:
         member = self._member
-        return Membership(
+        return GroupMembership(
             member.state,
             member.generation,
             member.is_leader,
-            member.assignment if member.state is State.STABLE else b"",
+            member.assignment if member.state is GroupState.STABLE else b"",
             member.failure or self._failure,
             bool(self._failure) or member.state in ENDS,
         )

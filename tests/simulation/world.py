@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange.individual_commits.alarm import RecordTimeout
+from keyrange.individual_commits.record_timer import RecordTimeout
 from keyrange.kafka import cluster, deadline
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
@@ -133,12 +133,12 @@ class _Client(SimulatedCluster):
         return World.now.faults
 
 
-class _Hands:
+class _Timer:
     """Calls functions, whose time is up where the clock says so afterwards."""
 
     def __init__(self, needed: bool = True) -> None: ...
 
-    def __enter__(self) -> _Hands:
+    def __enter__(self) -> _Timer:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -205,7 +205,7 @@ _OTHERS = {
     "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,
-    "keyrange.individual_commits.alarm:Alarm": _Hands,
+    "keyrange.individual_commits.record_timer:RecordTimer": _Timer,
     "keyrange.ranges.sharing.shared_directory:usual_settings": _host,
     "keyrange.members.launch:ensure_member": _status,
     "keyrange.members.status:read_status": _status,

@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.individual_commits.model.log import Commit, Counts, Kind
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
-from keyrange.individual_commits.table.blob import read_piece, write_piece
+from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
@@ -30,6 +29,7 @@ from keyrange.individual_commits.table.commit_table import (
     open_commit_table,
     whole_is_due,
 )
+from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
@@ -89,7 +89,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _wide_span(bench: Bench) -> Iterator[Figure]:
     """Bytes and milliseconds of 100 million offsets with three holes."""
     holes = [Hole(at, at % 997, 1, _NOW_MS, _NOW_MS) for at in (17, 50_000_000, 99_999_998)]
-    piece = Piece(SPACE, 100_000_000, tuple(holes))
+    piece = KeyRangeState(SPACE, 100_000_000, tuple(holes))
     read_piece(write_piece(piece))  # the first time, machine code is loaded
     spent_ms = []
     for _ in range(bench.runs):
@@ -122,11 +122,11 @@ def _commit(seq: int) -> Commit:
                 )
                 for offset in sorted(offsets[at::RANGES])
             ]
-            pieces.append(Piece(span, position, tuple(holes)))
+            pieces.append(KeyRangeState(span, position, tuple(holes)))
         states[TopicPartition("orders", partition)] = PartitionState("id", position, tuple(pieces))
     return Commit(
         seq,
-        Kind.BATCH,
+        CommitKind.BATCH,
         "bench",
         SOURCE,
         "query",
@@ -134,7 +134,7 @@ def _commit(seq: int) -> Commit:
         seq,
         _NOW_MS + 1000 * seq,
         states=states,
-        counts={each: Counts(done=10_000) for each in states},
+        counts={each: CommitCounts(done=10_000) for each in states},
         whole=whole_is_due(seq),
     )
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from keyrange.individual_commits.mentions import BLOCKS, blocks_of, subtract_blocks
+from keyrange.individual_commits.reported_offsets import BLOCKS, blocks_of, subtract_blocks
 from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.individual_commits.work import work_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
@@ -34,7 +34,7 @@ def run(bench: Bench) -> Iterator[Figure]:
     yield from _acknowledge(bench, batches, records)
     few = batches[: max(len(batches) // 5, 1)]
     for mode, function in (("arrow", _same_batch), ("record", _same_record)):
-        job = Job({_PARTITION: _work()}, WorkTerms(), mode, _OUTPUT, function)
+        job = Job({_PARTITION: _work()}, WorkSettings(), mode, _OUTPUT, function)
         rates = list(_rates(bench, work_of(job), few))
         yield from_runs(f"commits.process.{mode}.mrec_per_core", rates, "M/core-s")
 
@@ -86,8 +86,8 @@ def _batches(records: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _work() -> PartitionWork:
-    return PartitionWork(tuple(split_evenly(SPACE, 16)))
+def _work() -> TaskPartition:
+    return TaskPartition(tuple(split_evenly(SPACE, 16)))
 
 
 def _same_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from keyrange.guard.sources import ClusterVolumes
 from keyrange.kafka import log_dirs
 from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.log_dirs import breathe
+from keyrange.kafka.log_dirs import yield_gil
 from keyrange.options.kafka_properties import ClientSettings
 
 _DIRECTORIES = 10
@@ -70,7 +70,7 @@ def _check(
 
     def noted() -> None:
         marks.append(time.thread_time())
-        breathe()
+        yield_gil()
 
     seconds, stretches = [], []
     with mock.patch.object(log_dirs, "breathe", noted):

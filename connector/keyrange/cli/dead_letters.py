@@ -56,7 +56,7 @@ from keyrange.text.formats import moment
 from keyrange.text.plain import one_line, plain
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.model.log import Snapshot
     from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[
@@ -283,7 +283,7 @@ def _name(letter: DeadLetter) -> tuple[str, int, int]:
 
 
 def _gone(
-    letters: Sequence[DeadLetter], known: Known, named: Mapping[str, str]
+    letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]
 ) -> dict[tuple[str, int, int], str]:
     """Why Kafka cannot hand out some of the records any more."""
     from keyrange.kafka.model.offsets import TopicPartition

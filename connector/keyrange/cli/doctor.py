@@ -31,7 +31,7 @@ _DETAIL_CHARACTERS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line: what was looked at, how it is, and what to know about it."""
 
     check: str
@@ -74,14 +74,16 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _environment() -> Iterator[Finding]:
-    yield Finding("Python", OK, platform.python_version())
+def _environment() -> Iterator[CheckResult]:
+    yield CheckResult("Python", OK, platform.python_version())
     for package in ("keyrange", "pyspark", "pyarrow", "numba", "cramjam", "kafka-python"):
         try:
-            yield Finding(package, OK, version(package))
+            yield CheckResult(package, OK, version(package))
         except PackageNotFoundError:
             needed = package != "pyspark"
-            yield Finding(package, FAILED if needed else MISSING, "not installed in this Python")
+            yield CheckResult(
+                package, FAILED if needed else MISSING, "not installed in this Python"
+            )
     yield _try("Java", _java)
     yield _try("kernels", _kernels)
     yield from _all('format("keyrange")', _discovery)
@@ -103,37 +105,37 @@ def _kernels() -> str:
     return f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}"
 
 
-def _discovery() -> Iterator[Finding]:
+def _discovery() -> Iterator[CheckResult]:
     """Spark looks through top-level packages whose name begins with pyspark_."""
     names = {module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")}
     if "pyspark_keyrange" in names:
-        yield Finding('format("keyrange")', OK, "Spark finds it without a register call")
+        yield CheckResult('format("keyrange")', OK, "Spark finds it without a register call")
     else:
-        yield Finding(
+        yield CheckResult(
             'format("keyrange")',
             MISSING,
             "not visible to Spark's lookup: call spark.dataSource.register(KeyRangeDataSource)",
         )
 
 
-def _jars() -> Iterator[Finding]:
+def _jars() -> Iterator[CheckResult]:
     from keyrange.embedded import jars
 
     for jar_set in (jars.kafka(), jars.delta()):
         place = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
         state = OK if place.is_dir() else MISSING
         detail = str(place) if place.is_dir() else "resolved when first needed"
-        yield Finding(f"jars: {jar_set.name} {jar_set.version}", state, detail)
+        yield CheckResult(f"jars: {jar_set.name} {jar_set.version}", state, detail)
 
 
-def _try(check: str, look: Callable[[], str]) -> Finding:
+def _try(check: str, look: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(check, OK, look())
+        return CheckResult(check, OK, look())
     except Exception as failure:
         return _failed(check, failure)
 
 
-def _all(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def _all(check: str, look: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
     """What a look finds up to where it fails, and the failure."""
     try:
         yield from look()
@@ -141,15 +143,15 @@ def _all(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]
         yield _failed(check, failure)
 
 
-def _failed(check: str, failure: Exception) -> Finding:
+def _failed(check: str, failure: Exception) -> CheckResult:
     """Whatever it was, one paragraph: this command is for places where things are broken."""
     text = " ".join(str(failure).split())
     if not isinstance(failure, KeyrangeError):
         text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
-    return Finding(check, FAILED, text)
+    return CheckResult(check, FAILED, text)
 
 
-def _names(options: dict[str, str]) -> Iterable[Finding]:
+def _names(options: dict[str, str]) -> Iterable[CheckResult]:
     """What is given and asked of no cluster is looked at by name."""
     from keyrange.options import check_names
 
@@ -157,7 +159,7 @@ def _names(options: dict[str, str]) -> Iterable[Finding]:
     return ()
 
 
-def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
+def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.model.subscription import Subscribe
     from keyrange.options import parse_options
@@ -169,7 +171,9 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
         began = time.monotonic()
         view = cluster.describe([])
         took_ms = (time.monotonic() - began) * 1000
-        yield Finding("cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms")
+        yield CheckResult(
+            "cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms"
+        )
         for broker in sorted(view.brokers.values(), key=lambda each: each.node_id):
             yield _try(f"broker {broker.node_id}", partial(_broker, cluster, broker))
         named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
@@ -179,7 +183,7 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[Finding]:
         cluster.close()
 
 
-def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
+def _topic(cluster: Cluster, name: str) -> Iterator[CheckResult]:
     from keyrange.cli.times import now
     from keyrange.cli.watch.reasons import describe_held, held_text
     from keyrange.kafka.model.offsets import EARLIEST, LATEST
@@ -195,7 +199,7 @@ def _topic(cluster: Cluster, name: str) -> Iterator[Finding]:
         detail = f"offsets [{low}, {high}), {high - low} in all"
         if partition in held:
             detail += f"; {held_text(describe_held(held[partition], now()))}"
-        yield Finding(str(partition), OK, detail)
+        yield CheckResult(str(partition), OK, detail)
 
 
 def _broker(cluster: Cluster, broker: Broker) -> str:

@@ -24,7 +24,7 @@ from keyrange.cli.render import (
     print_table,
 )
 from keyrange.cli.source import (
-    Reading,
+    ReadPlan,
     ServersOption,
     SourceOptionsOption,
     TopicsOption,
@@ -113,7 +113,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _read(reading: Reading) -> Generator[dict[str, Any]]:
+def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:
     """The records, one by one; it says on stderr how far it is when that takes a while."""
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings

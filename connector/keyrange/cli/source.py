@@ -53,7 +53,7 @@ SERVERS: Final = "kafka.bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadPlan:
     """A cluster, and the offsets that a batch read with these options would cover."""
 
     options: SourceOptions
@@ -151,7 +151,7 @@ def connected(named: Mapping[str, str]) -> Iterator[tuple[SourceOptions, Cluster
 
 
 @contextmanager
-def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
+def open_reading(named: Mapping[str, str]) -> Iterator[ReadPlan]:
     """Look up where the options start and end. Raises what the source raises for them."""
     from keyrange.kafka.position_lookup import between, resolve
     from keyrange.kafka.subscribed import describe
@@ -160,4 +160,4 @@ def open_reading(named: Mapping[str, str]) -> Iterator[Reading]:
         view = describe(cluster, options.subscription)
         first = resolve(cluster, view, options.start)
         last = resolve(cluster, view, options.end)
-        yield Reading(options, cluster, view, between(first, last))
+        yield ReadPlan(options, cluster, view, between(first, last))

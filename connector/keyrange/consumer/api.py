@@ -15,18 +15,18 @@ from typing import Any, Final, Self, cast
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.holding import Holding, new_ledger
-from keyrange.consumer.leading import Leader
+from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
+from keyrange.consumer.owned_ranges import OwnedRanges, new_ledger
+from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.records import (
-    Record,
+    ConsumerRecord,
     by_partition,
     offsets_of,
     partition_of,
     records_of,
 )
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.consumer.sharing import Sharing
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
@@ -58,7 +58,7 @@ class Consumer:
         warn_of_exposure(self._settings.source.client)
         self._cluster = Cluster(self._settings.source.client)
         self._name = find_name(name_settings(self._settings.members), Surroundings())
-        self._holding = Holding(self._settings, self._cluster, self._name.name)
+        self._holding = OwnedRanges(self._settings, self._cluster, self._name.name)
         self._listener = KeyRangeListener()
         self._assigned = False
         self._member: MemberThread | None = None
@@ -121,7 +121,7 @@ class Consumer:
             name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
         )
         own = Cluster(settings.source.client)
-        leader = Leader(settings, own, new_ledger(settings, name.name), name.name)
+        leader = GroupLeader(settings, own, new_ledger(settings, name.name), name.name)
         self._member = MemberThread(
             MemberSettings(
                 group=settings.members.kafka_group,
@@ -192,13 +192,13 @@ class Consumer:
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
-    def poll_records(self, timeout_ms: float = 1_000) -> list[Record]:
+    def poll_records(self, timeout_ms: float = 1_000) -> list[ConsumerRecord]:
         """As `poll`, the rows as records."""
         return [record for batch in self.poll(timeout_ms) for record in records_of(batch)]
 
     def acknowledge(
         self,
-        what: pa.RecordBatch | Record | Iterable[Record] | tuple[str, int],
+        what: pa.RecordBatch | ConsumerRecord | Iterable[ConsumerRecord] | tuple[str, int],
         offsets: Iterable[int] | None = None,
     ) -> int:
         """Records are done: all of a batch, records, or a topic-partition's `offsets`.
@@ -214,7 +214,9 @@ class Consumer:
         elif isinstance(what, pa.RecordBatch):
             done = {partition_of(what): offsets_of(what)} if len(what) else {}
         else:
-            records = [what] if isinstance(what, Record) else cast(Iterable[Record], what)
+            records = (
+                [what] if isinstance(what, ConsumerRecord) else cast(Iterable[ConsumerRecord], what)
+            )
             done = by_partition(records)
         found = sum(self._holding.acknowledge(p, np.unique(each)) for p, each in done.items())
         if self._holding.holds_many():

@@ -12,7 +12,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claims, overlay, pieces_done
-from keyrange.individual_commits.model.state import PartitionState, Piece
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 
@@ -39,7 +39,7 @@ class Taken:
     nobody has done anything of what it had."""
 
     epoch: int
-    pieces: Mapping[TopicPartition, list[Piece]]
+    pieces: Mapping[TopicPartition, list[KeyRangeState]]
     leader_epochs: Mapping[TopicPartition, int]
     goes_on: bool
 
@@ -93,7 +93,7 @@ def take_over(
     spans: Iterable[KeyRange],
     source: str,
     begin: PartitionState,
-) -> tuple[list[Piece], PartitionState]:
+) -> tuple[list[KeyRangeState], PartitionState]:
     """What is done of key ranges that a source takes, and its state with them; `begin` is that of
     one which has none."""
     pieces = [
@@ -109,7 +109,7 @@ def take_over(
 
 
 def read_on(
-    base: PartitionState, pieces: Sequence[Piece], cut_back: int | None, leader_epoch: int
+    base: PartitionState, pieces: Sequence[KeyRangeState], cut_back: int | None, leader_epoch: int
 ) -> PartitionState:
     """A state in which pieces stand for their keys that were read in the log of a leader."""
     if cut_back is not None:

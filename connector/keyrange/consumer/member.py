@@ -14,17 +14,17 @@ from typing import Final
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.group import run_member
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.group_states import ENDS, GroupState
 
 _CLOSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupMembership:
     """What the thread saw last. `assignment` is empty where the member has none, `ended` says that
     it is over for good."""
 
-    state: State = State.UNJOINED
+    state: GroupState = GroupState.UNJOINED
     generation: int = -1
     is_leader: bool = False
     assignment: bytes = b""
@@ -44,19 +44,19 @@ class MemberThread:
         self._lock = threading.Lock()
         self._asked: list[Callable[[int], None]] = []
         self._polled_ms = self.now_ms()
-        self._seen = Membership()
+        self._seen = GroupMembership()
         self._thread = threading.Thread(target=self._run, name="keyrange-member", daemon=True)
         self._asked.append(lambda now_ms: self._member.working(True, now_ms))
         self._thread.start()
 
     @property
-    def seen(self) -> Membership:
+    def seen(self) -> GroupMembership:
         return self._seen
 
     def polled(self) -> None:
         """The user is there. It has to be said more often than max.poll.interval.ms."""
         self._polled_ms = self.now_ms()
-        if self._seen.state is State.IDLE_GIVEN_UP:
+        if self._seen.state is GroupState.IDLE_GIVEN_UP:
             self._wake()
 
     def rejoin(self) -> None:
@@ -109,8 +109,8 @@ class MemberThread:
                 self._wake_to = -1
 
     def _publish(self, member: GroupMember, trouble: str, ended: bool = False) -> None:
-        stable = member.state is State.STABLE
-        self._seen = Membership(
+        stable = member.state is GroupState.STABLE
+        self._seen = GroupMembership(
             member.state,
             member.generation,
             member.is_leader,

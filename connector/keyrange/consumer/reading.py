@@ -14,7 +14,11 @@ import pyarrow as pa
 from keyrange.consumer.work import PartitionWork
 from keyrange.errors import error
 from keyrange.individual_commits.model import delivery_plan
-from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
+    plan_delivery,
+)
 from keyrange.individual_commits.model.state import Hole
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
@@ -31,13 +35,13 @@ _log = logging.getLogger(__name__)
 Works = Mapping[TopicPartition, PartitionWork]
 Batch = tuple[TopicPartition, pa.RecordBatch]
 
-_NO_LIMITS: Final = IntakeLimits(holes_max=2**62)
+_NO_LIMITS: Final = DeliveryLimits(holes_max=2**62)
 # What an offset is taken to be worth before anything was read.
 _FIRST_BYTES: Final = 200.0
 _FOREVER_MS: Final = 2**63 - 1
 
 
-class Reading:
+class OwnedRangeReader:
     """Reads what some works lack, of the topics that a view names by their ids: whatever asks the
     cluster raises TOPIC_RECREATED where one of them was created anew. `fail_on_data_loss` as the
     option has it; `ids_max_age_ms` is for how long the ids are believed where nothing speaks
@@ -98,14 +102,14 @@ class Reading:
         it."""
         ends = {} if again_only else self._ends(works)
         again = {partition: work.due(now_ms) for partition, work in works.items()}
-        intakes: dict[TopicPartition, PartitionIntake] = {}
+        intakes: dict[TopicPartition, PartitionDelivery] = {}
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
             if again[partition] or (work.scanned < end and not again_only):
                 # Its holes are due, all of them.
                 state = work.planning_state(again[partition], end, again_only)
                 spans = sorted([*work.spans, *complement(work.spans)])
-                intakes[partition] = plan_intake(state, spans, end, _FOREVER_MS, _NO_LIMITS)
+                intakes[partition] = plan_delivery(state, spans, end, _FOREVER_MS, _NO_LIMITS)
         splits = self._plan(intakes, works)
         if not splits:
             return None
@@ -152,7 +156,7 @@ class Reading:
 
     def _plan(
         self,
-        intakes: Mapping[TopicPartition, PartitionIntake],
+        intakes: Mapping[TopicPartition, PartitionDelivery],
         works: Works,
     ) -> list[Split]:
         received = self._reader.bytes_received

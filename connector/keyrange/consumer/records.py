@@ -13,7 +13,7 @@ from keyrange.consumer.work import Longs
 from keyrange.kafka.model.offsets import TopicPartition
 
 
-class Record(NamedTuple):
+class ConsumerRecord(NamedTuple):
     """One record; `key_hash` is the place of its key. What option `columns` leaves out is None."""
 
     topic: str
@@ -30,13 +30,13 @@ class Record(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
+def records_of(batch: pa.RecordBatch) -> Iterator[ConsumerRecord]:
     """The rows of a batch, in order."""
     names = ("topic", "partition", "offset", "key", "value", "timestamp", "headers", "keyHash")
     known = set(batch.schema.names)
     nothing = [None] * len(batch)
     columns = [batch.column(name).to_pylist() if name in known else nothing for name in names]
-    return map(Record._make, zip(*columns, strict=True))
+    return map(ConsumerRecord._make, zip(*columns, strict=True))
 
 
 def partition_of(batch: pa.RecordBatch) -> TopicPartition:
@@ -49,7 +49,7 @@ def offsets_of(batch: pa.RecordBatch) -> Longs:
     return np.asarray(batch.column("offset").to_numpy(), np.int64)
 
 
-def by_partition(records: Iterable[Record]) -> dict[TopicPartition, Longs]:
+def by_partition(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, Longs]:
     """The offsets of records, by partition."""
     found: dict[TopicPartition, list[int]] = {}
     for each in records:

@@ -17,8 +17,8 @@ from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce
 from keyrange.individual_commits.model.state import (
     Cause,
     Hole,
+    KeyRangeState,
     PartitionState,
-    Piece,
     by_offset,
     cut_at,
 )
@@ -96,7 +96,9 @@ class PartitionWork:
     read in the table, in ms since 1970. `leader_epoch` is that of the leader whose log was found to
     go as far as `position`, -1 where it is not known."""
 
-    def __init__(self, pieces: Iterable[Piece], gap_ms: int, leader_epoch: int = -1) -> None:
+    def __init__(
+        self, pieces: Iterable[KeyRangeState], gap_ms: int, leader_epoch: int = -1
+    ) -> None:
         self._pieces = sorted(pieces, key=lambda piece: piece.span)
         self._gap_ms = gap_ms
         self.leader_epoch = leader_epoch
@@ -163,14 +165,14 @@ class PartitionWork:
         """The state that the next round is planned from: other consumers' keys have no part, and
         with `again_only` nothing that is new."""
         parts = [
-            Piece(
+            KeyRangeState(
                 piece.span,
                 end if again_only else scanned,
                 tuple(hole for hole in again if piece.span.contains(hole.place)),
             )
             for piece, scanned in zip(self._pieces, self._scanned, strict=True)
         ]
-        parts += [Piece(span, end) for span in complement(self.spans)]
+        parts += [KeyRangeState(span, end) for span in complement(self.spans)]
         parts.sort(key=lambda piece: piece.span)
         return PartitionState("", max(part.scanned for part in parts), tuple(parts))
 
@@ -234,7 +236,7 @@ class PartitionWork:
         self._acknowledged += found
         return found
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[KeyRangeState]:
         """What is done, to be committed. What waits behind the last record that is done is left
         out: to whoever goes on from there it is new."""
         holes = {
@@ -248,7 +250,7 @@ class PartitionWork:
             for at, piece in enumerate(self._pieces)
         ]
 
-    def committed(self, pieces: Iterable[Piece]) -> None:
+    def committed(self, pieces: Iterable[KeyRangeState]) -> None:
         """`pieces` are in the table."""
         before = self._pieces
         self._pieces = list(pieces)
@@ -280,7 +282,7 @@ class PartitionWork:
     def cut_back(self, end: int) -> None:
         """The log ends before what was read: what comes there is new."""
         self._pieces = [
-            Piece(p.span, min(p.scanned, end), tuple(h for h in p.holes if h.offset < end))
+            KeyRangeState(p.span, min(p.scanned, end), tuple(h for h in p.holes if h.offset < end))
             for p in self._pieces
         ]
         self._scanned = [min(scanned, end) for scanned in self._scanned]
@@ -291,7 +293,7 @@ class PartitionWork:
     def _has(self, place: int) -> bool:
         return index_of(self.spans, place) is not None
 
-    def _piece(self, at: int, holes: list[Hole]) -> Piece:
+    def _piece(self, at: int, holes: list[Hole]) -> KeyRangeState:
         piece, scanned = self._pieces[at], self._scanned[at]
         done = piece.scanned
         for each in self._stretches:
@@ -301,7 +303,7 @@ class PartitionWork:
                 done = max(done, int(each.offsets[own][-1]) + 1)
         while holes and holes[-1].offset >= done and not holes[-1].deliveries:
             scanned = holes.pop().offset
-        return Piece(piece.span, scanned, tuple(holes))
+        return KeyRangeState(piece.span, scanned, tuple(holes))
 
     def _take_back(self, hole: Hole) -> bool:
         """Whether a record still waits; it does not any more."""

@@ -36,7 +36,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class JarModule:
     """Maven coordinates. `transitive` says whether what it depends on is wanted too."""
 
     organisation: str
@@ -55,7 +55,7 @@ class JarSet:
 
     name: str
     version: str
-    modules: tuple[Module, ...]
+    modules: tuple[JarModule, ...]
     excluded: tuple[tuple[str, str], ...] = ()
     beside_spark: bool = False
 
@@ -72,11 +72,11 @@ def kafka(version: str = KAFKA_VERSION) -> JarSet:
         name="kafka",
         version=version,
         modules=(
-            Module("org.apache.kafka", f"kafka_{scala}", version),
+            JarModule("org.apache.kafka", f"kafka_{scala}", version),
             # Kafka's pom leaves the choice of a logger open, and without one it is mute.
-            Module("org.slf4j", "slf4j-simple", "1.7.36"),
+            JarModule("org.slf4j", "slf4j-simple", "1.7.36"),
             # The ZooKeeper client that came with it cannot look up a host on Java 14 or newer.
-            *([Module("org.apache.zookeeper", "zookeeper", "3.5.10")] if old else []),
+            *([JarModule("org.apache.zookeeper", "zookeeper", "3.5.10")] if old else []),
         ),
     )
 
@@ -87,7 +87,7 @@ def delta(version: str = DELTA_VERSION) -> JarSet:
     return JarSet(
         name="delta",
         version=version,
-        modules=(Module("io.delta", f"delta-spark_{spark_minor}_2.13", version),),
+        modules=(JarModule("io.delta", f"delta-spark_{spark_minor}_2.13", version),),
         # Spark has each of these under another artifact's name, or in a newer version.
         excluded=(
             ("commons-logging", "commons-logging"),
@@ -106,9 +106,9 @@ def spark_kafka(version: str = SPARK_VERSION) -> JarSet:
         name="spark-kafka",
         version=version,
         modules=(
-            Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
+            JarModule("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
             # Newer token providers are not published everywhere; this one has the same classes.
-            Module("org.apache.spark", delegation, "4.0.0", transitive=False),
+            JarModule("org.apache.spark", delegation, "4.0.0", transitive=False),
         ),
         excluded=(("org.apache.spark", delegation),),
         beside_spark=True,

@@ -15,21 +15,21 @@ from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.model.enforcement import (
     Acked,
+    EnforcementState,
     Event,
     Look,
     Refused,
     Report,
     Settings,
-    State,
     Stop,
     next_look_ms,
     step,
 )
+from keyrange.guard.model.guard_states import IDLE
 from keyrange.guard.model.lease import is_held, read_lease
 from keyrange.guard.model.policy import Factor
 from keyrange.guard.model.quota_entities import Alteration, Quotas
 from keyrange.guard.model.releasing import Alter
-from keyrange.guard.model.stages import IDLE
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 
@@ -74,7 +74,7 @@ class Enforcer:
         self._seen: Quotas = {}
         # The leases that this process has held.
         self._epochs: set[int] = set()
-        self.state = State()
+        self.state = EnforcementState()
 
     def run(self, stop: threading.Event) -> bool:
         """Look and act until `stop` is set, and then until all is released; returns whether it is.

@@ -15,7 +15,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.model.policy import Factor
-from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.sources import Figures, ThrottleFactorSource, check_timeout_ms
 from keyrange.options.volumes import VolumeOptions
 
@@ -45,7 +45,7 @@ class ForeignFactor:
         self._fallback_applied = 0
         # Whether it is the source that says the figures, and not the fallback.
         self._is_said = False
-        self._figures = self._fallen_back(Standing.UNKNOWN, self._valid_at_ms)
+        self._figures = self._fallen_back(ThrottleState.UNKNOWN, self._valid_at_ms)
 
     def check(self) -> None:
         """Raises THROTTLE_FACTOR_UNREADABLE for whatever goes wrong."""
@@ -62,10 +62,10 @@ class ForeignFactor:
 
     def figures(self, now_ms: int) -> Figures:
         if now_ms - self._valid_at_ms > self._validity_ms:
-            if self._is_said or self._figures.factor.standing is Standing.UNKNOWN:
+            if self._is_said or self._figures.factor.standing is ThrottleState.UNKNOWN:
                 self._is_said = False
                 self._fallback_applied += 1
-                self._figures = self._fallen_back(Standing.FALLBACK, now_ms)
+                self._figures = self._fallen_back(ThrottleState.FALLBACK, now_ms)
         elif self._is_said:
             try:
                 self._figures = self._said()
@@ -90,7 +90,7 @@ class ForeignFactor:
         found: Figures = figures
         return found
 
-    def _fallen_back(self, standing: Standing, now_ms: int) -> Figures:
+    def _fallen_back(self, standing: ThrottleState, now_ms: int) -> Figures:
         why = f"throttle.factor.fallback: {self._name} did not say a factor: {self._failure}"
         factor = Factor(self._fallback, why, now_ms, True, (), None, standing)
         return Figures(factor, fallback_applied=self._fallback_applied)

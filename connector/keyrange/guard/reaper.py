@@ -8,7 +8,7 @@ from typing import Final
 
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.enforcer import LATE, QuotaStore, Say, described
-from keyrange.guard.model.lease import Watch, is_held, read_lease
+from keyrange.guard.model.lease import LeaseWatch, is_held, read_lease
 from keyrange.guard.model.ramp import WINDOW_MS
 from keyrange.guard.model.releasing import LATENESS, Alter, reap, release
 
@@ -32,7 +32,7 @@ def reap_dead(
 
     Takes no time where nothing is held, else as long as a lease lasts. Raises KeyrangeError.
     """
-    watch = Watch()
+    watch = LeaseWatch()
     first = None
     while True:
         at_ms = now_ms()

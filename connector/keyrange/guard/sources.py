@@ -17,7 +17,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.extensions import open_source
 from keyrange.guard.model.policy import Factor, Policy, Throttle
-from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.model.volume_readings import Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volumes import VolumeOptions
@@ -70,11 +70,11 @@ class ClusterVolumes:
         policy: Policy,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        from keyrange.kafka.log_dirs import LogDirReader, breathe
+        from keyrange.kafka.log_dirs import LogDirReader, yield_gil
 
         self.throttle = Throttle(policy, now_ms())
         self._reader = LogDirReader(client)
-        self._breathe = breathe
+        self._yield_gil = yield_gil
         self._now_ms = now_ms
         self._timeout_ms = check_timeout_ms(policy.interval_ms)
 
@@ -84,7 +84,7 @@ class ClusterVolumes:
         except KeyrangeError as failure:
             self.throttle.failed(failure.message, self._now_ms())
             raise
-        self.throttle.observe(reading, self._now_ms(), self._breathe)
+        self.throttle.observe(reading, self._now_ms(), self._yield_gil)
 
     def figures(self, now_ms: int) -> Figures:
         throttle = self.throttle
@@ -140,7 +140,7 @@ class FileFactor:
         self._failure = "the file was not read yet"
         self._fallback_applied = 0
         self._factor = Factor(
-            fallback, self._failure, self._valid_at_ms, True, (), None, Standing.UNKNOWN
+            fallback, self._failure, self._valid_at_ms, True, (), None, ThrottleState.UNKNOWN
         )
 
     def check(self) -> None:
@@ -158,7 +158,7 @@ class FileFactor:
     def figures(self, now_ms: int) -> Figures:
         if now_ms - self._valid_at_ms > self._validity_ms:
             why = f"throttle.factor.fallback: {self._path} was not read for long: {self._failure}"
-            if self._factor.standing is not Standing.FALLBACK:
+            if self._factor.standing is not ThrottleState.FALLBACK:
                 self._fallback_applied += 1
             self._become(self._fallback, why, now_ms, True)
         return Figures(self._factor, fallback_applied=self._fallback_applied)
@@ -169,14 +169,14 @@ class FileFactor:
         before = self._factor
         same = (before.value, before.is_fallback) == (value, is_fallback)
         since_ms = before.since_ms if same else now_ms
-        standing = Standing.FALLBACK if is_fallback else _standing(value)
+        standing = ThrottleState.FALLBACK if is_fallback else _standing(value)
         self._factor = Factor(value, why, since_ms, is_fallback, (), None, standing)
 
 
-def _standing(value: float) -> Standing:
+def _standing(value: float) -> ThrottleState:
     """What a number that was said rests on, for who acts by it: nothing is done while it is
     UNKNOWN."""
-    return Standing.OPEN if value >= 1.0 else Standing.HELD
+    return ThrottleState.OPEN if value >= 1.0 else ThrottleState.HELD
 
 
 _BYTES_MAX: Final = 100

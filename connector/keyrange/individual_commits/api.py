@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.appending import work_into
-from keyrange.individual_commits.batch_run import BatchRun, Plan, current
+from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
 from keyrange.individual_commits.collecting import check_columns
 from keyrange.individual_commits.task import Job
 from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
@@ -177,7 +177,7 @@ def _checked(
     return output
 
 
-def _job(plan: Plan, function: Callable[[Any], Any], output: StructType, mode: str) -> Job:
+def _job(plan: BatchPlan, function: Callable[[Any], Any], output: StructType, mode: str) -> Job:
     return Job(
         plan.works(),
         plan.terms(),

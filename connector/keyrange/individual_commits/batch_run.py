@@ -13,12 +13,17 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import appending, collecting, parts, release
-from keyrange.individual_commits.collecting import Told
-from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.collecting import ReportedResults
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import Cause, PartitionState
-from keyrange.individual_commits.model.verdict import Judged, NotDone, RedeliveryPolicy, judge
+from keyrange.individual_commits.model.verdict import (
+    NotDone,
+    Outcome,
+    RedeliveryPolicy,
+    apply_verdict,
+)
 from keyrange.individual_commits.planned import Planned
-from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
@@ -31,12 +36,12 @@ _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_ba
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """What a batch was planned from: the states before it, and what it hands out."""
 
     planned: Planned
     states: Mapping[TopicPartition, PartitionState]
-    intakes: Mapping[TopicPartition, PartitionIntake]
+    intakes: Mapping[TopicPartition, PartitionDelivery]
     commits: CommitOptions
     nulls_first: bool
     # The committed offsets as the last batch left them, whatever somebody has set since.
@@ -46,10 +51,10 @@ class Plan:
     def is_empty(self) -> bool:
         return all(intake.is_empty for intake in self.intakes.values())
 
-    def works(self) -> dict[TopicPartition, PartitionWork]:
+    def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""
         return {
-            partition: PartitionWork(
+            partition: TaskPartition(
                 tuple(cell.span for cell in intake.cells),
                 intake.held,
                 {hole.offset: hole.deliveries for hole in intake.redelivered if hole.deliveries},
@@ -57,9 +62,9 @@ class Plan:
             for partition, intake in self.intakes.items()
         }
 
-    def terms(self, timed: bool = True) -> WorkTerms:
+    def terms(self, timed: bool = True) -> WorkSettings:
         commits, mark = self.commits, self.planned.mark
-        return WorkTerms(
+        return WorkSettings(
             commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
             self.policy.deliveries_max,
             commits.record_timeout_ms if timed else 0,
@@ -98,7 +103,7 @@ class BatchRun:
     def __init__(
         self,
         batch: DataFrame,
-        plan: Plan,
+        plan: BatchPlan,
         store: VerdictStore,
         now_ms: int,
         check: Callable[[], None] = lambda: None,
@@ -111,10 +116,10 @@ class BatchRun:
         self.now_ms = now_ms
         self._manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
-        self._told: Told | None = None
-        self._judged: dict[TopicPartition, Judged] | None = None
+        self._told: ReportedResults | None = None
+        self._judged: dict[TopicPartition, Outcome] | None = None
         self._acknowledged: list[DataFrame] = []
-        self._rejected = Told()
+        self._rejected = ReportedResults()
         # Whether the job said something of the batch.
         self.said = False
 
@@ -309,7 +314,7 @@ class BatchRun:
             self._rejected.add(partition, NotDone(row.offset, row.place, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
 
-    def told(self) -> Told:
+    def told(self) -> ReportedResults:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
@@ -337,7 +342,7 @@ class BatchRun:
             return self._store.told_rows(found, codes, names)
         return collecting.told_rows(rows, codes, names)
 
-    def judged(self) -> dict[TopicPartition, Judged]:
+    def judged(self) -> dict[TopicPartition, Outcome]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
         if self._judged is None:
             self._judged = self._judge(self.told())
@@ -345,22 +350,22 @@ class BatchRun:
 
     def closes_holes(self) -> bool:
         """Whether committed offsets move with a batch of which nothing is said."""
-        judged = self._judge(Told())
+        judged = self._judge(ReportedResults())
         return any(
             each.state.committed > self.plan.states[partition].committed
             for partition, each in judged.items()
         )
 
-    def _judge(self, told: Told) -> dict[TopicPartition, Judged]:
+    def _judge(self, told: ReportedResults) -> dict[TopicPartition, Outcome]:
         strange = sorted(told.not_done.keys() - self.plan.intakes.keys())
         if strange:
             raise self._implausible(strange[0], "the batch reads no such partition")
-        found: dict[TopicPartition, Judged] = {}
+        found: dict[TopicPartition, Outcome] = {}
         for partition, intake in self.plan.intakes.items():
             state = self.plan.states[partition]
             verdict, policy = told.verdict_on(partition), self.plan.policy
             try:
-                found[partition] = judge(state, intake, verdict, policy, self.now_ms)
+                found[partition] = apply_verdict(state, intake, verdict, policy, self.now_ms)
             except ValueError as failure:
                 raise self._implausible(partition, str(failure)) from None
         return found

@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from keyrange.errors import error
-from keyrange.individual_commits.mentions import (
+from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.individual_commits.reported_offsets import (
     BLOCKS_DDL,
     OFFSETS_DDL,
     blocks_of,
     rows_at,
     subtract_blocks,
 )
-from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
 from keyrange.individual_commits.verdict_rows import ERROR_BYTES_MAX, HIDDEN, Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -35,7 +35,7 @@ TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "place", "until_pl
 
 
 @dataclass
-class Told:
+class ReportedResults:
     """What was said of a batch, by partition. `errors` are those that `reject` was given."""
 
     not_done: dict[TopicPartition, dict[int, NotDone]] = field(default_factory=dict)
@@ -67,9 +67,9 @@ def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -
     return told.select(*[F.col(f"{HIDDEN}.{name}") for name in names]).collect()
 
 
-def told_in(rows: Iterable[tuple[Any, ...]]) -> Told:
+def told_in(rows: Iterable[tuple[Any, ...]]) -> ReportedResults:
     """What rows of `TOLD_FIELDS` say."""
-    told = Told()
+    told = ReportedResults()
     for number, topic, number_of, offset, place, until_place in rows:
         code, partition = Code(number), TopicPartition(topic, number_of)
         if code is Code.TALLY:
@@ -82,7 +82,7 @@ def told_in(rows: Iterable[tuple[Any, ...]]) -> Told:
     return told
 
 
-def count_output(verdict: DataFrame, told: Told) -> None:
+def count_output(verdict: DataFrame, told: ReportedResults) -> None:
     """How many records are done, where the rows of a verdict do not say so themselves."""
     output = verdict.where(is_output())
     for row in output.groupBy("topic", "partition").count().collect():

@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter
-from keyrange.individual_commits.batch_run import BatchRun, Plan
-from keyrange.individual_commits.intakes import (
+from keyrange.individual_commits import dead_letter_sink
+from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
+from keyrange.individual_commits.delivery_plans import (
     cut_of,
     idle_intakes,
     plan_intakes,
@@ -26,11 +26,11 @@ from keyrange.individual_commits.intakes import (
     state_of,
 )
 from keyrange.individual_commits.model import takeover
-from keyrange.individual_commits.model.log import Commit, Counts, Kind, Known
+from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.resetting import carried
 from keyrange.individual_commits.model.state import Cause, PartitionState
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.individual_commits.model.verdict import Judged
+from keyrange.individual_commits.model.verdict import Outcome
 from keyrange.individual_commits.planned import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
@@ -85,7 +85,7 @@ class EachBatch:
     options: SourceOptions
     checkpoint: str
     open_table: Callable[[SourceOptions, str, SparkSession], CommitTable] = open_table
-    bury: dead_letter.Bury = field(default_factory=dead_letter.Graves)
+    bury: dead_letter_sink.WriteDeadLetters = field(default_factory=dead_letter_sink.DeadLetterSink)
     _run: _Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class EachBatch:
             self._check_said(running)
             running.keep_empty_verdict()
             judged = running.judged()
-            letters = dead_letter.letters_of(running, judged)
+            letters = dead_letter_sink.letters_of(running, judged)
             self.bury.append(self.options, plan, letters, run.spark)
             commit = self._commit(run, running, run.table.known(), judged)
             run.table.append(commit)
@@ -145,7 +145,7 @@ class EachBatch:
     def _fence(self, run: _Run, planned: Planned) -> Commit:
         return Commit(
             seq=1,
-            kind=Kind.FENCE,
+            kind=CommitKind.FENCE,
             group=self.options.commits.group,
             source_id=run.source_id,
             query_id=planned.query_id,
@@ -159,7 +159,7 @@ class EachBatch:
     def _terms(self) -> Any:
         return self.options.commits.terms(self.options.key_ranges.nulls_first)
 
-    def _check_replaced(self, run: _Run, known: Known, planned: Planned) -> None:
+    def _check_replaced(self, run: _Run, known: Snapshot, planned: Planned) -> None:
         if known.run_id != run.run_id:
             raise error(
                 "COMMITS_FENCED",
@@ -169,7 +169,7 @@ class EachBatch:
                 batch=planned.batch_id,
             )
 
-    def _plan(self, planned: Planned, last: Known) -> Plan:
+    def _plan(self, planned: Planned, last: Snapshot) -> BatchPlan:
         start, end = planned.start, planned.end
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
@@ -184,7 +184,7 @@ class EachBatch:
         states |= {each: known.states[each] for each in end.absent if each in known.states}
         nulls_first = self.options.key_ranges.nulls_first
         reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
-        return Plan(planned, states, intakes, self.options.commits, nulls_first, reached)
+        return BatchPlan(planned, states, intakes, self.options.commits, nulls_first, reached)
 
     def _reached(self, seq: int) -> dict[TopicPartition, int]:
         """The committed offsets as the last batch up to a commit left them: somebody may have set
@@ -193,12 +193,12 @@ class EachBatch:
         assert run is not None
         known = run.table.known(seq)
         if known.run_id != run.run_id:
-            while seq and next(run.table.history(seq, seq + 1)).kind is not Kind.BATCH:
+            while seq and next(run.table.history(seq, seq + 1)).kind is not CommitKind.BATCH:
                 seq -= 1
             known = run.table.known(seq)
         return {partition: state.committed for partition, state in known.states.items()}
 
-    def _known_at(self, source_id: str, seq: int) -> Known:
+    def _known_at(self, source_id: str, seq: int) -> Snapshot:
         run = self._run
         assert run is not None
         if source_id == run.source_id:
@@ -229,8 +229,8 @@ class EachBatch:
         self,
         run: _Run,
         running: BatchRun,
-        known: Known,
-        judged: Mapping[TopicPartition, Judged],
+        known: Snapshot,
+        judged: Mapping[TopicPartition, Outcome],
     ) -> Commit:
         from keyrange.individual_commits.table.commit_table import whole_is_due
 
@@ -246,7 +246,7 @@ class EachBatch:
         whole = whole_is_due(seq)
         return Commit(
             seq=seq,
-            kind=Kind.BATCH,
+            kind=CommitKind.BATCH,
             group=self.options.commits.group,
             source_id=run.source_id,
             query_id=planned.query_id,
@@ -261,7 +261,7 @@ class EachBatch:
         )
 
     def _set_by_hand(
-        self, running: BatchRun, known: Known, partition: TopicPartition, judged: PartitionState
+        self, running: BatchRun, known: Snapshot, partition: TopicPartition, judged: PartitionState
     ) -> PartitionState:
         """What a batch came to, with what somebody has set in the table since it was planned."""
         before, after = running.plan.states[partition], known.states.get(partition)
@@ -292,7 +292,7 @@ class EachBatch:
 
 
 def cut_back(
-    planned: Planned, known: Known, judged: Collection[TopicPartition]
+    planned: Planned, known: Snapshot, judged: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where logs were cut back below what was committed, and so begins what a batch has read."""
     if planned.start == planned.end:
@@ -301,12 +301,12 @@ def cut_back(
     return {each: at for each, at in found.items() if at is not None}
 
 
-def counts_of(running: BatchRun, partition: TopicPartition, judged: Judged) -> Counts:
+def counts_of(running: BatchRun, partition: TopicPartition, judged: Outcome) -> CommitCounts:
     """What a batch did with a partition, in records."""
     told, end = running.told(), running.plan.planned.end
     verdict = told.verdict_on(partition)
     held_back = sum(each.cause is Cause.HELD_BACK for each in verdict.not_done)
-    return Counts(
+    return CommitCounts(
         done=told.done.get(partition, 0),
         rejected=len(verdict.not_done) - held_back,
         held_back=held_back,

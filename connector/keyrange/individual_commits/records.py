@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.stretches import Stretch
+from keyrange.individual_commits.record_runs import RecordRun
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
@@ -25,7 +25,7 @@ class Columns:
     timestamp: list[datetime | None]
     headers: list[Any]
 
-    def __init__(self, stretch: Stretch, deliveries: Mapping[int, int]) -> None:
+    def __init__(self, stretch: RecordRun, deliveries: Mapping[int, int]) -> None:
         self._batch = stretch.batch
         self.partition = stretch.partition
         self.deliveries = deliveries

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyrange.individual_commits.mentions import Blocks
-from keyrange.individual_commits.stretches import Numbers, OrderCheck, Stretch, lower_ends
-from keyrange.individual_commits.task_state import PartitionWork, TaskState, WorkTerms
+from keyrange.individual_commits.record_runs import Numbers, OrderCheck, RecordRun, lower_ends
+from keyrange.individual_commits.reported_offsets import Blocks
+from keyrange.individual_commits.task_results import TaskPartition, TaskState, WorkSettings
 from keyrange.individual_commits.verdict_rows import (
     Code,
     NotDoneRows,
@@ -24,7 +24,7 @@ from keyrange.individual_commits.verdict_rows import (
 from keyrange.kafka.model.offsets import TopicPartition
 
 
-class Hands(Protocol):
+class FunctionRunner(Protocol):
     """How functions are called; `Alarm` does it, tests have clocks of their own."""
 
     def now_ms(self) -> float: ...
@@ -43,8 +43,8 @@ class Job:
     the function was given is written down.
     """
 
-    works: Mapping[TopicPartition, PartitionWork]
-    terms: WorkTerms
+    works: Mapping[TopicPartition, TaskPartition]
+    terms: WorkSettings
     mode: str
     schema: pa.Schema
     function: Callable[[Any], Any] | None = None
@@ -63,7 +63,7 @@ class Job:
 class Task:
     """What one task has of its job, and what it has come to."""
 
-    def __init__(self, job: Job, hands: Hands) -> None:
+    def __init__(self, job: Job, hands: FunctionRunner) -> None:
         self.job = job
         self.hands = hands
         self.state = TaskState(job.works, job.terms)
@@ -72,13 +72,13 @@ class Task:
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
 
-    def hand_back(self, stretch: Stretch, rows: Any = slice(None)) -> None:
+    def hand_back(self, stretch: RecordRun, rows: Any = slice(None)) -> None:
         for cell, offset in stretch.cells(self.bounds[stretch.partition], rows):
             self.state.hand_back_cell(stretch.partition, cell, offset)
 
     def fail(
         self,
-        stretch: Stretch,
+        stretch: RecordRun,
         at: int,
         code: Code,
         text: str,
@@ -93,7 +93,7 @@ class Task:
         not_done.add(at, code, bounded(text), last and keeps_record)
         return waits
 
-    def free_rows(self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows) -> Numbers:
+    def free_rows(self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows) -> Numbers:
         """The rows whose key does not wait; the others are held back."""
         blocked = self.state.blocked(stretch.partition)
         if not blocked:
@@ -108,7 +108,7 @@ class Task:
     def count(self, partition: TopicPartition, records: int) -> None:
         self.done[partition] = self.done.get(partition, 0) + records
 
-    def output(self, output: pa.RecordBatch, stretch: Stretch, of: pa.Array) -> pa.RecordBatch:
+    def output(self, output: pa.RecordBatch, stretch: RecordRun, of: pa.Array) -> pa.RecordBatch:
         """Rows of output; `of` says of which row of the stretch each is."""
         if not self.job.keeps_offsets:
             return output_rows(output, None)

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.alarm import Alarm, RecordTimeout
+from keyrange.individual_commits.record_runs import Numbers, RecordRun, cut
+from keyrange.individual_commits.record_timer import RecordTimeout, RecordTimer
 from keyrange.individual_commits.records import UNFIT, Columns, Record, Row, RowForm
-from keyrange.individual_commits.stretches import Numbers, Stretch, cut
-from keyrange.individual_commits.task import Hands, Job, Task
-from keyrange.individual_commits.task_state import ANY_TIME, Interruption
+from keyrange.individual_commits.task import FunctionRunner, Job, Task
+from keyrange.individual_commits.task_results import ANY_TIME, Interruption
 from keyrange.individual_commits.verdict_rows import (
     Code,
     NotDoneRows,
@@ -36,13 +36,15 @@ def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
     """For mapInArrow: a task's records to rows of the verdict."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Alarm(job.terms.has_limits) as alarm:
+        with RecordTimer(job.terms.has_limits) as alarm:
             yield from run_task(job, batches, alarm)
 
     return work
 
 
-def run_task(job: Job, batches: Iterable[pa.RecordBatch], hands: Hands) -> Iterator[pa.RecordBatch]:
+def run_task(
+    job: Job, batches: Iterable[pa.RecordBatch], hands: FunctionRunner
+) -> Iterator[pa.RecordBatch]:
     """The rows of one task."""
     task = Task(job, hands)
     worker = _WORKERS[job.mode](task)
@@ -67,7 +69,7 @@ def run_task(job: Job, batches: Iterable[pa.RecordBatch], hands: Hands) -> Itera
 class Worker(Protocol):
     def __init__(self, task: Task) -> None: ...
 
-    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
         """The output of some rows; what is not done of them goes to `not_done`."""
         ...
 
@@ -81,7 +83,7 @@ class RecordWorker:
         self._function = task.job.function
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
         task, hands, function = self._task, self._task.hands, self._function
         state, limited = task.state, task.job.terms.has_limits
         columns = Columns(stretch, state.work_of(stretch.partition).deliveries)
@@ -127,7 +129,7 @@ class RecordWorker:
 
     def _output(
         self,
-        stretch: Stretch,
+        stretch: RecordRun,
         rows: list[Row],
         owners: list[int],
         done: list[int],
@@ -147,7 +149,7 @@ class RecordWorker:
 
     def _reject_unfit(
         self,
-        stretch: Stretch,
+        stretch: RecordRun,
         rows: list[Row],
         owners: list[int],
         done: list[int],
@@ -183,11 +185,11 @@ class ArrowWorker:
         self._task = task
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
         yield from self._piece(stretch, np.arange(len(stretch.offsets)), not_done)
 
     def _piece(
-        self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows
+        self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows
     ) -> Iterator[pa.RecordBatch]:
         task, state = self._task, self._task.state
         rows = task.free_rows(stretch, rows, not_done)
@@ -223,7 +225,7 @@ class ArrowWorker:
                 yield self._with_places(output)
 
     def _halves(
-        self, stretch: Stretch, rows: Numbers, not_done: NotDoneRows
+        self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows
     ) -> Iterator[pa.RecordBatch]:
         """The left half first: what fails there holds back what is in the right one."""
         middle = len(rows) // 2
@@ -260,7 +262,7 @@ class ColumnWorker:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def work(self, stretch: Stretch, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
         task = self._task
         blocked, batch = task.state.blocked(stretch.partition), stretch.batch
         texts = self._texts(batch)

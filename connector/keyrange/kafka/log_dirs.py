@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
-from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
+from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
@@ -44,7 +44,7 @@ _CONNECT_PACE_S: Final = 0.002
 _REST_MS: Final = 500
 
 
-def breathe() -> None:
+def yield_gil() -> None:
     """Let other threads of this process go on, in the midst of much that is to be done."""
     time.sleep(_BREATH_S)
 
@@ -64,7 +64,7 @@ class LogDirReader:
             connection.close()
         self._connections.clear()
 
-    def read(self, timeout_ms: float) -> Reading:
+    def read(self, timeout_ms: float) -> VolumeReading:
         """One check, within `timeout_ms`.
 
         Where a broker did not answer, the cluster is described once more: one that has left is not
@@ -83,7 +83,7 @@ class LogDirReader:
                 brokers = now
         heard = {node for node, answer in answers.items() if not answer.failure}
         ids = frozenset(brokers.keys() | heard)
-        return Reading(ids, tuple(answers[node] for node in sorted(ids & answers.keys())))
+        return VolumeReading(ids, tuple(answers[node] for node in sorted(ids & answers.keys())))
 
     def _describe(self, by: Deadline) -> dict[int, Broker]:
         limit_ms = min(max(by.left_ms, 1), FIRST_CONTACT_MS)
@@ -180,7 +180,7 @@ class _Open:
             self._connect(broker, connection.proven)
             return
         self._waiting[connection.fileno()] = broker, connection, version
-        breathe()
+        yield_gil()
 
     def take(self) -> None:
         """The answers, as they come until the deadline; what says nothing is closed then."""
@@ -191,7 +191,7 @@ class _Open:
                 for key, _ in selector.select(max(self._by.left_ms, 0) / 1000):
                     selector.unregister(key.fd)
                     self._take_one(*self._waiting.pop(key.fd))
-                    breathe()
+                    yield_gil()
         for _, connection, _ in self._waiting.values():
             connection.close()
 

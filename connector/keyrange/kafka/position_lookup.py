@@ -22,7 +22,9 @@ from keyrange.kafka.view import ClusterView
 from keyrange.ranges.model.splits import Split
 
 
-def place(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
+def resolve_positions(
+    cluster: Cluster, view: ClusterView, spec: PositionSpec
+) -> dict[TopicPartition, int]:
     """Where each partition of the view starts or ends: an offset, or still EARLIEST or LATEST.
 
     Timestamps and group offsets are looked up. Raises
@@ -61,7 +63,7 @@ def bind(
 
 def resolve(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
     """`place` and `bind` in one."""
-    return bind(cluster, view, place(cluster, view, spec))
+    return bind(cluster, view, resolve_positions(cluster, view, spec))
 
 
 def between(first: Positions, last: Positions) -> dict[TopicPartition, OffsetRange]:

@@ -22,7 +22,7 @@ from keyrange.members.model.greeting import Greeting
 from keyrange.members.read_record import ReadRecord
 from keyrange.members.setup import MemberSetup, executor_process
 from keyrange.members.slots import (
-    Place,
+    SlotLocation,
     batch_of_task,
     note_slot,
     noted,
@@ -247,9 +247,11 @@ class _Member:
             return None
         return known[1]
 
-    def _place(self, slot: str) -> Place:
+    def _place(self, slot: str) -> SlotLocation:
         base = slots_directory(self._options.slot_directory)
-        return Place(query_of_task(), self._options.group, slot, base, self._executor_directory)
+        return SlotLocation(
+            query_of_task(), self._options.group, slot, base, self._executor_directory
+        )
 
     def tell(self, slot: str, epoch: int, caller: Caller) -> None:
         """Tell the user's listener which ranges the slot has, where that was not done; rows wait.

@@ -20,7 +20,7 @@ from keyrange.kafka.messages import groups, protocol
 from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.messages.protocol import Code
 from keyrange.members.model.group_member import GroupMember
-from keyrange.members.model.group_states import ENDS, State
+from keyrange.members.model.group_states import ENDS, GroupState
 from keyrange.members.model.messages import (
     Answer,
     Beaten,
@@ -131,7 +131,7 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
     until_ms = around.now_ms() + limit_ms
     while not around.wait(max(until_ms - around.now_ms(), 0), connection.fileno()):
         around.look(member)
-        closed = member.state in ENDS or (member.state is State.LEAVING) != isinstance(
+        closed = member.state in ENDS or (member.state is GroupState.LEAVING) != isinstance(
             request, Leave
         )
         if closed or around.now_ms() >= until_ms:

@@ -29,7 +29,7 @@ from keyrange.members.model.binding import count_tasks
 from keyrange.members.model.greeting import Address, Greeting
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.model.membership import Membership, Present, Reassign
-from keyrange.members.model.pinned_plan import Portion, Shape, portion_cuts
+from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.unbroken import Since
 from keyrange.members.table.assignment_rows import REACHED, TRIED
 from keyrange.members.table.assignments import open_assignments
@@ -189,7 +189,7 @@ class Pinning:
         return Shape({slot: count * cores for slot, cores in self._cores().items()}, count)
 
     def bind(
-        self, portions: Sequence[Portion], make: Callable[[Portion], ReadTask]
+        self, portions: Sequence[WorkUnit], make: Callable[[WorkUnit], ReadTask]
     ) -> list[BoundTask]:
         """Tasks that ask for the portions when they run."""
         assert self._service is not None

@@ -22,7 +22,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.executor import task_attempt, task_property
 from keyrange.members.executor_names import user_state
 from keyrange.members.launch import executor_directory
-from keyrange.members.model.greeting import Holding
+from keyrange.members.model.greeting import SlotRanges
 from keyrange.members.read_record import ReadRecord
 from keyrange.ranges.model.key_ranges import KeyRange, read_ranges
 from keyrange.ranges.sharing.shared_directory import (
@@ -125,7 +125,7 @@ def reading(portion: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotLocation:
     """Where a slot is noted: `name` is its own, `executor` the directory of the executor that has
     it, `base` where slots have theirs."""
 
@@ -136,7 +136,7 @@ class Place:
     executor: Path
 
 
-def note_slot(place: Place, holding: Holding) -> None:
+def note_slot(place: SlotLocation, holding: SlotRanges) -> None:
     """Say in an executor's directory which slot it has in a query's group, with which ranges. What
     is known of a later epoch stays; another run's epochs say nothing, as the table that they were
     counted in may have been lost. Raises OSError.
@@ -179,7 +179,7 @@ def slots_directory(chosen: str) -> Path:
     return private_name(Path(chosen)) if chosen else user_state(os.environ) / "slots"
 
 
-def noted(place: Place, run: str) -> tuple[int, ReadRecord] | None:
+def noted(place: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:
     """The epoch that a run has noted a slot with, and the record of the slot's directory; None
     where it has not."""
     path = place.executor / _note_name(place.query, place.group)

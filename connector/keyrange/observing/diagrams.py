@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from keyrange.guard.model import stages, standings
+from keyrange.guard.model import guard_states, throttle_states
 from keyrange.members.model import group_states, member_states
 
 _DOT: Final = "[*]"
@@ -53,23 +53,27 @@ CHAPTERS: Final = {
         Diagram(
             "A name, in the eyes of who assigns (`member_states.py`)",
             member_states.TRANSITIONS,
-            member_states.Standing.UNKNOWN,
+            member_states.MembershipState.UNKNOWN,
             begins_unknown=True,
         ),
         Diagram(
             "A member, in the eyes of its group (`group_states.py`)",
             group_states.TRANSITIONS,
-            group_states.State.UNJOINED,
+            group_states.GroupState.UNJOINED,
             group_states.ENDS,
         ),
     ),
     "volumes": (
         Diagram(
-            "What the throttle factor rests on (`standings.py`)",
-            standings.TRANSITIONS,
-            standings.Standing.UNKNOWN,
+            "What the throttle factor rests on (`throttle_states.py`)",
+            throttle_states.TRANSITIONS,
+            throttle_states.ThrottleState.UNKNOWN,
         ),
-        Diagram("A guard that enforces (`stages.py`)", stages.TRANSITIONS, stages.Stage.UNKNOWN),
+        Diagram(
+            "A guard that enforces (`guard_states.py`)",
+            guard_states.TRANSITIONS,
+            guard_states.GuardState.UNKNOWN,
+        ),
     ),
 }
 

@@ -32,7 +32,7 @@ class Merged:
         return list(found.values())
 
 
-class Places:
+class MergedFigures:
     """What goes to which registry or provider."""
 
     def __init__(self) -> None:

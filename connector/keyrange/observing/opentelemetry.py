@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from keyrange.errors import invalid_options
-from keyrange.observing.merging import Places, Samples
-from keyrange.observing.model.metric_table import TABLE, Kind, Metric
+from keyrange.observing.merging import MergedFigures, Samples
+from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind
 
-_PLACES: Final = Places()
+_PLACES: Final = MergedFigures()
 
 
 def register(samples: Samples, provider: Any) -> None:
@@ -37,7 +37,7 @@ def _make_instruments(provider: Any, samples: Samples) -> None:
     """Of several instruments of one name the SDK would ask the first one only."""
     meter = provider.get_meter("keyrange")
     for metric in TABLE:
-        counts = metric.kind is Kind.COUNTER
+        counts = metric.kind is MetricKind.COUNTER
         create = meter.create_observable_counter if counts else meter.create_observable_gauge
         create(
             metric.name,

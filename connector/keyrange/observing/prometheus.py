@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import invalid_options
-from keyrange.observing.merging import Places
-from keyrange.observing.model.metric_table import TABLE, Kind, Metric, prometheus_name
+from keyrange.observing.merging import MergedFigures
+from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
 from keyrange.observing.model.query_metrics import Sample
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
-_PLACES: Final = Places()
+_PLACES: Final = MergedFigures()
 
 
 class QueryCollector:
@@ -40,7 +40,7 @@ class QueryCollector:
 def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    make: Any = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    make: Any = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = make(prometheus_name(metric), metric.help, labels=metric.labels)
     for sample in samples:
         family.add_metric(sample.labels, sample.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keyrange.individual_commits.model.intake import IntakeLimits
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 from keyrange.options.commits import DEAD_LETTERS, HOLE_BYTES_MAX, IS_PLACE, CommitOptions, beside
 from keyrange.options.option import Mode
@@ -52,7 +52,7 @@ def choose_commits(
         verdict_directory=given.verdict_directory or beside(given.table, "_verdicts"),
         storage=secrets,
         policy=RedeliveryPolicy(given.deliveries_max, given.backoff_ms, given.backoff_max_ms),
-        limits=IntakeLimits(holes_max, given.range_lag_max),
+        limits=DeliveryLimits(holes_max, given.range_lag_max),
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.individual_commits.model.intake import IntakeLimits
-from keyrange.individual_commits.model.log import Terms
+from keyrange.individual_commits.model.log import CommitSettings
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
@@ -19,7 +19,7 @@ from keyrange.options.parsing import (
     int_between,
     is_one,
     one_of,
-    place,
+    path_or_uri,
     size_between,
 )
 from keyrange.options.secrets import Secret
@@ -59,7 +59,7 @@ class CommitOptions:
     individual: bool = False
     storage: Mapping[str, Secret] = field(default_factory=dict, repr=False)
     policy: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
-    limits: IntakeLimits = field(default_factory=IntakeLimits)
+    limits: DeliveryLimits = field(default_factory=DeliveryLimits)
     commit_mode: str = option(
         "commitMode",
         "batch",
@@ -85,7 +85,7 @@ class CommitOptions:
         "commitTable",
         None,
         STREAM,
-        place,
+        path_or_uri,
         "an absolute path or a URI; with delta-spark a table's name too",
         "The Delta table that individual commits are kept in. It is made where there is none. What "
         "its object store asks for is given as commitTable.storage.NAME, secrets as env:NAME or "
@@ -195,7 +195,7 @@ class CommitOptions:
         "deadLetterTable",
         None,
         STREAM,
-        place,
+        path_or_uri,
         "as commitTable",
         "The Delta table of the records that were given up. Default: commitTable with "
         "_dead_letters behind it.",
@@ -214,7 +214,7 @@ class CommitOptions:
         "verdictDirectory",
         None,
         STREAM,
-        place,
+        path_or_uri,
         "an absolute path or a URI",
         "Where the output of a batch and what was said of its records are kept until the batch is "
         "committed; driver and executors share it. Default: commitTable with _verdicts behind it.",
@@ -270,9 +270,9 @@ class CommitOptions:
         """The settings of the object store, secrets among them. Raises SECRET_NOT_FOUND."""
         return {name: value.reveal() for name, value in self.storage.items()}
 
-    def terms(self, nulls_first: bool) -> Terms:
+    def terms(self, nulls_first: bool) -> CommitSettings:
         """What the stored numbers rest on."""
-        return Terms(
+        return CommitSettings(
             null_keys="first" if nulls_first else "spread",
             isolation="transactional" if self.transactional else "immediate",
         )

@@ -18,7 +18,7 @@ from keyrange.options.secrets import Secret, parse_secret
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LoginModule:
     """A login module: the mechanisms it serves, and its options. `prefixes` begin used ones."""
 
     class_name: str
@@ -39,18 +39,18 @@ _ROLE: Final = (
 )
 
 _MODULES: Final = (
-    Module(
+    LoginModule(
         "org.apache.kafka.common.security.plain.PlainLoginModule",
         ("PLAIN",),
         frozenset(("username", "password")),
     ),
-    Module(
+    LoginModule(
         "org.apache.kafka.common.security.scram.ScramLoginModule",
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
         frozenset(("username", "password")),
         refused={"tokenauth": "log in with user and password, not with a delegation token"},
     ),
-    Module(
+    LoginModule(
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
         ("OAUTHBEARER",),
         frozenset(
@@ -81,7 +81,7 @@ _MODULES: Final = (
             "unsecuredLoginExtension_",
         ),
     ),
-    Module(
+    LoginModule(
         "com.sun.security.auth.module.Krb5LoginModule",
         ("GSSAPI",),
         frozenset(
@@ -102,7 +102,7 @@ _MODULES: Final = (
             )
         ),
     ),
-    Module(
+    LoginModule(
         "software.amazon.msk.auth.iam.IAMLoginModule",
         ("AWS_MSK_IAM",),
         frozenset(("awsProfileName",)),
@@ -128,7 +128,7 @@ _OPTION = re.compile(
 )
 
 
-def parse_jaas(text: str) -> tuple[Module, dict[str, Secret]]:
+def parse_jaas(text: str) -> tuple[LoginModule, dict[str, Secret]]:
     """The module and its used options; each value may be a reference of its own.
 
     ValueError that begins with "must" and repeats no value.
@@ -171,7 +171,7 @@ def file_of(store: str) -> str:
     return path if kind in ("FILE", "DIR", "WRFILE") else store
 
 
-def _module(class_name: str) -> Module | None:
+def _module(class_name: str) -> LoginModule | None:
     """By its full name, which a platform may have shaded: kafkashaded.org.apache.kafka..."""
     for module in _MODULES:
         if f".{class_name}".endswith(f".{module.class_name}"):

@@ -20,7 +20,7 @@ from keyrange.options.parsing import (
     local_path,
     name_up_to,
     one_of,
-    place,
+    path_or_uri,
     text,
 )
 
@@ -133,7 +133,7 @@ class MemberOptions:
         "memberTable",
         None,
         STREAM,
-        place,
+        path_or_uri,
         "an absolute path or a URI",
         "The Delta table that says which member has which key ranges. It is made where there is "
         "none. Default: commitTable with _members behind it. What commitTable.storage says holds "

@@ -74,7 +74,7 @@ def name_up_to(most_bytes: int) -> Callable[[str], str]:
     return parse
 
 
-def place(value: str) -> str:
+def path_or_uri(value: str) -> str:
     """A path or a URI, which is not looked at any closer."""
     if not value.strip("/ "):
         raise ValueError("must be a path or a URI")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
+from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
 from keyrange.report.shapes import axis, layout, plot_time
 from keyrange.report.words import label, short_label
 from keyrange.text.formats import counted, moment, number
@@ -22,7 +22,7 @@ Series = Mapping[str, Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionLag:
     """Where a partition stands: `known_by` says how its log's end is known."""
 
     name: str
@@ -39,18 +39,18 @@ class Standing:
         return max(self.log_end - self.committed, 0)
 
 
-def standings(sources: Sources) -> list[Standing]:
+def standings(sources: Sources) -> list[PartitionLag]:
     """Each partition of the checkpoint as it is known last, those that are behind most first."""
     ends = _ends(sources)
     committed = _committed(sources)
     found = []
     for row in sources.checkpoint["positions"]:
-        name = place(row)
+        name = partition_name(row)
         log_end, known_by = ends.get(name, (None, ""))
         at = committed.get(name, row["committed"])
         # Nothing of it is committed yet: where it began is what is next.
         at = row["from_offset"] if at is None else at
-        found.append(Standing(name, at, row["planned"], log_end, known_by))
+        found.append(PartitionLag(name, at, row["planned"], log_end, known_by))
     return sorted(found, key=lambda each: -1 if each.lag is None else each.lag, reverse=True)
 
 
@@ -61,9 +61,9 @@ def _ends(sources: Sources) -> dict[str, tuple[int, str]]:
     for batch in told or sources.history:
         for row in batch["positions"]:
             if row["log_end"] is not None:
-                found[place(row)] = (row["log_end"], f"batch {batch['batch']}")
+                found[partition_name(row)] = (row["log_end"], f"batch {batch['batch']}")
     for row in (sources.ends.document or {}).get("ends", ()):
-        found[place(row)] = (row["offset"], "Kafka")
+        found[partition_name(row)] = (row["offset"], "Kafka")
     return found
 
 
@@ -72,7 +72,10 @@ def _committed(sources: Sources) -> dict[str, int]:
     of the checkpoint say only what was handed out."""
     if sources.commits.document is None:
         return {}
-    return {place(row): row["committed"] for row in sources.commits.document["show"]["partitions"]}
+    return {
+        partition_name(row): row["committed"]
+        for row in sources.commits.document["show"]["partitions"]
+    }
 
 
 def series(sources: Sources) -> dict[str, list[tuple[str, int]]]:
@@ -84,12 +87,14 @@ def series(sources: Sources) -> dict[str, list[tuple[str, int]]]:
         for row in batch["positions"]:
             if row["log_end"] is not None:
                 behind = max(row["log_end"] - row["offset"], 0)
-                found.setdefault(place(row), []).append((batch["at"], behind))
+                found.setdefault(partition_name(row), []).append((batch["at"], behind))
     asked = sources.ends.document
     if asked is not None:
         # From what was read to, as all others here, also where individual commits know of less.
         read_to = {
-            place(row): row["from_offset"] if row["committed"] is None else row["committed"]
+            partition_name(row): row["from_offset"]
+            if row["committed"] is None
+            else row["committed"]
             for row in sources.checkpoint["positions"]
         }
         for each in standings(sources):
@@ -122,7 +127,7 @@ def lag_section(sources: Sources) -> Section:
     )
 
 
-def _picture(found: Series, rows: Sequence[Standing], is_individual: bool) -> Picture:
+def _picture(found: Series, rows: Sequence[PartitionLag], is_individual: bool) -> Picture:
     times = [at for points in found.values() for at, _ in points]
     summary = (
         f"Offsets behind the end of the log, of {counted(len(found), 'partition')}, "
@@ -136,7 +141,7 @@ def _picture(found: Series, rows: Sequence[Standing], is_individual: bool) -> Pi
     return Picture("lag-lines", "Offsets behind, by time", [view])
 
 
-def _table(rows: Sequence[Standing]) -> Table:
+def _table(rows: Sequence[PartitionLag]) -> Table:
     return table(
         "Where each partition stands",
         ["partition", "committed", "planned", "log end", "log end by", "lag"],

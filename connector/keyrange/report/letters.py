@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, place, table
+from keyrange.report.parts import Picture, Section, Sources, View, partition_name, table
 from keyrange.report.shapes import axis, bar, layout
 from keyrange.report.words import Row, label, visible
 from keyrange.text.formats import moment, number
@@ -36,7 +36,7 @@ def letters_section(sources: Sources) -> Section:
     newest = sorted(rows, key=lambda row: row["written_at"], reverse=True)
     cells = [
         [
-            place(row),
+            partition_name(row),
             number(row["offset"]),
             moment(row["written_at"]),
             number(row["attempts"]),

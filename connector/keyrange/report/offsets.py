@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.report.lag import Standing, standings
-from keyrange.report.parts import Picture, Section, Sources, View, place, table
+from keyrange.report.lag import PartitionLag, standings
+from keyrange.report.parts import Picture, Section, Sources, View, partition_name, table
 from keyrange.report.shapes import Path, area, axis, bar, layout, name_axis
 from keyrange.report.words import Row, label
 from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
@@ -33,7 +33,7 @@ def offsets_section(sources: Sources) -> Section:
     """The chapter about what is done of each partition."""
     rows = standings(sources)
     show = sources.commits.document["show"] if sources.commits.document else None
-    parts = {place(row): row for row in show["partitions"]} if show else {}
+    parts = {partition_name(row): row for row in show["partitions"]} if show else {}
     pictures = [_whole(rows, parts)]
     notes = []
     if show is not None:
@@ -71,7 +71,7 @@ def _facts(show: Row) -> list[tuple[str, str]]:
     ]
 
 
-def _whole(rows: Sequence[Standing], parts: Mapping[str, Row]) -> Picture:
+def _whole(rows: Sequence[PartitionLag], parts: Mapping[str, Row]) -> Picture:
     """All partitions, a bar each, from its committed offset on."""
     columns = ["partition", "committed", "done above", "not done", "in flight", "to come"]
     lengths = [_lengths(each, parts.get(each.name)) for each in rows]
@@ -99,7 +99,7 @@ def _whole(rows: Sequence[Standing], parts: Mapping[str, Row]) -> Picture:
     )
 
 
-def _lengths(each: Standing, part: Row | None) -> dict[str, int]:
+def _lengths(each: PartitionLag, part: Row | None) -> dict[str, int]:
     """How many offsets of a partition are of each class, in the order of the line; what is not
     known counts 0. `not done` are records below the position, or of ranges that lag behind."""
     committed = each.planned if each.committed is None else each.committed
@@ -114,7 +114,7 @@ def _lengths(each: Standing, part: Row | None) -> dict[str, int]:
     }
 
 
-def bars(rows: Sequence[tuple[Standing, Mapping[str, int]]]) -> dict[str, Any]:
+def bars(rows: Sequence[tuple[PartitionLag, Mapping[str, int]]]) -> dict[str, Any]:
     """A bar for each partition, the one that is behind most on top."""
     names = [label(each.name) for each, _ in rows]
     data = [
@@ -133,13 +133,13 @@ def bars(rows: Sequence[tuple[Standing, Mapping[str, int]]]) -> dict[str, Any]:
 
 
 def _views(
-    sources: Sources, rows: Sequence[Standing], parts: Mapping[str, Row]
+    sources: Sources, rows: Sequence[PartitionLag], parts: Mapping[str, Row]
 ) -> tuple[list[View], int]:
     """A view for each partition that the commits know, as many as a page can hold; those that are
     held up most come first."""
     gaps: dict[str, list[Row]] = {}
     for gap in sources.commits.document["gaps"]:
-        gaps.setdefault(place(gap), []).append(gap)
+        gaps.setdefault(partition_name(gap), []).append(gap)
     ordered = sorted(
         (each for each in rows if each.name in parts),
         key=lambda each: (parts[each.name]["holes"] > 0, each.lag or 0),
@@ -156,7 +156,7 @@ def _views(
     return views, len(ordered) - len(views)
 
 
-def _view(each: Standing, part: Row, gaps: Sequence[Row]) -> View:
+def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
     if each.log_end is not None:
         # As that of the partition beside it: a commit knows where the log ended then.
         end = each.log_end
@@ -197,7 +197,7 @@ def keys_text(bounds: Sequence[int]) -> str:
     return f"{begin:.2f} to {end:.2f} %"
 
 
-def ranges_figure(each: Standing, part: Row, gaps: Sequence[Row]) -> dict[str, Any]:
+def ranges_figure(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> dict[str, Any]:
     """Offsets to the right, the hash space of the keys upwards; areas for each class of a range."""
     ranges = sorted(part["ranges"], key=lambda row: row["range"])
     position, top = part["position"], max(each.planned, part["position"])

@@ -131,6 +131,6 @@ def table(
     return Table(caption, columns, rows[:ROWS_MAX], max(len(rows) - ROWS_MAX, 0), where)
 
 
-def place(row: Mapping[str, Any]) -> str:
+def partition_name(row: Mapping[str, Any]) -> str:
     """The name of the topic-partition that a row is about."""
     return f"{row['topic']}-{row['partition']}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.offsets import keys_text
-from keyrange.report.parts import Picture, Section, Sources, Table, View, place, table
+from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
 from keyrange.report.shapes import Path, area, bar_marker, layout
 from keyrange.report.words import (
     Row,
@@ -34,7 +34,7 @@ _LETTER_ROOM: Final = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Arc:
     """A part of a partition's hashes (both ends included), whose it is, and whose it was before."""
 
     range: tuple[int, int]
@@ -100,7 +100,7 @@ def marks_of(now: Row, epochs: Sequence[Row]) -> dict[str, str]:
     return slot_marks(slots)
 
 
-def pieces(after: Sequence[Row], before: Sequence[Row]) -> Iterator[Piece]:
+def pieces(after: Sequence[Row], before: Sequence[Row]) -> Iterator[Arc]:
     """The parts of a partition's hash space, cut wherever the owner now or before is another one.
     `before` may be empty: of a partition that is new nothing has moved."""
     at = 0
@@ -109,12 +109,12 @@ def pieces(after: Sequence[Row], before: Sequence[Row]) -> Iterator[Piece]:
         while before and at < len(before) and before[at]["range"][1] < low:
             at += 1
         if not before:
-            yield Piece((low, high), row["slot"], None)
+            yield Arc((low, high), row["slot"], None)
             continue
         here = at
         while here < len(before) and before[here]["range"][0] <= high:
             begin, end = before[here]["range"]
-            yield Piece((max(low, begin), min(high, end)), row["slot"], before[here]["slot"])
+            yield Arc((max(low, begin), min(high, end)), row["slot"], before[here]["slot"])
             here += 1
 
 
@@ -125,11 +125,14 @@ def _views(epochs: Sequence[Row], events: Sequence[Row], marks: Mapping[str, str
     reasons = {row["epoch"]: row for row in reversed(events) if row["kind"] == "assignment"}
     for at in range(len(epochs) - 1, -1, -1):
         epoch, before = epochs[at], epochs[at - 1] if at else None
-        was = {place(row): row["ranges"] for row in before["partitions"]} if before else {}
+        was = {partition_name(row): row["ranges"] for row in before["partitions"]} if before else {}
         rows = epoch["partitions"]
         for first in range(0, len(rows), RINGS_MAX):
             some = rows[first : first + RINGS_MAX]
-            cut = {place(row): list(pieces(row["ranges"], was.get(place(row), ()))) for row in some}
+            cut = {
+                partition_name(row): list(pieces(row["ranges"], was.get(partition_name(row), ())))
+                for row in some
+            }
             sectors += sum(map(len, cut.values()))
             if found and (sectors > SECTORS_MAX or len(found) == VIEWS_MAX):
                 return found
@@ -138,7 +141,7 @@ def _views(epochs: Sequence[Row], events: Sequence[Row], marks: Mapping[str, str
 
 
 def _view(
-    epoch: Row, event: Row | None, cut: Mapping[str, Sequence[Piece]], marks: Mapping[str, str]
+    epoch: Row, event: Row | None, cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]
 ) -> View:
     names = list(cut)
     which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
@@ -160,7 +163,7 @@ def _view(
     )
 
 
-def _owners(title: str, cut: Mapping[str, Sequence[Piece]], marks: Mapping[str, str]) -> Table:
+def _owners(title: str, cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> Table:
     rows = [(name, each) for name, found in cut.items() for each in found]
     rows.sort(key=lambda row: not row[1].moved)
     cells = [
@@ -178,7 +181,7 @@ def _owners(title: str, cut: Mapping[str, Sequence[Piece]], marks: Mapping[str, 
     return table(title, columns, cells, "keyrange members list")
 
 
-def ring_figure(cut: Mapping[str, Sequence[Piece]], marks: Mapping[str, str]) -> dict[str, Any]:
+def ring_figure(cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> dict[str, Any]:
     """An area for all that a slot owns, and one for the edges of what moved."""
     order = {slot: at for at, slot in enumerate(marks)}
     thickness = (1 - _INNER) / max(len(cut), 1)

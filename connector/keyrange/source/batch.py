@@ -67,14 +67,17 @@ class KeyRangeBatchReader(DataSourceReader):
         return read_task(self._options, partition)
 
     def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
-        from keyrange.kafka.position_lookup import between, bind, place
+        from keyrange.kafka.position_lookup import between, bind, resolve_positions
         from keyrange.kafka.record_sizes import RecordSizes
         from keyrange.kafka.subscribed import describe
         from keyrange.source.tasks import make_tasks, plan_read
 
         options = self._options
         view = describe(cluster, options.subscription)
-        start, end = place(cluster, view, options.start), place(cluster, view, options.end)
+        start, end = (
+            resolve_positions(cluster, view, options.start),
+            resolve_positions(cluster, view, options.end),
+        )
         all_ranges = between(bind(cluster, view, start), bind(cluster, view, end))
         ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.intakes import (
+from keyrange.individual_commits.delivery_plans import (
     plan_intakes,
     planned_from,
     resumed_from,
@@ -23,14 +23,14 @@ from keyrange.individual_commits.intakes import (
     state_of,
 )
 from keyrange.individual_commits.model.agreement import check_agreement, check_terms, is_left
-from keyrange.individual_commits.model.intake import (
-    PartitionIntake,
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.partition_delivery import (
+    PartitionDelivery,
     due_holes,
     due_until_ms,
     lags_too_far,
     next_due_ms,
 )
-from keyrange.individual_commits.model.log import Known
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 OpenTable = Callable[[CommitOptions, str], CommitTable]
 States = Mapping[TopicPartition, PartitionState]
-Intakes = dict[TopicPartition, PartitionIntake]
+Intakes = dict[TopicPartition, PartitionDelivery]
 CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 _SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Sizes]
 
@@ -68,7 +68,7 @@ class IndividualCommits:
         self._made_up = uuid.uuid4().hex
         self._resumes: tuple[str, int] | None = None
         self._start: Checkpoint | None = None
-        self._known = Known()
+        self._known = Snapshot()
         self._asked_at = 0.0
         self._states: States = {}
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
@@ -251,12 +251,12 @@ class IndividualCommits:
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
         }
 
-    def _begin(self, start: Checkpoint) -> Known:
+    def _begin(self, start: Checkpoint) -> Snapshot:
         """What a query knows that has no commits yet."""
         group, how = self._commits.group, self._commits.on_fresh_start
         last = self._table(self._made_up).last_source(group, with_states=how == "resume")
         if last is None or how == "ignore":
-            return Known()
+            return Snapshot()
         if how == "resume" and start.fresh and self._resumes is not None:
             return resumed_from(self._table(self._resumes[0]).known(self._resumes[1]))
         raise error(
@@ -300,7 +300,9 @@ class IndividualCommits:
         given = keys.given(partition) if keys.partial else None
         return sorted(given) if given is not None else spans_of(partition, mark, self._options)
 
-    def _reached(self, partition: TopicPartition, intake: PartitionIntake, mark: CommitMark) -> int:
+    def _reached(
+        self, partition: TopicPartition, intake: PartitionDelivery, mark: CommitMark
+    ) -> int:
         """How far the range comes that comes farthest: where all of them stop, the position does
         not run away from them."""
         if not self._options.key_ranges.partial:

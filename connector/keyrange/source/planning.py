@@ -18,7 +18,7 @@ from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.range_plan import (
-    Cell,
+    RangeEstimate,
     auto_ranges,
     cut_by_bytes,
     cut_line,
@@ -64,7 +64,7 @@ def plan_deliveries(
     this query reads of each partition."""
     cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places)
     name = naming(options)
-    stretches: list[list[Cell]]
+    stretches: list[list[RangeEstimate]]
     if options.key_ranges.split_by == "partition":
         # Here a cell is all that a partition has.
         whole = {cell.partition: cell for cell in cells}
@@ -111,10 +111,10 @@ def cores(options: SourceOptions) -> int:
 
 def plan_cells(
     ranges: Ranges, bytes_per_offset: Sizes, places: Places, options: SourceOptions
-) -> list[Cell]:
+) -> list[RangeEstimate]:
     """The key ranges of all partitions, with the bytes that are expected in them."""
     counts = auto_ranges(ranges, bytes_per_offset, cores(options))
-    cells: list[Cell] = []
+    cells: list[RangeEstimate] = []
     for partition, span in sorted(ranges.items()):
         size = span.size * bytes_per_offset[partition]
         spans = key_ranges_of(partition, options, counts[partition])

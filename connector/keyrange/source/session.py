@@ -25,9 +25,9 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
-from keyrange.source.guarded import Admission
+from keyrange.source.data_loss_check import DataLossCheck
+from keyrange.source.guard_hold import Admission
 from keyrange.source.individual import IndividualCommits, OpenTable, check_left, with_log_ends
-from keyrange.source.losses import Losses
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.source.model.resuming import check_foreign, check_ownership
@@ -80,7 +80,7 @@ class PlanningSession:
         self._ask_again_at = 0.0
         self._limits = TriggerLimits(options)
         self._latest: dict[TopicPartition, int] = {}
-        self._losses = Losses(options, cluster)
+        self._losses = DataLossCheck(options, cluster)
         self._initial: Checkpoint | None = None
         self._initial_failure: InvalidError | None = None
         self._target: dict[TopicPartition, int] | None = None

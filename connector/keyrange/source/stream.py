@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.table import CommitTable
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
-    from keyrange.source.guarded import Admission
+    from keyrange.source.guard_hold import Admission
     from keyrange.source.session import PlanningSession
 
 
@@ -120,7 +120,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         volumes = self._options.volumes
         if not (volumes.admission and volumes.is_on):
             return None
-        from keyrange.source.guarded import Admission
+        from keyrange.source.guard_hold import Admission
 
         admission = Admission(self._options, cluster)
         admission.begin()

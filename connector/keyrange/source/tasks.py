@@ -14,7 +14,7 @@ from keyrange.individual_commits.model.delivery_plan import Intakes
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.model.greeting import Greeting
-from keyrange.members.model.pinned_plan import Portion, plan_pinned, plan_pinned_deliveries
+from keyrange.members.model.pinned_plan import WorkUnit, plan_pinned, plan_pinned_deliveries
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.plan_figures import PlanFigures, plan_figures
@@ -111,9 +111,9 @@ class TaskPlans:
     def _bind(
         self,
         pinning: Pinning,
-        portions: Sequence[Portion],
+        portions: Sequence[WorkUnit],
         sizes: planning.Sizes,
-        make: Callable[[Portion], ReadTask],
+        make: Callable[[WorkUnit], ReadTask],
     ) -> Sequence[InputPartition]:
         tasks = pinning.bind(portions, make)
         self._note(tasks, [portion.splits for portion in portions], sizes)
@@ -150,7 +150,7 @@ def make_tasks(
 
 def _making(
     view: ClusterView, topic_ids: TopicIds, epochs: Epochs
-) -> Callable[[Portion], ReadTask]:
+) -> Callable[[WorkUnit], ReadTask]:
     return lambda portion: _make_task(portion.splits, view, topic_ids, epochs=epochs)
 
 

@@ -13,8 +13,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import Positions
 from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.spark_log import (
+    CheckpointProgress,
     PlannedBatch,
-    Progress,
     read_initial_offsets,
     read_planned_batch,
     read_progress,
@@ -35,7 +35,7 @@ def unreadable(location: str, failure: Any) -> KeyrangeError:
     )
 
 
-def load_progress(directory: Directory) -> Progress:
+def load_progress(directory: Directory) -> CheckpointProgress:
     """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
     try:
         query_id = _query_id(directory.read("metadata"))

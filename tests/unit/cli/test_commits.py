@@ -19,7 +19,7 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
@@ -66,13 +66,15 @@ def two_holes() -> Query:
     query = Query(1, 2, fails=0.0)
     query.batch(10, tail=7)
     [(partition, state)] = query.states.items()
-    lower, upper = (Piece(s, 10) for s in (KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)))
+    lower, upper = (
+        KeyRangeState(s, 10) for s in (KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1))
+    )
     holes = (
         Hole(3, 2**62, 2, query.now_ms + 100_000, BEGAN_MS),
         Hole(5, 2**62 + 9, 1, query.now_ms, BEGAN_MS + 5_000),
     )
     query.states[partition] = PartitionState(
-        state.topic_id, 10, (lower, Piece(upper.span, 10, holes))
+        state.topic_id, 10, (lower, KeyRangeState(upper.span, 10, holes))
     )
     query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
     return query
@@ -334,7 +336,10 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
     state = PartitionState(
         "",
         60,
-        (Piece(KeyRange(0, 9), 60, (Hole(20, 5),)), Piece(KeyRange(9, HASH_MAX + 1), 40)),
+        (
+            KeyRangeState(KeyRange(0, 9), 60, (Hole(20, 5),)),
+            KeyRangeState(KeyRange(9, HASH_MAX + 1), 40),
+        ),
     )
     line, below = draw(state, 70, ASCII, width=56)
     assert line == "######O===================--------------------.........."
@@ -346,14 +351,14 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
 @pytest.mark.parametrize(("holes", "mark"), [(9, "○"), (10, "●"), (100, "●")])
 def test_many_holes_look_like_many(holes: int, mark: str) -> None:
     found = tuple(Hole(100 + at, at) for at in range(holes))
-    state = PartitionState("", 200, (Piece(KeyRange(0, HASH_MAX + 1), 200, found),))
+    state = PartitionState("", 200, (KeyRangeState(KeyRange(0, HASH_MAX + 1), 200, found),))
     assert draw(state, -1, BLOCKS, width=7)[0] == f"██████{mark}"
 
 
 @pytest.mark.parametrize("position", [0, 5, 10**12])
 @pytest.mark.parametrize("log_end", [-1, 0, 10**12, 2 * 10**12])
 def test_a_line_of_any_partition_has_a_line(position: int, log_end: int) -> None:
-    state = PartitionState("", position, (Piece(KeyRange(0, HASH_MAX + 1), position),))
+    state = PartitionState("", position, (KeyRangeState(KeyRange(0, HASH_MAX + 1), position),))
     line, below = draw(state, log_end, BLOCKS)
     assert len(line) <= 76
     assert "○" not in line

@@ -15,7 +15,7 @@ from documents import read_document
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Kind, Terms
+from keyrange.individual_commits.model.log import CommitKind, CommitSettings
 from keyrange.individual_commits.table import commit_admin
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -70,7 +70,7 @@ def test_a_rewind_is_a_commit_that_says_who_and_why(query: Query) -> None:
     found = document("--to", 100, "--partition", 1, "--who", "ann", "--confirm")
     assert found["written"] == 7
     commit = query.table.store[-1]
-    assert (commit.seq, commit.kind, commit.batch_id) == (7, Kind.RESET, -1)
+    assert (commit.seq, commit.kind, commit.batch_id) == (7, CommitKind.RESET, -1)
     assert (commit.group, commit.source_id, commit.query_id) == (GROUP, SOURCE, QUERY)
     assert (commit.who, commit.why) == ("ann", "bad prices since noon")
     assert commit.run_id != RUN
@@ -163,7 +163,7 @@ def test_what_was_not_handed_out_cannot_be_skipped(query: Query) -> None:
 
 def test_finished_output_above_a_hole_is_not_given_up_with_it(query: Query) -> None:
     for at, commit in enumerate(query.table.store):
-        terms = replace(commit.terms or Terms(), isolation="transactional")
+        terms = replace(commit.terms or CommitSettings(), isolation="transactional")
         query.table.store[at] = replace(commit, terms=terms)
     hole = query.states[TopicPartition("flights", 0)].holes[0]
     place = ("--partition", 0, "--confirm")

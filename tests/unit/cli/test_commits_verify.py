@@ -19,15 +19,15 @@ from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
 from keyrange.cli.main import app
 from keyrange.consumer import following as following_module
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import Leaders
-from keyrange.consumer.holding import new_ledger
-from keyrange.consumer.ledger import Ledger
+from keyrange.consumer.owned_ranges import new_ledger
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
-from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.log import CommitKind
 from keyrange.individual_commits.model.resetting import rewind
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 
@@ -181,12 +181,12 @@ def test_a_begin_that_is_known_is_held_to(query: Query, tmp_path: Path) -> None:
     }
 
 
-def state(*pieces: Piece) -> PartitionState:
+def state(*pieces: KeyRangeState) -> PartitionState:
     return PartitionState("", 10, pieces)
 
 
 LOW, HIGH = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)
-LAGGING = state(Piece(LOW, 10, (Hole(4, 1),)), Piece(HIGH, 5))
+LAGGING = state(KeyRangeState(LOW, 10, (Hole(4, 1),)), KeyRangeState(HIGH, 5))
 
 
 def places(*at: tuple[int, KeyRange]) -> Log:
@@ -220,7 +220,7 @@ def test_what_retention_took_is_not_missed() -> None:
 
 
 def test_a_transactional_sink_has_the_prefix_alone() -> None:
-    held = state(Piece(LOW, 10, (Hole(4, 1),)), Piece(HIGH, 10))
+    held = state(KeyRangeState(LOW, 10, (Hole(4, 1),)), KeyRangeState(HIGH, 10))
     assert recount(held, np.arange(4), 0, NOTHING, True).agrees(False)
     log = places(*((at, HIGH if at % 2 else LOW) for at in range(10)))
     assert recount(held, np.arange(4), 0, NOTHING, True, log).agrees(False)
@@ -230,7 +230,7 @@ def test_a_transactional_sink_has_the_prefix_alone() -> None:
 
 
 def test_a_very_long_range_takes_no_memory() -> None:
-    far = PartitionState("", 10**15, (Piece(KeyRange(0, HASH_MAX + 1), 10**15),))
+    far = PartitionState("", 10**15, (KeyRangeState(KeyRange(0, HASH_MAX + 1), 10**15),))
     found = recount(far, np.array([5]), 0, NOTHING, False)
     assert found.missing.count == 10**15 - 1
     assert found.missing.first == (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
@@ -241,13 +241,13 @@ def test_commits_of_a_query_do_not_contradict_each_other(query: Query) -> None:
     last = query.table.store[-1]
     states = {A: rewind(query.states[A], 100).state}
     query.table.append(
-        replace(last, seq=8, kind=Kind.RESET, run_id="r", batch_id=-1, states=states)
+        replace(last, seq=8, kind=CommitKind.RESET, run_id="r", batch_id=-1, states=states)
     )
     assert list(audit(query.table.history())) == []
 
 
 @pytest.fixture
-def consumers(tmp_path: Path) -> Callable[[str], Ledger]:
+def consumers(tmp_path: Path) -> Callable[[str], CommitLog]:
     """Consumers of one group, by their slots."""
     options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g"}
     settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
@@ -264,21 +264,21 @@ def verified(path: Path, slot: str) -> list[str]:
 
 
 def test_a_claim_brings_the_state_of_what_it_takes_over(
-    consumers: Callable[[str], Ledger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    consumers: Callable[[str], CommitLog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     low, high = split_evenly(SPACE, 2)
     one, two = consumers("one"), consumers("two")
     one.take({A: [low]}, {})
     two.take({A: [high]}, {})
-    two.commit({A: [Piece(high, 50, (Hole(7, high.from_hash),))]})
+    two.commit({A: [KeyRangeState(high, 50, (Hole(7, high.from_hash),))]})
     one.take({A: [SPACE]}, {})
-    one.commit({A: [Piece(low, 60), Piece(high, 60)]})
+    one.commit({A: [KeyRangeState(low, 60), KeyRangeState(high, 60)]})
     two.take({A: [high]}, {})
     assert [verified(tmp_path, slot) for slot in ("one", "two")] == [[], []]
 
     with monkeypatch.context() as faulty:
         # It copies what somebody left who is not believed any more.
-        old = [Piece(high, 50, (Hole(7, high.from_hash),))]
+        old = [KeyRangeState(high, 50, (Hole(7, high.from_hash),))]
         faulty.setattr(following_module, "pieces_done", lambda *_: old)
         one.take({A: [high]}, {})
     assert verified(tmp_path, "two") == []
@@ -287,8 +287,8 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
 
     with monkeypatch.context() as faulty:
         # It holds the range, and goes back to what it found when it took it.
-        one.commit({A: [Piece(high, 70)]})
-        faulty.setattr(following_module, "pieces_done", lambda *_: [Piece(high, 60)])
+        one.commit({A: [KeyRangeState(high, 70)]})
+        faulty.setattr(following_module, "pieces_done", lambda *_: [KeyRangeState(high, 60)])
         one.take({A: [high]}, {})
     assert verified(tmp_path, "one")[1:] == [
         f"a claim took {high} over, not as source consumer/g/one has left it"
@@ -304,7 +304,7 @@ def test_a_claim_cuts_back_what_it_does_not_hold_with_the_log(tmp_path: Path) ->
         for slot in ("one", "two")
     )
     one.take({A: [SPACE]}, {}, leaders=Leaders({A: 3}))
-    one.commit({A: [Piece(low, 60), Piece(high, 60)]}, {}, {A: 3})
+    one.commit({A: [KeyRangeState(low, 60), KeyRangeState(high, 60)]}, {}, {A: 3})
     two.take({A: [low]}, {}, leaders=Leaders({A: 3}))
     # An unclean election: the new leader's log parts from epoch 3 at 40.
     cut = Leaders({A: 5}, lambda asked: {A: (3, 40)} if asked else {})
@@ -351,9 +351,9 @@ def test_what_contradicts_itself_is_named(query: Query) -> None:
     ]
     counts = {A: replace(commits[4].counts[A], log_end=10)}
     assert said(4, counts=counts) == [f"5 {A} position 1200 lies beyond the log's end, 10"]
-    fence = said(6, kind=Kind.FENCE, batch_id=-1)
+    fence = said(6, kind=CommitKind.FENCE, batch_id=-1)
     assert f"7 {A} a driver that begins changed what is done" in fence
-    reset = said(6, kind=Kind.RESET, batch_id=-1)
+    reset = said(6, kind=CommitKind.RESET, batch_id=-1)
     assert f"7 {A} a reset moved the position from 1500 to 1800" in reset
     terms = replace(commits[4].terms, null_keys="first")
     assert any(line.startswith("5 None its numbers rest on") for line in said(4, terms=terms))

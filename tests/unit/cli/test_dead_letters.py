@@ -18,7 +18,7 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.log import CommitKind
 from keyrange.individual_commits.model.resetting import reopen, rewind
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table import commit_admin
@@ -229,7 +229,7 @@ def test_a_replay_makes_holes_of_them(lake: Lake) -> None:
     [hole, *_] = lake.table.known().states[A].holes
     assert (hole.deliveries, hole.due_ms) == (0, BEGAN_MS + 60_000)
     commit = list(lake.table.history())[-1]
-    assert (commit.kind, commit.who, commit.why) == (Kind.RESET, "ann", "mended")
+    assert (commit.kind, commit.who, commit.why) == (CommitKind.RESET, "ann", "mended")
     first, *_ = lake.document("list", "--status", "replayed")
     assert (first["replayed_by"], first["replayed_to"]) == ("ann", f"commit {before.seq + 1}")
     assert lake.offsets("--status", "dead") == []
@@ -319,9 +319,9 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from keyrange.individual_commits.model.log import Terms
+    from keyrange.individual_commits.model.log import CommitSettings
 
-    known = replace(lake.table.known(), terms=Terms(null_keys="first"))
+    known = replace(lake.table.known(), terms=CommitSettings(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)
     [hole] = plan.states[A].holes
     assert hole.place == 0

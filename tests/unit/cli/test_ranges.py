@@ -16,7 +16,7 @@ from documents import read_document
 from keyrange.cli.main import app
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
-from keyrange.cli.ranges.plan_document import Plan, document
+from keyrange.cli.ranges.plan_document import RangesPlan, document
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
@@ -135,7 +135,9 @@ def planned(places: dict[TopicPartition, list[int]], **given: str) -> dict[str, 
     cells = plan_cells(ranges, sizes, look, options) if by_key else []
     tasks = plan_read(ranges, sizes, look, options)
     samples = {partition: len(look(partition)) for partition in ranges}
-    made = document(Plan(tasks, cells, ranges, sizes, samples), options.key_ranges.split_by, 2)
+    made = document(
+        RangesPlan(tasks, cells, ranges, sizes, samples), options.key_ranges.split_by, 2
+    )
     assert json.loads(json.dumps(made)) == made
     return made
 

@@ -12,7 +12,7 @@ import pytest
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
 from keyrange.cli.watch.document import Seen, describe
-from keyrange.cli.watch.sources import Answer, Answers, Ends, Told
+from keyrange.cli.watch.sources import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack
@@ -39,7 +39,7 @@ def at(batch: int) -> int:
     return BEGAN_MS + batch * EVERY_MS
 
 
-def told(*lags: int, **parts: Any) -> Answer[list[Told]]:
+def told(*lags: int, **parts: Any) -> Answer[list[ToldBatch]]:
     """A progress for each batch; partition 0 is so far behind after it."""
     found = []
     for batch, lag in enumerate(lags):
@@ -47,7 +47,7 @@ def told(*lags: int, **parts: Any) -> Answer[list[Told]]:
         latest = end | {"0": end["0"] + lag}
         read = read_query_progress(progress(batch, source(end, latest, records=90, **parts)))
         assert read is not None
-        found.append(Told(read, at(batch) + read.duration_ms))
+        found.append(ToldBatch(read, at(batch) + read.duration_ms))
     return Answer(found)
 
 
@@ -97,7 +97,7 @@ def test_the_rate_of_short_batches_is_that_of_the_batches_that_are_known(tmp_pat
         if batch >= 90:
             read = read_query_progress(progress(batch, source(end, end, records=100)))
             assert read is not None
-            known.append(Told(read, BEGAN_MS + batch * 100 + 90))
+            known.append(ToldBatch(read, BEGAN_MS + batch * 100 + 90))
     alone = Answers(Answer(load_progress(open_directory(str(home)))))
     now_ms = BEGAN_MS + 150 * 100
     rate = look(alone, now_ms)["rate"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import keyrange.consumer.holding as holding_module
+import keyrange.consumer.owned_ranges as owned_ranges_module
 import keyrange.consumer.reading as reading_module
 from keyrange.consumer.following import Leaders, follow, read_on
-from keyrange.consumer.holding import Holding
+from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
@@ -34,7 +34,7 @@ class Log:
         self.world = World(self._fetch, latest=10, epoch=1)
         self.written = [1] * 10
         self.asked: list[int] = []
-        for module in (holding_module, reading_module):
+        for module in (owned_ranges_module, reading_module):
             monkeypatch.setattr(module, "epoch_ends", self._ends)
 
     def elect(self, keeps: int, count: int) -> None:
@@ -62,7 +62,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(monkeypatch)
 
 
-def polled(made: Holding) -> list[tuple[int, int]]:
+def polled(made: OwnedRanges) -> list[tuple[int, int]]:
     """Offset and epoch of the records that come now."""
     return [
         (offset, int(value))
@@ -163,10 +163,10 @@ class TestWhoTakesOver:
 
 def test_a_state_is_cut_back_by_its_own_epoch() -> None:
     states = {
-        "old": PartitionState("id", 10, (Piece(SPACE, 10, (Hole(8, 5),)),), 1),
-        "new": PartitionState("id", 20, (Piece(SPACE, 20),), 2),
-        "unknown": PartitionState("id", 20, (Piece(SPACE, 20),)),
-        "unasked": PartitionState("id", 9, (Piece(SPACE, 9),), 3),
+        "old": PartitionState("id", 10, (KeyRangeState(SPACE, 10, (Hole(8, 5),)),), 1),
+        "new": PartitionState("id", 20, (KeyRangeState(SPACE, 20),), 2),
+        "unknown": PartitionState("id", 20, (KeyRangeState(SPACE, 20),)),
+        "unasked": PartitionState("id", 9, (KeyRangeState(SPACE, 9),), 3),
     }
     ends = {1: 7, 2: 15}
     leaders = Leaders({FIRST: 3}, lambda asked: {p: (e, ends[e]) for p, e in asked.items()})
@@ -182,16 +182,16 @@ def test_a_state_is_cut_back_by_its_own_epoch() -> None:
 
 
 def test_a_leader_that_knows_no_such_epoch_cuts_nothing() -> None:
-    states = {"a": PartitionState("id", 10, (Piece(SPACE, 10),), 1)}
+    states = {"a": PartitionState("id", 10, (KeyRangeState(SPACE, 10),), 1)}
     leaders = Leaders({FIRST: 2}, lambda asked: dict.fromkeys(asked, (-1, -1)))
     assert follow({FIRST: states}, leaders)[FIRST]["a"].position == 10
 
 
 def test_what_was_let_go_of_and_read_farther_keeps_the_epoch_in_which_it_was_read() -> None:
-    base = PartitionState("id", 20, (Piece(LOW, 10), Piece(HIGH, 20)), 1)
-    behind = read_on(base, [Piece(LOW, 15)], None, 2)
+    base = PartitionState("id", 20, (KeyRangeState(LOW, 10), KeyRangeState(HIGH, 20)), 1)
+    behind = read_on(base, [KeyRangeState(LOW, 15)], None, 2)
     assert (behind.position, behind.leader_epoch) == (20, 1)
-    ahead = read_on(base, [Piece(LOW, 25)], None, 2)
+    ahead = read_on(base, [KeyRangeState(LOW, 25)], None, 2)
     assert (ahead.position, ahead.leader_epoch) == (25, 2)
     # A broker that has no epochs says nothing of them.
-    assert read_on(fresh("id", 5), [Piece(SPACE, 6)], None, -1).leader_epoch == -1
+    assert read_on(fresh("id", 5), [KeyRangeState(SPACE, 6)], None, -1).leader_epoch == -1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.consumer.ledger import Ledger
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
@@ -47,7 +47,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise error("COMMITS_UNWRITABLE", "the store is away")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(Ledger, "commit", fails)
+        meanwhile.setattr(CommitLog, "commit", fails)
         yield
 
 

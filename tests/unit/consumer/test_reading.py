@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyrange.consumer import holding as holding_module
+from keyrange.consumer import owned_ranges as owned_ranges_module
 from keyrange.consumer import reading as reading_module
-from keyrange.consumer.holding import Holding
+from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
@@ -65,14 +65,16 @@ class Reader:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (holding_module, reading_module):
+    for module in (owned_ranges_module, reading_module):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(reading_module, "SplitReader", Reader)
-    monkeypatch.setattr(Holding, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0))
+    monkeypatch.setattr(
+        OwnedRanges, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0)
+    )
     return clock
 
 
-def holding(tmp_path: Path) -> Holding:
+def holding(tmp_path: Path) -> OwnedRanges:
     options = {
         "kafka.bootstrap.servers": "h:1",
         "commitTable": str(tmp_path / "commits"),
@@ -84,12 +86,12 @@ def holding(tmp_path: Path) -> Holding:
         list_offsets=lambda _, wanted: dict.fromkeys(wanted, (END, 0)),
         describe=lambda _, may_miss: ClusterView("", {}, {}),
     )
-    made = Holding(parse_consumer_options(options), cluster, "a")
+    made = OwnedRanges(parse_consumer_options(options), cluster, "a")
     made.take(ClusterView("", {}, {}), {FIRST: [SPACE]})
     return made
 
 
-def polled(made: Holding) -> int:
+def polled(made: OwnedRanges) -> int:
     """How many rows come."""
     rows = 0
     while (found := made.next(KeyRangeListener())) is not None:

@@ -13,7 +13,7 @@ import pytest
 
 import scripted_consumer
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Kind
+from keyrange.individual_commits.model.log import CommitKind
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World
@@ -186,5 +186,9 @@ def test_the_table_says_where_a_log_was_cut_back(tmp_path: Path) -> None:
     done(made, *polled(made))
 
     commits = commits_of(tmp_path, "a").history()
-    assert [each.cut_back for each in commits if each.kind is Kind.BATCH] == [{}, {FIRST: 6}, {}]
+    assert [each.cut_back for each in commits if each.kind is CommitKind.BATCH] == [
+        {},
+        {FIRST: 6},
+        {},
+    ]
     assert commits_fit(tmp_path, "a")

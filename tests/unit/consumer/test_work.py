@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from keyrange.consumer.work import PartitionWork
-from keyrange.individual_commits.model.state import Piece
+from keyrange.individual_commits.model.state import KeyRangeState
 from keyrange.ranges.model.key_ranges import SPACE
 
 
 def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
-    work = PartitionWork([Piece(SPACE, 0)], 300_000)
+    work = PartitionWork([KeyRangeState(SPACE, 0)], 300_000)
     for begin in range(0, 10_000, 1_000):
         offsets = np.arange(begin, begin + 1_000)
         work.hand_out(offsets, offsets * 7, {}, 1_000, 1_000)
@@ -25,4 +25,4 @@ def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
     assert piece.scanned == 10_000
     assert [hole.offset for hole in piece.holes] == list(range(0, 10_000, 1_000))
     assert work.acknowledge(np.arange(10_000)) == 10
-    assert work.pieces() == [Piece(SPACE, 10_000)]
+    assert work.pieces() == [KeyRangeState(SPACE, 10_000)]

@@ -35,7 +35,7 @@ for artifact, revision in [("wanted", "1.0"), ("py4j", "0.1")]:
     jar.parent.mkdir(parents=True)
     jar.write_bytes(b"jar")
 """
-WANTED = jars.JarSet("example", "1.0", (jars.Module("org.example", "wanted", "1.0"),))
+WANTED = jars.JarSet("example", "1.0", (jars.JarModule("org.example", "wanted", "1.0"),))
 BESIDE_SPARK = jars.JarSet("beside", "1.0", WANTED.modules, beside_spark=True)
 
 

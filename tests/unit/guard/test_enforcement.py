@@ -8,12 +8,13 @@ import pytest
 
 from guard_run import ALICE, BOB, FLOOR, SECOND, SETTINGS, Run, begun
 from keyrange.guard.model.enforcement import (
+    EnforcementState,
     Refused,
     Report,
-    State,
     Stop,
     step,
 )
+from keyrange.guard.model.guard_states import IDLE, GuardState
 from keyrange.guard.model.lease import REMOVED, Lease, is_held, read_lease
 from keyrange.guard.model.quota_entities import (
     EVERY_CLIENT,
@@ -21,7 +22,6 @@ from keyrange.guard.model.quota_entities import (
     QuotaEntity,
     read_holds,
 )
-from keyrange.guard.model.stages import IDLE, Stage
 from quota_store import Store, without_reserved
 
 
@@ -39,7 +39,7 @@ def test_nothing_is_written_while_nothing_is_wrong(run: Run) -> None:
     run.goes(600)
 
     assert run.requests == 0
-    assert run.state.stage is Stage.OPEN
+    assert run.state.stage is GuardState.OPEN
 
 
 def test_the_ramp_halves_once_a_window_down_to_the_floor(run: Run) -> None:
@@ -63,11 +63,11 @@ def test_the_ramp_halves_once_a_window_down_to_the_floor(run: Run) -> None:
         (taken + 33, 20_000),
     ]
     assert run.rate(BOB) == 10_000
-    assert run.state.stage is Stage.FLOOR
+    assert run.state.stage is GuardState.FLOOR
 
 
 def test_what_is_held_says_what_was_before(run: Run) -> None:
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
 
     holds = read_holds(run.store.quotas)
     assert {entity: hold.prior for entity, hold in holds.items()} == {
@@ -78,7 +78,7 @@ def test_what_is_held_says_what_was_before(run: Run) -> None:
 
 
 def test_at_the_floor_only_the_lease_is_written(run: Run) -> None:
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     written = [each.entity for _ in range(60) for command in self_driven(run) for each in command]
 
     assert 4 <= len(written) / 2 <= 6
@@ -96,15 +96,15 @@ def self_driven(run: Run) -> list[tuple[Alteration, ...]]:
 
 def test_recovery_rises_by_steps_and_restores_exactly(run: Run) -> None:
     was = before(run)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.factor = 1.0
     run.goes(1)
-    assert run.state.stage is Stage.RECOVERING
+    assert run.state.stage is GuardState.RECOVERING
     rates = set()
-    while run.state.stage is Stage.RECOVERING:
+    while run.state.stage is GuardState.RECOVERING:
         run.goes(1)
         rates.add(run.rate(ALICE))
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
 
     assert rates == {20_000, 80_000, 100_000}
     assert dict(run.store.quotas) == was
@@ -114,10 +114,10 @@ def test_recovery_takes_no_longer_than_the_release_time(run: Run) -> None:
     run.settings = replace(SETTINGS, base=2**30)
     run.set(ALICE, float(2**40))
     was = before(run)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.factor = 1.0
     began_ms = run.now_ms
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
 
     assert run.now_ms - began_ms <= 63 * SECOND
     assert dict(run.store.quotas) == was
@@ -125,29 +125,29 @@ def test_recovery_takes_no_longer_than_the_release_time(run: Run) -> None:
 
 def test_full_again_during_recovery(run: Run) -> None:
     was = before(run)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.factor = 1.0
     run.goes(15)
     risen = run.rate(EVERY_CLIENT)
     assert risen == 80_000
     run.factor = 0.0
-    run.until(Stage.FLOOR, 40)
+    run.until(GuardState.FLOOR, 40)
     run.factor = 1.0
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
 
     assert dict(run.store.quotas) == was
 
 
 def test_a_part_of_the_quotas(run: Run) -> None:
     run.factor = 0.5
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
 
     assert (run.rate(ALICE), run.rate(EVERY_CLIENT)) == (50_000, 80_000)
     run.factor = 0.0
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     assert run.rate(ALICE) == FLOOR
     run.factor = 0.5
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     assert (run.rate(ALICE), run.rate(EVERY_CLIENT)) == (50_000, 80_000)
 
 
@@ -156,25 +156,25 @@ def test_nothing_is_begun_before_the_volumes_are_known(run: Run) -> None:
     run.goes(100)
 
     assert run.requests == 0
-    assert run.state.stage is Stage.UNKNOWN
+    assert run.state.stage is GuardState.UNKNOWN
 
 
 def test_what_another_life_held_is_taken_over_at_its_level(run: Run) -> None:
     was = before(run)
     run.goes(20)
     assert run.rate(ALICE) == 50_000
-    run.state = State()
+    run.state = EnforcementState()
     run.factor = None
     run.goes(60)
-    assert run.state.stage is Stage.STANDBY
+    assert run.state.stage is GuardState.STANDBY
     run.goes(100)
-    assert run.state.stage is Stage.TAKING
+    assert run.state.stage is GuardState.TAKING
     assert run.rate(ALICE) == 50_000
     run.factor = 0.0
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     assert run.rate(ALICE) == FLOOR
     run.factor = 1.0
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
 
     assert dict(run.store.quotas) == was
 
@@ -185,16 +185,16 @@ def test_what_a_person_says_holds(run: Run, rate: float | None) -> None:
     run.set(ALICE, rate)
     run.goes(1)
     assert run.state.yielded == () or run.state.yielded == (ALICE,)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     assert run.state.yielded == (ALICE,)
     assert run.rate(ALICE) == rate
 
     # Also in the eyes of another guard.
-    run.state = State()
+    run.state = EnforcementState()
     run.goes(200)
     assert run.rate(ALICE) == rate
     run.factor = 1.0
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
     assert run.rate(ALICE) == rate
     assert not is_held(run.store.quotas)
 
@@ -232,7 +232,7 @@ def test_a_broker_that_lags_behind_is_not_acted_upon(run: Run, seen: int) -> Non
     commands = run.look()
 
     assert [each for command in commands for each in command.changes] == []
-    assert run.state.stage is Stage.RAMPING
+    assert run.state.stage is GuardState.RAMPING
 
 
 def test_a_guard_that_hears_nothing_gives_up_and_lets_others(run: Run) -> None:
@@ -244,7 +244,7 @@ def test_a_guard_that_hears_nothing_gives_up_and_lets_others(run: Run) -> None:
         run.now_ms += SECOND
     assert run.now_ms - silent_ms <= 32 * SECOND
 
-    run.until(Stage.TAKING, 70)
+    run.until(GuardState.TAKING, 70)
     assert run.state.epoch > 0
 
 
@@ -258,12 +258,12 @@ def test_no_request_is_to_be_sent_late(run: Run) -> None:
 
 def test_a_stopped_guard_lets_all_go_at_once(run: Run) -> None:
     was = before(run)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.state, none = step(run.settings, run.state, Stop(), run.now_ms)
     assert none == ()
     run.goes(2)
 
-    assert run.state.stage is Stage.OPEN
+    assert run.state.stage is GuardState.OPEN
     assert dict(run.store.quotas) == was
     run.goes(100)
     assert dict(run.store.quotas) == was
@@ -276,17 +276,17 @@ def test_an_excluded_user_without_a_quota_keeps_everything_open(run: Run) -> Non
     assert run.requests == 0
 
     run.set(QuotaEntity("tool", ""), 2.0**40)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     assert run.state.exposed == ()
     assert run.rate(ALICE) == 100_000
 
     run.set(QuotaEntity("tool", ""), None)
-    run.until(Stage.OPEN)
+    run.until(GuardState.OPEN)
     assert not is_held(run.store.quotas)
 
 
 def test_who_is_excluded_later_is_let_go(run: Run) -> None:
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.settings = replace(SETTINGS, excluded=frozenset({"alice"}))
     run.goes(2)
 
@@ -305,7 +305,7 @@ def test_of_two_guards_one_throttles(run: Run) -> None:
         run.goes(1)
         other.goes(1)
 
-    assert (run.state.stage, other.state.stage) == (Stage.STANDBY, Stage.FLOOR)
+    assert (run.state.stage, other.state.stage) == (GuardState.STANDBY, GuardState.FLOOR)
     assert read_holds(run.store.quotas)[ALICE].prior == 100_000
 
 
@@ -315,14 +315,14 @@ def test_a_guard_that_was_paused_sends_nothing_and_stands_by(run: Run) -> None:
     (late,) = run.look()
     assert late.changes
     other = Run(run.store, replace(SETTINGS, chance=9), now_ms=run.now_ms)
-    other.until(Stage.FLOOR)
+    other.until(GuardState.FLOOR)
     run.now_ms = other.now_ms
     assert run.now_ms > late.until_ms
     run.state, _ = step(run.settings, run.state, Refused(late), run.now_ms)
 
     assert run.look() == ()
-    assert run.state.stage is Stage.STANDBY
-    assert other.state.stage is Stage.FLOOR
+    assert run.state.stage is GuardState.STANDBY
+    assert other.state.stage is GuardState.FLOOR
 
 
 def test_a_late_write_of_an_older_epoch_is_written_over(run: Run) -> None:
@@ -341,7 +341,7 @@ def test_a_lease_that_somebody_took_away_is_lost(run: Run) -> None:
     run.store.alter(REMOVED)
     run.goes(1)
 
-    assert run.state.stage is Stage.STANDBY
+    assert run.state.stage is GuardState.STANDBY
 
 
 def test_a_dry_run_sends_nothing_and_says_everything(run: Run) -> None:
@@ -356,7 +356,7 @@ def test_a_dry_run_sends_nothing_and_says_everything(run: Run) -> None:
 
     assert dict(run.store.quotas) == was
     assert rates == [50_000, 25_000, 20_000, 80_000, 100_000, 100_000]
-    assert run.state.stage is Stage.OPEN
+    assert run.state.stage is GuardState.OPEN
 
 
 def test_a_dry_run_sees_what_people_do(run: Run) -> None:
@@ -364,11 +364,11 @@ def test_a_dry_run_sees_what_people_do(run: Run) -> None:
     for _ in range(100):
         run.look()
         run.now_ms += SECOND
-    assert run.state.stage is Stage.FLOOR
+    assert run.state.stage is GuardState.FLOOR
     run.set(ALICE, 70_000.0)
     run.look()
     assert run.state.yielded == (ALICE,)
 
     run.store.alter(Lease(1, 1).alterations())
     assert run.look() == ()
-    assert run.state.stage is Stage.STANDBY
+    assert run.state.stage is GuardState.STANDBY

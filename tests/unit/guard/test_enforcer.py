@@ -13,11 +13,11 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard import enforcer as enforcer_module
 from keyrange.guard.enforcer import Enforcer, QuotaStore, described
 from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.guard_states import GuardState
 from keyrange.guard.model.policy import Factor
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import Alter
-from keyrange.guard.model.stages import Stage
-from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.reaper import reap_dead, release_all
 
 ALICE, BOB = QuotaEntity("alice", None), QuotaEntity("bob", None)
@@ -108,7 +108,7 @@ class Guard:
         )
 
     def _factor(self) -> Factor:
-        standing = Standing.HELD if self.value < 1 else Standing.OPEN
+        standing = ThrottleState.HELD if self.value < 1 else ThrottleState.OPEN
         return Factor(self.value, "", 0, False, (), None, standing)
 
     def stops(self, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -146,7 +146,7 @@ def test_rates_fall_to_the_floor_and_come_back_exactly() -> None:
     guard.value = 1.0
     guard.looks(200)
     assert store.quotas == PRIOR
-    assert guard.enforcer.state.stage is Stage.OPEN
+    assert guard.enforcer.state.stage is GuardState.OPEN
     # Each request was validated before.
     assert store.asked[::2] == [True] * (len(store.asked) // 2)
     assert store.asked[1::2] == [False] * (len(store.asked) // 2)
@@ -196,7 +196,7 @@ def test_a_guard_says_that_it_could_not_release(
     store.fails = [error("QUOTAS_UNAVAILABLE", "no controller")] * 1_000
     if is_over:
         guard.looks(32)
-        assert guard.enforcer.state.stage is Stage.STANDBY
+        assert guard.enforcer.state.stage is GuardState.STANDBY
         store.fails = []
     assert not guard.stops(monkeypatch)
     assert rate(store, ALICE) < 4_000_000

@@ -15,7 +15,7 @@ from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import extensions
 from keyrange.guard.foreign import ForeignFactor
 from keyrange.guard.model.policy import Factor
-from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.shared import leave_watch, take_watch
 from keyrange.guard.sources import Figures, ThrottleFactorSource, open_factor_source
 from keyrange.options.volumes import VolumeOptions
@@ -66,7 +66,7 @@ def test_what_it_says_holds_and_it_is_called_by_one_thread() -> None:
     theirs, clock = Theirs(), Clock()
     source = ForeignFactor(theirs, OPTIONS, clock)
     first = source.figures(clock.now_ms).factor
-    assert (first.value, first.is_fallback, first.standing) == (0.25, True, Standing.UNKNOWN)
+    assert (first.value, first.is_fallback, first.standing) == (0.25, True, ThrottleState.UNKNOWN)
     source.check()
     assert source.figures(clock.now_ms).factor.value == 0.5
     theirs.value = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from keyrange.guard.model.policy import Factor, Limit, Policy, Recovery, Throttle
-from keyrange.guard.model.standings import Standing
-from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
+from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from volume_samples import MINUTE, reading, volume
 
 BYTES = Limit(min_available_bytes=100)
@@ -25,7 +25,7 @@ def held(at_ms: int = 0) -> Throttle:
     return each
 
 
-def standing(each: Throttle, now_ms: int) -> tuple[float, Standing]:
+def standing(each: Throttle, now_ms: int) -> tuple[float, ThrottleState]:
     factor = each.factor(now_ms)
     return factor.value, factor.standing
 
@@ -102,7 +102,7 @@ def test_one_volume_of_many_is_enough() -> None:
         False,
         (volume(100, 2), volume(50, 3)),
         None,
-        Standing.HELD,
+        ThrottleState.HELD,
         has_recovered=False,
     )
     assert each.limit_violated == 2
@@ -113,8 +113,8 @@ def test_before_the_first_reading_the_fallback_is_in_force(fallback: float) -> N
     """Who throttles others may wait for the validity time: until then the standing is UNKNOWN."""
     each = throttle(fallback=fallback)
 
-    assert standing(each, 2 * MINUTE) == (fallback, Standing.UNKNOWN)
-    assert standing(each, 2 * MINUTE + 1) == (fallback, Standing.FALLBACK)
+    assert standing(each, 2 * MINUTE) == (fallback, ThrottleState.UNKNOWN)
+    assert standing(each, 2 * MINUTE + 1) == (fallback, ThrottleState.FALLBACK)
     for now_ms in (0, 2 * MINUTE + 1):
         factor = each.factor(now_ms)
         assert (factor.is_fallback, factor.since_ms) == (True, 0)
@@ -134,7 +134,7 @@ def test_a_first_reading_between_limit_and_recovery_is_no_violation() -> None:
     each = throttle()
     each.observe(BAND, 0)
 
-    assert standing(each, 0) == (1.0, Standing.OPEN)
+    assert standing(each, 0) == (1.0, ThrottleState.OPEN)
     assert not each.factor(0).has_recovered
     each.observe(CLEAR, MINUTE)
     assert each.factor(MINUTE).has_recovered
@@ -151,14 +151,14 @@ def test_the_fallback_lets_go_of_what_nobody_remembers() -> None:
 def test_it_takes_two_clear_readings_in_a_row() -> None:
     each = held()
     each.observe(CLEAR, MINUTE)
-    assert standing(each, MINUTE) == (0.0, Standing.RECOVERING)
+    assert standing(each, MINUTE) == (0.0, ThrottleState.RECOVERING)
     each.observe(BAND, 2 * MINUTE)
-    assert standing(each, 2 * MINUTE) == (0.0, Standing.HELD)
+    assert standing(each, 2 * MINUTE) == (0.0, ThrottleState.HELD)
     each.observe(CLEAR, 3 * MINUTE)
-    assert standing(each, 3 * MINUTE) == (0.0, Standing.RECOVERING)
+    assert standing(each, 3 * MINUTE) == (0.0, ThrottleState.RECOVERING)
     assert each.factor(3 * MINUTE).since_ms == 0
     each.observe(CLEAR, 4 * MINUTE)
-    assert standing(each, 4 * MINUTE) == (1.0, Standing.OPEN)
+    assert standing(each, 4 * MINUTE) == (1.0, ThrottleState.OPEN)
     assert each.factor(4 * MINUTE).since_ms == 4 * MINUTE
 
 
@@ -177,7 +177,7 @@ def test_a_failed_check_neither_counts_nor_breaks_the_row() -> None:
     each.failed("timed out", 2 * MINUTE)
     each.observe(CLEAR, 3 * MINUTE)
 
-    assert standing(each, 3 * MINUTE) == (1.0, Standing.OPEN)
+    assert standing(each, 3 * MINUTE) == (1.0, ThrottleState.OPEN)
 
 
 def test_full_again_during_recovery() -> None:
@@ -186,14 +186,14 @@ def test_full_again_during_recovery() -> None:
     each.observe(FULL, 2 * MINUTE)
     each.observe(CLEAR, 3 * MINUTE)
 
-    assert standing(each, 3 * MINUTE) == (0.0, Standing.RECOVERING)
+    assert standing(each, 3 * MINUTE) == (0.0, ThrottleState.RECOVERING)
 
 
 def test_one_volume_that_has_not_recovered_holds() -> None:
     each = held()
     for minute in (1, 2, 3):
         each.observe(reading(volume(500), volume(149, 2)), minute * MINUTE)
-        assert standing(each, minute * MINUTE) == (0.0, Standing.HELD)
+        assert standing(each, minute * MINUTE) == (0.0, ThrottleState.HELD)
 
 
 def test_within_the_band_nothing_changes() -> None:
@@ -212,8 +212,8 @@ def test_the_last_factor_stands_for_the_validity_time() -> None:
     each.observe(FULL, 0)
     each.failed("timed out", MINUTE)
 
-    assert standing(each, 2 * MINUTE) == (0.0, Standing.HELD)
-    assert standing(each, 2 * MINUTE + 1) == (1.0, Standing.FALLBACK_HELD)
+    assert standing(each, 2 * MINUTE) == (0.0, ThrottleState.HELD)
+    assert standing(each, 2 * MINUTE + 1) == (1.0, ThrottleState.FALLBACK_HELD)
     assert "the last check failed: timed out" in each.factor(2 * MINUTE + 1).why
 
 
@@ -232,7 +232,7 @@ def test_a_reading_that_comes_too_late_finds_the_fallback_in_force() -> None:
     each.observe(CLEAR, 9 * MINUTE)
 
     assert each.fallback_applied == 1
-    assert standing(each, 9 * MINUTE) == (1.0, Standing.OPEN)
+    assert standing(each, 9 * MINUTE) == (1.0, ThrottleState.OPEN)
 
 
 def test_the_fallback_is_counted_once_each_time() -> None:
@@ -250,22 +250,22 @@ def test_the_fallback_is_counted_once_each_time() -> None:
 def test_what_was_full_before_the_fallback_has_to_have_recovered() -> None:
     within, above = held(), held()
     for each in (within, above):
-        assert standing(each, 3 * MINUTE) == (0.0, Standing.FALLBACK_HELD)
+        assert standing(each, 3 * MINUTE) == (0.0, ThrottleState.FALLBACK_HELD)
     within.observe(BAND, 4 * MINUTE)
     above.observe(CLEAR, 4 * MINUTE)
 
-    assert standing(within, 4 * MINUTE) == (0.0, Standing.HELD)
+    assert standing(within, 4 * MINUTE) == (0.0, ThrottleState.HELD)
     assert not within.factor(4 * MINUTE).is_fallback
-    assert standing(above, 4 * MINUTE) == (1.0, Standing.OPEN)
+    assert standing(above, 4 * MINUTE) == (1.0, ThrottleState.OPEN)
 
 
 PARTS = {
     "silent": lambda usable: reading(volume(usable), silent=(2,)),
-    "denied": lambda usable: Reading(
+    "denied": lambda usable: VolumeReading(
         frozenset({1, 2}),
         (LogDirs(1, (volume(usable),)), LogDirs(2, (), "CLUSTER_AUTHORIZATION_FAILED")),
     ),
-    "offline": lambda usable: Reading(
+    "offline": lambda usable: VolumeReading(
         frozenset({1}), (LogDirs(1, (volume(usable),), "KAFKA_STORAGE_ERROR /e"),)
     ),
     "not told": lambda usable: reading(volume(usable), volume(-1, 2)),
@@ -278,7 +278,7 @@ def test_that_all_is_well_is_not_believed_of_a_part(part: str) -> None:
     each.observe(PARTS[part](900), 0)
     each.observe(PARTS[part](900), 3 * MINUTE)
 
-    assert standing(each, 3 * MINUTE) == (0.0, Standing.FALLBACK)
+    assert standing(each, 3 * MINUTE) == (0.0, ThrottleState.FALLBACK)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -287,7 +287,7 @@ def test_that_a_volume_is_full_is_believed_of_a_part(part: str) -> None:
     for minute in range(5):
         each.observe(PARTS[part](100), minute * MINUTE)
 
-    assert standing(each, 4 * MINUTE) == (0.0, Standing.HELD)
+    assert standing(each, 4 * MINUTE) == (0.0, ThrottleState.HELD)
     assert each.limit_violated == 5
 
 
@@ -306,11 +306,11 @@ def test_a_full_volume_whose_broker_is_gone_holds_for_the_validity_time() -> Non
     each.observe(reading(volume(900), volume(100, 2)), 0)
     each.observe(reading(volume(900)), MINUTE)
     each.observe(reading(volume(900)), 2 * MINUTE)
-    assert standing(each, 2 * MINUTE) == (0.0, Standing.HELD)
+    assert standing(each, 2 * MINUTE) == (0.0, ThrottleState.HELD)
 
     each.observe(reading(volume(900)), 3 * MINUTE)
     each.observe(reading(volume(900)), 4 * MINUTE)
-    assert standing(each, 4 * MINUTE) == (1.0, Standing.OPEN)
+    assert standing(each, 4 * MINUTE) == (1.0, ThrottleState.OPEN)
 
 
 def test_the_prediction_is_that_of_the_first_to_be_full() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from guard_run import ALICE, BOB, SETTINGS
-from keyrange.guard.model.enforcement import State, next_look_ms
-from keyrange.guard.model.lease import Lease, Watch, next_epoch, read_lease
+from keyrange.guard.model.enforcement import EnforcementState, next_look_ms
+from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.lease import Lease, LeaseWatch, next_epoch, read_lease
 from keyrange.guard.model.quota_entities import (
     EVERY_CLIENT,
     RATE,
@@ -18,7 +19,6 @@ from keyrange.guard.model.quota_entities import (
     marker,
 )
 from keyrange.guard.model.ramp import floor_rate, mute_ms, stepped
-from keyrange.guard.model.stages import Stage
 from quota_store import RequestRefusedError, Store
 
 
@@ -87,7 +87,7 @@ def test_epochs_grow_and_are_exact() -> None:
 
 
 def test_a_lease_that_does_not_move_is_dead() -> None:
-    watch = Watch()
+    watch = LeaseWatch()
     assert not watch.is_dead(10**9, 60)
     watch = watch.look(Lease(1, 1), 0).look(Lease(1, 1), 59)
     assert not watch.is_dead(59, 60)
@@ -128,8 +128,8 @@ def test_exposed_are_those_without_a_quota_for_all_their_clients() -> None:
 
 
 def test_looks_are_more_frequent_than_renewals() -> None:
-    assert next_look_ms(SETTINGS, State(stage=Stage.FLOOR)) == 5_500
-    assert next_look_ms(SETTINGS, State(stage=Stage.TAKING)) == 500
+    assert next_look_ms(SETTINGS, EnforcementState(stage=GuardState.FLOOR)) == 5_500
+    assert next_look_ms(SETTINGS, EnforcementState(stage=GuardState.TAKING)) == 500
 
 
 def test_the_store_refuses_what_kafka_refuses() -> None:

@@ -9,10 +9,10 @@ import pytest
 from guard_run import SECOND, SETTINGS, Run, begun
 from keyrange.guard.model import releasing
 from keyrange.guard.model.enforcement import Stop, step
-from keyrange.guard.model.lease import Watch, read_lease
+from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.lease import LeaseWatch, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import RECORDS_MAX
-from keyrange.guard.model.stages import Stage
 from quota_store import Store
 
 
@@ -35,7 +35,7 @@ def test_many_entities_take_several_requests_and_any_may_be_the_last(lives: int)
             if run.requests == lives:
                 break
         run.now_ms += 5 * SECOND
-    watch, now_ms = Watch(), 0
+    watch, now_ms = LeaseWatch(), 0
     for _ in range(20):
         watch, commands = releasing.reap(watch, store.quotas, now_ms)
         for command in commands[:1]:
@@ -46,7 +46,7 @@ def test_many_entities_take_several_requests_and_any_may_be_the_last(lives: int)
 
 
 def test_a_reaper_lets_a_living_guard_be(run: Run) -> None:
-    watch = Watch()
+    watch = LeaseWatch()
     for _ in range(30):
         run.goes(5)
         watch, commands = releasing.reap(watch, run.store.quotas, run.now_ms)
@@ -55,7 +55,7 @@ def test_a_reaper_lets_a_living_guard_be(run: Run) -> None:
 
 def test_what_people_release_needs_no_waiting(run: Run) -> None:
     was = dict(run.store.quotas)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     for command in releasing.release(run.store.quotas, 0):
         run.store.alter(command.alterations)
 
@@ -69,7 +69,7 @@ def test_the_lease_goes_with_the_last_request() -> None:
     for number in range(8):
         run.set(QuotaEntity(f"u{number}", None), 50_000.0)
     was = dict(run.store.quotas)
-    run.until(Stage.FLOOR)
+    run.until(GuardState.FLOOR)
     run.state, _ = step(run.settings, run.state, Stop(), run.now_ms)
     commands = run.look()
     assert len(commands) > 2

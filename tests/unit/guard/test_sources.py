@@ -12,8 +12,8 @@ from keyrange.errors import InvalidError, KeyrangeError, error
 from keyrange.guard import extensions
 from keyrange.guard.model import volume_readings
 from keyrange.guard.model.policy import Factor, Limit, Policy
-from keyrange.guard.model.standings import Standing
-from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
+from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.guard.sources import (
     ClusterVolumes,
     Figures,
@@ -57,7 +57,11 @@ def test_a_file_says_the_factor(tmp_path: Path) -> None:
     path = tmp_path / "factor"
     source = FileFactor(str(path), 0.75, VALIDITY_MS, clock)
     factor = source.figures(clock()).factor
-    assert (factor.value, factor.is_fallback, factor.standing) == (0.75, True, Standing.UNKNOWN)
+    assert (factor.value, factor.is_fallback, factor.standing) == (
+        0.75,
+        True,
+        ThrottleState.UNKNOWN,
+    )
     for text, expected in (("0", 0.0), (" 0.5\n", 0.5), ("1.0", 1.0)):
         path.write_text(text)
         source.check()
@@ -75,7 +79,7 @@ def test_a_file_that_was_never_read_is_the_fallback_counted_once(tmp_path: Path)
             source.check()
         assert value(source, clock) == 0.0
     figures = source.figures(clock())
-    assert (figures.fallback_applied, figures.factor.standing) == (1, Standing.FALLBACK)
+    assert (figures.fallback_applied, figures.factor.standing) == (1, ThrottleState.FALLBACK)
 
 
 @pytest.mark.parametrize("text", ["", "half", "-0.1", "1.01", "nan", "inf", "0.5 0.6"])
@@ -117,12 +121,12 @@ class ScriptedReader:
         self.timeouts: list[float] = []
         self.closed = False
 
-    def read(self, timeout_ms: float) -> Reading:
+    def read(self, timeout_ms: float) -> VolumeReading:
         self.timeouts.append(timeout_ms)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Reading(frozenset((1,)), (LogDirs(1, (Volume(1, "/d", 100, answer),)),))
+        return VolumeReading(frozenset((1,)), (LogDirs(1, (Volume(1, "/d", 100, answer),)),))
 
     def close(self) -> None:
         self.closed = True
@@ -153,7 +157,7 @@ def test_the_volumes_of_a_cluster_say_it(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_check_pauses_while_it_goes_through_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[int] = []
     monkeypatch.setattr(log_dirs, "LogDirReader", ScriptedReader)
-    monkeypatch.setattr(log_dirs, "breathe", lambda: pauses.append(0))
+    monkeypatch.setattr(log_dirs, "yield_gil", lambda: pauses.append(0))
     monkeypatch.setattr(volume_readings, "_AT_ONCE", 1)
     source = ClusterVolumes(ClientSettings(), Policy(Limit(min_available_bytes=10)), Clock())
     reader: Any = source._reader

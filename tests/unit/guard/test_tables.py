@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.guard.model import stages, standings
-from keyrange.guard.model.stages import IDLE, Stage
-from keyrange.guard.model.standings import Sign, Standing
+from keyrange.guard.model import guard_states, throttle_states
+from keyrange.guard.model.guard_states import IDLE, GuardState
+from keyrange.guard.model.throttle_states import ThrottleEvent, ThrottleState
 
 
 def test_every_sign_leads_somewhere_from_every_standing() -> None:
-    assert standings.TRANSITIONS.keys() == {(each, sign) for each in Standing for sign in Sign}
-    assert {*standings.TRANSITIONS.values()} == set(Standing) - {Standing.UNKNOWN}
+    assert throttle_states.TRANSITIONS.keys() == {
+        (each, sign) for each in ThrottleState for sign in ThrottleEvent
+    }
+    assert {*throttle_states.TRANSITIONS.values()} == set(ThrottleState) - {ThrottleState.UNKNOWN}
 
 
-@pytest.mark.parametrize("standing", Standing)
-def test_a_violation_holds_and_recovery_opens(standing: Standing) -> None:
-    assert standings.TRANSITIONS[standing, Sign.VIOLATED] is Standing.HELD
-    assert standings.TRANSITIONS[standing, Sign.RECOVERED] is Standing.OPEN
+@pytest.mark.parametrize("standing", ThrottleState)
+def test_a_violation_holds_and_recovery_opens(standing: ThrottleState) -> None:
+    assert throttle_states.TRANSITIONS[standing, ThrottleEvent.VIOLATED] is ThrottleState.HELD
+    assert throttle_states.TRANSITIONS[standing, ThrottleEvent.RECOVERED] is ThrottleState.OPEN
 
 
 def test_every_stage_is_reached_and_only_release_ends_a_hold_well() -> None:
-    assert {*stages.TRANSITIONS.values()} == set(Stage)
+    assert {*guard_states.TRANSITIONS.values()} == set(GuardState)
     idle = {
         (source, sign)
-        for (source, sign), target in stages.TRANSITIONS.items()
+        for (source, sign), target in guard_states.TRANSITIONS.items()
         if source not in IDLE and target in IDLE
     }
-    lost = {(stage, stages.Sign.LOST) for stage in set(Stage) - IDLE}
-    assert idle == {*lost, (Stage.RELEASING, stages.Sign.DONE)}
+    lost = {(stage, guard_states.GuardEvent.LOST) for stage in set(GuardState) - IDLE}
+    assert idle == {*lost, (GuardState.RELEASING, guard_states.GuardEvent.DONE)}

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from keyrange.guard.model.volume_readings import LogDirs, Reading, View, Volume
+from keyrange.guard.model.volume_readings import LogDirs, View, Volume, VolumeReading
 from volume_samples import MINUTE, answer, reading, volume
 
 VALIDITY = 5 * MINUTE
@@ -29,17 +29,17 @@ def test_a_volume_without_any_room_has_nothing_available() -> None:
     [
         (reading(volume(5), volume(6, broker=2)), ""),
         (reading(volume(5, total=0)), ""),
-        (Reading(frozenset(), ()), "the cluster named no broker"),
+        (VolumeReading(frozenset(), ()), "the cluster named no broker"),
         (reading(volume(5), silent=(2,)), "broker 2 did not answer"),
-        (Reading(frozenset({1}), (LogDirs(1, ()),)), "broker 1 named no log dir"),
+        (VolumeReading(frozenset({1}), (LogDirs(1, ()),)), "broker 1 named no log dir"),
         (reading(volume(-1)), "broker 1 /d: its size was not told"),
         (reading(volume(5, total=-1)), "broker 1 /d: its size was not told"),
         (
-            Reading(frozenset({1}), (answer(volume(5), failure="KAFKA_STORAGE_ERROR /e"),)),
+            VolumeReading(frozenset({1}), (answer(volume(5), failure="KAFKA_STORAGE_ERROR /e"),)),
             "broker 1: KAFKA_STORAGE_ERROR /e",
         ),
         (
-            Reading(frozenset({1}), (LogDirs(1, (), "CLUSTER_AUTHORIZATION_FAILED"),)),
+            VolumeReading(frozenset({1}), (LogDirs(1, (), "CLUSTER_AUTHORIZATION_FAILED"),)),
             "broker 1: CLUSTER_AUTHORIZATION_FAILED",
         ),
         (
@@ -49,14 +49,14 @@ def test_a_volume_without_any_room_has_nothing_available() -> None:
         ),
     ],
 )
-def test_what_is_not_told_is_a_failure(whole: Reading, failure: str) -> None:
+def test_what_is_not_told_is_a_failure(whole: VolumeReading, failure: str) -> None:
     assert whole.failure == failure
     assert (whole.failure == "") == (not failure)
 
 
 def test_what_was_told_counts_beside_what_was_not() -> None:
     told = volume(5)
-    read = Reading(frozenset({1}), (answer(told, volume(-1, log_dir="/e"), failure="no"),))
+    read = VolumeReading(frozenset({1}), (answer(told, volume(-1, log_dir="/e"), failure="no"),))
 
     assert read.volumes == (told,)
 

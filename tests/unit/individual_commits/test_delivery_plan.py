@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from keyrange.individual_commits.model.delivery_plan import plan_deliveries
-from keyrange.individual_commits.model.intake import CellIntake, PartitionIntake
+from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.state import Hole
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.ranges.model.range_plan import Cell
+from keyrange.ranges.model.range_plan import RangeEstimate
 
 
 class Counted(int):
@@ -31,8 +31,8 @@ def test_holes_far_apart_are_not_held_against_one_another() -> None:
     partition, count = TopicPartition("t", 0), 2_000
     holes = tuple(Hole(Counted(at * 1_000), at) for at in range(count))
     end = count * 1_000
-    intake = PartitionIntake(end, end, (CellIntake(SPACE, end, end),), holes)
-    cell = Cell(partition, SPACE, 1.0, False)
+    intake = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), holes)
+    cell = RangeEstimate(partition, SPACE, 1.0, False)
     Counted.compared = 0
     [task] = plan_deliveries([[cell]], {partition: intake}, {partition: 1_000.0}, lambda _: "")
     assert [split.from_offset for split in task] == [hole.offset for hole in holes]

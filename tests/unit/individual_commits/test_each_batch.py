@@ -15,11 +15,11 @@ from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
-from keyrange.individual_commits.batch_run import BatchRun, Plan, current
+from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
-from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
-from keyrange.individual_commits.model.log import Kind
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
 from keyrange.individual_commits.planned import Planned
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
@@ -49,11 +49,13 @@ def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.Mon
     )
     writer(NOTHING, 0)
     last = table.store[-1]
-    table.append(replace(last, seq=last.seq + 1, kind=Kind.RESET, batch_id=-1, run_id="by hand"))
+    table.append(
+        replace(last, seq=last.seq + 1, kind=CommitKind.RESET, batch_id=-1, run_id="by hand")
+    )
     with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
         writer(NOTHING, 1)
     writer(NOTHING, 1)
-    kinds = [Kind.FENCE, Kind.BATCH, Kind.RESET, Kind.FENCE]
+    kinds = [CommitKind.FENCE, CommitKind.BATCH, CommitKind.RESET, CommitKind.FENCE]
     assert [each.kind for each in table.store] == kinds
 
 
@@ -105,7 +107,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
 def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_due: bool) -> None:
     """A record that failed is gone from Kafka when it is to come again: what was staged above it is
     due, and would be passed over where the function returns at once."""
-    state = PartitionState("", 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    state = PartitionState("", 21, (KeyRangeState(SPACE, 21, (Hole(10, 5),)),))
     store = VerdictStore(str(tmp_path), "s")
     os.makedirs(tmp_path / "s" / "0" / "one")
     (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
@@ -116,10 +118,10 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
     at = Checkpoint({PLACE: 21}, commits=mark)
     until = 21 if is_due else 30
     due_ms = 10 if is_due else -1
-    intake = plan_intake(state, [SPACE], until, due_ms, IntakeLimits())
+    intake = plan_delivery(state, [SPACE], until, due_ms, DeliveryLimits())
     assert bool(intake.redelivered) == is_due
     terms = CommitOptions(individual=True, transactional=True)
-    plan = Plan(
+    plan = BatchPlan(
         Planned("q", 1, at, at, mark, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
     )
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
@@ -135,7 +137,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     """Output above a hole is in its verdict alone: the topic may be back."""
     there, mark = TopicPartition("u", 0), CommitMark(source_id="s", seq=1)
     ids = {"t": "a" * 32, "u": "b" * 32}
-    state = PartitionState(ids["t"], 21, (Piece(SPACE, 21, (Hole(10, 5),)),))
+    state = PartitionState(ids["t"], 21, (KeyRangeState(SPACE, 21, (Hole(10, 5),)),))
     store = VerdictStore(str(tmp_path), "s")
     os.makedirs(tmp_path / "s" / "0" / "one")
     (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")

@@ -9,7 +9,14 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, Kind, Known, Terms, is_written, known_at
+from keyrange.individual_commits.model.log import (
+    Commit,
+    CommitKind,
+    CommitSettings,
+    Snapshot,
+    is_written,
+    known_at,
+)
 from keyrange.individual_commits.model.state import PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -17,7 +24,7 @@ ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def commit(seq: int, batch_id: int = -1, run_id: str = "r", **fields: Any) -> Commit:
-    kind = Kind.BATCH if batch_id >= 0 else Kind.FENCE
+    kind = CommitKind.BATCH if batch_id >= 0 else CommitKind.FENCE
     kind = fields.pop("kind", kind)
     return Commit(seq, kind, "g", "s", "q", run_id, batch_id, 1_000, **fields)
 
@@ -33,7 +40,7 @@ HISTORY = [
     commit(4, run_id="r2"),
     commit(5, 2, run_id="r2", states=states(one=30), whole=True),
     commit(6, 3, run_id="r2", states=states(other=0)),
-    commit(7, kind=Kind.RESET, run_id="by hand", states=states(one=25), who="a", why="b"),
+    commit(7, kind=CommitKind.RESET, run_id="by hand", states=states(one=25), who="a", why="b"),
 ]
 
 
@@ -53,8 +60,8 @@ HISTORY = [
 def test_the_state_at_a_commit_is_the_last_one_of_each_partition(
     seq: int, positions: dict[str, int], batch_id: int, run_id: str
 ) -> None:
-    terms = Terms() if seq else None
-    expected = Known(seq, states(**positions), batch_id, run_id, terms)
+    terms = CommitSettings() if seq else None
+    expected = Snapshot(seq, states(**positions), batch_id, run_id, terms)
     assert known_at(HISTORY, seq) == expected
     assert known_at(HISTORY[::-1], seq) == expected
 
@@ -67,7 +74,7 @@ def test_commits_before_a_whole_one_are_not_needed(seq: int) -> None:
 
 def test_a_whole_commit_of_no_batch_does_not_hide_which_batch_was_the_last() -> None:
     whole = commit(8, run_id="r3", states=states(other=9), whole=True)
-    assert known_at([*HISTORY, whole], 8) == Known(8, states(other=9), 3, "r3", Terms())
+    assert known_at([*HISTORY, whole], 8) == Snapshot(8, states(other=9), 3, "r3", CommitSettings())
     with pytest.raises(ValueError, match="commit 8 follows commit 0"):
         known_at([whole], 8)
 
@@ -92,16 +99,16 @@ def test_commits_that_are_missing_or_there_twice_are_refused(
 
 
 def test_the_last_terms_hold() -> None:
-    terms = Terms(isolation="transactional")
+    terms = CommitSettings(isolation="transactional")
     assert known_at([commit(1), commit(2, terms=terms)], 2).terms == terms
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"kind": Kind.BATCH, "batch_id": -1},
-        {"kind": Kind.FENCE, "batch_id": 3},
-        {"kind": Kind.RESET, "batch_id": 0},
+        {"kind": CommitKind.BATCH, "batch_id": -1},
+        {"kind": CommitKind.FENCE, "batch_id": 3},
+        {"kind": CommitKind.RESET, "batch_id": 0},
     ],
 )
 def test_a_commit_of_a_batch_names_it_and_no_other_does(fields: dict[str, Any]) -> None:
@@ -113,8 +120,8 @@ def test_the_next_commit_is_not_written_yet() -> None:
     known = known_at(HISTORY[:4], 4)
     assert not is_written(known, commit(5, 2, "r2"))
     assert not is_written(known, commit(5, -1, "r3"))
-    assert not is_written(Known(), commit(1))
-    assert not is_written(Known(), commit(1, 0))
+    assert not is_written(Snapshot(), commit(1))
+    assert not is_written(Snapshot(), commit(1, 0))
 
 
 def test_a_batch_that_is_in_the_table_changes_nothing_whatever_its_place() -> None:

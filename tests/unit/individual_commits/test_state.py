@@ -9,8 +9,8 @@ import pytest
 from keyrange.individual_commits.model.state import (
     MERGED_HOLES_MAX,
     Hole,
+    KeyRangeState,
     PartitionState,
-    Piece,
     by_offset,
     cut_at,
     cut_span,
@@ -28,25 +28,25 @@ def holes(*offsets: int, place: int = 0) -> tuple[Hole, ...]:
     return tuple(Hole(offset, place) for offset in offsets)
 
 
-def state(*pieces: Piece, position: int = 100) -> PartitionState:
+def state(*pieces: KeyRangeState, position: int = 100) -> PartitionState:
     return PartitionState("id", position, pieces)
 
 
 def test_a_piece_without_holes_is_done_up_to_where_it_was_scanned() -> None:
-    piece = Piece(SPACE, 50)
+    piece = KeyRangeState(SPACE, 50)
     assert (piece.committed, piece.done()) == (50, ())
 
 
 def test_a_piece_is_done_up_to_its_first_hole_and_in_between() -> None:
-    piece = Piece(SPACE, 50, holes(40, 41, 45))
+    piece = KeyRangeState(SPACE, 50, holes(40, 41, 45))
     assert piece.committed == 40
     assert piece.done() == (OffsetRange(42, 45), OffsetRange(46, 50))
-    assert Piece(SPACE, 50, holes(48, 49)).done() == ()
+    assert KeyRangeState(SPACE, 50, holes(48, 49)).done() == ()
 
 
 def test_a_cut_hands_each_hole_to_the_side_of_its_key() -> None:
     own = by_offset((Hole(5, BORDER - 1), Hole(3, BORDER), Hole(9, 0), Hole(7, END - 1)))
-    lower, upper = Piece(SPACE, 10, own).cut([BORDER])
+    lower, upper = KeyRangeState(SPACE, 10, own).cut([BORDER])
     assert (lower.span, upper.span) == (LOWER, UPPER)
     assert [hole.offset for hole in lower.holes] == [5, 9]
     assert [hole.offset for hole in upper.holes] == [3, 7]
@@ -54,7 +54,7 @@ def test_a_cut_hands_each_hole_to_the_side_of_its_key() -> None:
 
 
 def test_a_piece_is_cut_only_inside() -> None:
-    piece = Piece(UPPER, 10, holes(3, place=END - 1))
+    piece = KeyRangeState(UPPER, 10, holes(3, place=END - 1))
     assert piece.cut([0, 1, BORDER, END]) == [piece]
     assert cut_at([piece], []) == [piece]
 
@@ -68,14 +68,18 @@ def test_a_span_is_cut_at_the_hashes_inside() -> None:
 
 
 def test_a_partition_stands_where_its_last_range_stands() -> None:
-    found = state(Piece(LOWER, 70, holes(30)), Piece(UPPER, 60, holes(40, place=BORDER)))
+    found = state(
+        KeyRangeState(LOWER, 70, holes(30)), KeyRangeState(UPPER, 60, holes(40, place=BORDER))
+    )
     assert (found.committed, found.scanned) == (30, 60)
     assert [hole.offset for hole in found.holes] == [30, 40]
-    assert state(Piece(LOWER, 70), Piece(UPPER, 60)).committed == 60
+    assert state(KeyRangeState(LOWER, 70), KeyRangeState(UPPER, 60)).committed == 60
 
 
 def test_all_holes_stand_by_offset() -> None:
-    found = state(Piece(LOWER, 70, holes(30, 50)), Piece(UPPER, 60, holes(40, place=BORDER)))
+    found = state(
+        KeyRangeState(LOWER, 70, holes(30, 50)), KeyRangeState(UPPER, 60, holes(40, place=BORDER))
+    )
     assert [hole.offset for hole in found.holes] == [30, 40, 50]
 
 
@@ -83,23 +87,23 @@ def test_all_holes_stand_by_offset() -> None:
     ("place", "span"), [(0, LOWER), (BORDER - 1, LOWER), (BORDER, UPPER), (END - 1, UPPER)]
 )
 def test_a_hash_lies_in_one_piece(place: int, span: KeyRange) -> None:
-    assert state(Piece(LOWER, 1), Piece(UPPER, 1)).piece_of(place).span == span
+    assert state(KeyRangeState(LOWER, 1), KeyRangeState(UPPER, 1)).piece_of(place).span == span
 
 
 @pytest.mark.parametrize(
     "pieces",
     [
         (),
-        (Piece(LOWER, 1),),
-        (Piece(UPPER, 1),),
-        (Piece(UPPER, 1), Piece(LOWER, 1)),
-        (Piece(LOWER, 1), Piece(LOWER, 1), Piece(UPPER, 1)),
-        (Piece(SPACE, 1), Piece(UPPER, 1)),
-        (Piece(LOWER, 1), Piece(KeyRange(BORDER + 1, END), 1)),
+        (KeyRangeState(LOWER, 1),),
+        (KeyRangeState(UPPER, 1),),
+        (KeyRangeState(UPPER, 1), KeyRangeState(LOWER, 1)),
+        (KeyRangeState(LOWER, 1), KeyRangeState(LOWER, 1), KeyRangeState(UPPER, 1)),
+        (KeyRangeState(SPACE, 1), KeyRangeState(UPPER, 1)),
+        (KeyRangeState(LOWER, 1), KeyRangeState(KeyRange(BORDER + 1, END), 1)),
     ],
 )
 def test_pieces_that_do_not_cover_the_space_once_in_order_are_refused(
-    pieces: tuple[Piece, ...],
+    pieces: tuple[KeyRangeState, ...],
 ) -> None:
     with pytest.raises(ValueError, match="cover the hash space once"):
         state(*pieces)
@@ -108,23 +112,23 @@ def test_pieces_that_do_not_cover_the_space_once_in_order_are_refused(
 @pytest.mark.parametrize("scanned", [-1, 101])
 def test_a_piece_is_scanned_within_the_position(scanned: int) -> None:
     with pytest.raises(ValueError, match=f"was scanned to {scanned} of 100"):
-        state(Piece(SPACE, scanned))
+        state(KeyRangeState(SPACE, scanned))
 
 
 @pytest.mark.parametrize("offsets", [(50,), (51,), (-1,), (7, 7), (8, 7)])
 def test_holes_lie_in_order_below_what_was_scanned(offsets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="was scanned to 50, and has a hole at"):
-        state(Piece(SPACE, 50, holes(*offsets)))
+        state(KeyRangeState(SPACE, 50, holes(*offsets)))
 
 
 def test_a_hole_lies_where_its_key_does() -> None:
     with pytest.raises(ValueError, match=f"has a hole of a key at {BORDER}"):
-        state(Piece(LOWER, 50, holes(3, place=BORDER)), Piece(UPPER, 50))
+        state(KeyRangeState(LOWER, 50, holes(3, place=BORDER)), KeyRangeState(UPPER, 50))
 
 
 def test_an_offset_is_one_record() -> None:
     with pytest.raises(ValueError, match="two ranges have a hole at one offset"):
-        state(Piece(LOWER, 50, holes(3)), Piece(UPPER, 50, holes(3, place=BORDER)))
+        state(KeyRangeState(LOWER, 50, holes(3)), KeyRangeState(UPPER, 50, holes(3, place=BORDER)))
 
 
 def test_refining_cuts_at_both_ends_of_a_span() -> None:
@@ -136,25 +140,27 @@ def test_refining_cuts_at_both_ends_of_a_span() -> None:
 
 def test_neighbours_that_differ_stay_apart() -> None:
     for found in (
-        state(Piece(LOWER, 70), Piece(UPPER, 60)),
-        state(Piece(LOWER, 60, holes(1)), Piece(UPPER, 60)),
-        state(Piece(LOWER, 60), Piece(UPPER, 60, holes(1, place=BORDER))),
+        state(KeyRangeState(LOWER, 70), KeyRangeState(UPPER, 60)),
+        state(KeyRangeState(LOWER, 60, holes(1)), KeyRangeState(UPPER, 60)),
+        state(KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 60, holes(1, place=BORDER))),
     ):
         assert found.merged() == found
 
 
 def test_inside_a_key_range_holes_do_not_keep_neighbours_apart() -> None:
-    found = state(Piece(LOWER, 60, holes(5)), Piece(UPPER, 60, holes(3, place=BORDER)))
+    found = state(
+        KeyRangeState(LOWER, 60, holes(5)), KeyRangeState(UPPER, 60, holes(3, place=BORDER))
+    )
     (joined,) = found.merged([SPACE]).pieces
-    assert joined == Piece(SPACE, 60, (Hole(3, BORDER), Hole(5, 0)))
+    assert joined == KeyRangeState(SPACE, 60, (Hole(3, BORDER), Hole(5, 0)))
     assert found.merged([LOWER, UPPER]) == found
-    behind = state(Piece(LOWER, 59, holes(5)), Piece(UPPER, 60))
+    behind = state(KeyRangeState(LOWER, 59, holes(5)), KeyRangeState(UPPER, 60))
     assert behind.merged([SPACE]) == behind
 
 
 def test_many_holes_are_not_put_together() -> None:
     most = holes(*range(MERGED_HOLES_MAX))
-    found = state(Piece(LOWER, 5_000, most), Piece(UPPER, 5_000), position=5_000)
+    found = state(KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000), position=5_000)
     assert len(found.merged([SPACE]).pieces) == 1
     more = replace(found.pieces[1], holes=holes(2_000, place=BORDER))
     found = state(found.pieces[0], more, position=5_000)
@@ -162,11 +168,13 @@ def test_many_holes_are_not_put_together() -> None:
 
 
 def test_a_log_that_was_cut_back_keeps_what_is_below() -> None:
-    found = state(Piece(LOWER, 40, holes(10, 35)), Piece(UPPER, 90, holes(60, place=BORDER)))
-    assert found.cut_back(50) == state(
-        Piece(LOWER, 40, holes(10, 35)), Piece(UPPER, 50), position=50
+    found = state(
+        KeyRangeState(LOWER, 40, holes(10, 35)), KeyRangeState(UPPER, 90, holes(60, place=BORDER))
     )
-    assert found.cut_back(35).pieces[0] == Piece(LOWER, 35, holes(10))
+    assert found.cut_back(50) == state(
+        KeyRangeState(LOWER, 40, holes(10, 35)), KeyRangeState(UPPER, 50), position=50
+    )
+    assert found.cut_back(35).pieces[0] == KeyRangeState(LOWER, 35, holes(10))
     assert found.cut_back(5) == fresh("id", 5)
 
 

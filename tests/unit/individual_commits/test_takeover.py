@@ -9,7 +9,7 @@ import pytest
 from commit_tables import MemoryCommitTable
 from committing import state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, Kind, Terms
+from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark
@@ -36,8 +36,10 @@ class Group:
         planned_at: int = 0,
         anew: bool = False,
     ) -> None:
-        terms = Terms(isolation="transactional" if source_id == "b" else "immediate")
-        fence = Commit(1, Kind.FENCE, GROUP, source_id, "q", run_id or source_id, -1, 0, terms)
+        terms = CommitSettings(isolation="transactional" if source_id == "b" else "immediate")
+        fence = Commit(
+            1, CommitKind.FENCE, GROUP, source_id, "q", run_id or source_id, -1, 0, terms
+        )
         mark = CommitMark(source_id, planned_at, -1, {}, resumes=resumes)
         begin(self.table, fence, mark, may_replace, anew)
 
@@ -45,7 +47,7 @@ class Group:
         known = self.table(source_id).known()
         batch = Commit(
             known.seq + 1,
-            Kind.BATCH,
+            CommitKind.BATCH,
             GROUP,
             source_id,
             "q",

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
+    plan_delivery,
+)
+from keyrange.individual_commits.model.state import (
+    Cause,
+    Hole,
+    KeyRangeState,
+    PartitionState,
+    fresh,
+)
 from keyrange.individual_commits.model.verdict import (
-    Judged,
     NotDone,
+    Outcome,
     PartitionVerdict,
     RedeliveryPolicy,
-    judge,
+    apply_verdict,
 )
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
@@ -26,8 +36,8 @@ NOW_MS = 1_000
 
 def intake_of(
     state: PartitionState, due_ms: int = -1, spans: Sequence[KeyRange] = (SPACE,)
-) -> PartitionIntake:
-    return plan_intake(state, spans, 120, due_ms, IntakeLimits())
+) -> PartitionDelivery:
+    return plan_delivery(state, spans, 120, due_ms, DeliveryLimits())
 
 
 def judged(
@@ -37,9 +47,9 @@ def judged(
     due_ms: int = -1,
     policy: RedeliveryPolicy = POLICY,
     spans: Sequence[KeyRange] = (SPACE,),
-) -> Judged:
+) -> Outcome:
     verdict = PartitionVerdict(not_done, tuple(back))
-    return judge(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
+    return apply_verdict(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
 
 
 def failed(offset: int, place: int = 7, cause: Cause = Cause.REJECTED) -> NotDone:
@@ -47,12 +57,12 @@ def failed(offset: int, place: int = 7, cause: Cause = Cause.REJECTED) -> NotDon
 
 
 def with_holes(*holes: Hole) -> PartitionState:
-    return PartitionState("id", 100, (Piece(SPACE, 100, holes),))
+    return PartitionState("id", 100, (KeyRangeState(SPACE, 100, holes),))
 
 
 def test_what_is_not_mentioned_is_done() -> None:
-    assert judged(fresh("id", 100)) == Judged(fresh("id", 120), ())
-    assert judged(with_holes(Hole(5, 7)), due_ms=0) == Judged(fresh("id", 120), ())
+    assert judged(fresh("id", 100)) == Outcome(fresh("id", 120), ())
+    assert judged(with_holes(Hole(5, 7)), due_ms=0) == Outcome(fresh("id", 120), ())
 
 
 def test_holes_that_were_not_handed_out_stay_as_they_are() -> None:
@@ -131,12 +141,12 @@ def test_handed_back_from_beyond_what_was_taken_in_is_all_of_it() -> None:
 
 def test_a_range_that_was_stopped_is_not_scanned() -> None:
     holes = tuple(Hole(at, at, due_ms=9) for at in range(2))
-    state = PartitionState("id", 100, (Piece(LOWER, 90, holes), Piece(UPPER, 100)))
-    intake = plan_intake(state, (LOWER, UPPER), 120, 0, IntakeLimits(2))
-    after = judge(state, intake, PartitionVerdict(), POLICY, NOW_MS).state
-    assert after.pieces == (Piece(LOWER, 90, holes), Piece(UPPER, 120))
+    state = PartitionState("id", 100, (KeyRangeState(LOWER, 90, holes), KeyRangeState(UPPER, 100)))
+    intake = plan_delivery(state, (LOWER, UPPER), 120, 0, DeliveryLimits(2))
+    after = apply_verdict(state, intake, PartitionVerdict(), POLICY, NOW_MS).state
+    assert after.pieces == (KeyRangeState(LOWER, 90, holes), KeyRangeState(UPPER, 120))
     with pytest.raises(ValueError, match="offset 95 was not handed out"):
-        judge(state, intake, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
+        apply_verdict(state, intake, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -177,15 +187,17 @@ def test_the_same_said_twice_counts_once_and_two_things_are_refused() -> None:
 
 def test_a_verdict_is_taken_into_the_state_it_was_planned_from() -> None:
     with pytest.raises(ValueError, match="begins at 100, the state is at 101"):
-        judge(fresh("id", 101), intake_of(fresh("id", 100)), PartitionVerdict(), POLICY, NOW_MS)
+        apply_verdict(
+            fresh("id", 101), intake_of(fresh("id", 100)), PartitionVerdict(), POLICY, NOW_MS
+        )
 
 
 def test_cuts_that_no_range_has_any_more_are_joined() -> None:
     state = with_holes(Hole(5, 7, due_ms=9), Hole(6, BORDER, due_ms=9))
     cut = judged(state, spans=split_evenly(SPACE, 4)).state
     assert len(cut.pieces) == 4
-    again = plan_intake(cut, (SPACE,), 130, -1, IntakeLimits())
-    assert len(judge(cut, again, PartitionVerdict(), POLICY, NOW_MS).state.pieces) == 1
+    again = plan_delivery(cut, (SPACE,), 130, -1, DeliveryLimits())
+    assert len(apply_verdict(cut, again, PartitionVerdict(), POLICY, NOW_MS).state.pieces) == 1
 
 
 @pytest.mark.parametrize(
@@ -210,15 +222,15 @@ def proposed(committed: int, *done: tuple[int, int]) -> PartitionState:
     inside = {offset for first, last in done for offset in range(first, last + 1)}
     open_ = [offset for offset in range(committed + 1, position) if offset not in inside]
     holes = tuple(Hole(offset, offset) for offset in open_)
-    return PartitionState("id", position, (Piece(SPACE, position, holes),))
+    return PartitionState("id", position, (KeyRangeState(SPACE, position, holes),))
 
 
 def worked_on(state: PartitionState, *done: int) -> PartitionState:
     """After a batch that hands out what is not done, of which some is done then."""
-    intake = plan_intake(state, (SPACE,), state.position, 0, IntakeLimits())
+    intake = plan_delivery(state, (SPACE,), state.position, 0, DeliveryLimits())
     left = [failed(hole.offset, hole.place) for hole in intake.redelivered]
     verdict = PartitionVerdict(tuple(each for each in left if each.offset not in done), ())
-    return judge(state, intake, verdict, POLICY, NOW_MS).state
+    return apply_verdict(state, intake, verdict, POLICY, NOW_MS).state
 
 
 def done_of(state: PartitionState) -> list[tuple[int, int]]:
@@ -244,7 +256,7 @@ def test_the_proposal_purges() -> None:
 def test_the_proposal_amends_gaps() -> None:
     """Offset 40 is committed; what is fetched holds it, and ranges that are done."""
     state = proposed(40, (43, 45), (48, 49))
-    intake = plan_intake(state, (SPACE,), 51, 0, IntakeLimits())
+    intake = plan_delivery(state, (SPACE,), 51, 0, DeliveryLimits())
     new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in intake.cells]
     assert [hole.offset for hole in intake.redelivered] == [41, 42, 46, 47]
     assert new == [OffsetRange(50, 51)]

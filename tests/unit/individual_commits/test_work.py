@@ -12,20 +12,20 @@ import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.alarm import Alarm, RecordTimeout
+from keyrange.individual_commits.record_timer import RecordTimeout, RecordTimer
 from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.individual_commits.verdict_rows import ERROR_BYTES_MAX, HIDDEN, Code
 from keyrange.individual_commits.work import run_task
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
 
-EVERYTHING = {PLACE: PartitionWork((SPACE,))}
+EVERYTHING = {PLACE: TaskPartition((SPACE,))}
 
 
 def job(function: Any = None, mode: str = "record", **given: Any) -> Job:
-    terms = given.pop("terms", WorkTerms())
+    terms = given.pop("terms", WorkSettings())
     return Job(given.pop("works", EVERYTHING), terms, mode, OUTPUT, function, **given)
 
 
@@ -44,7 +44,7 @@ def test_a_record_shows_its_columns() -> None:
         with pytest.raises(AttributeError):
             record.timestamp  # noqa: B018
 
-    works = {PLACE: PartitionWork((SPACE,), deliveries={7: 2})}
+    works = {PLACE: TaskPartition((SPACE,), deliveries={7: 2})}
     run(job(look, works=works), [batch_of([Sent(7, 3, b"k", None)])])
     assert seen == [("t", 0, 7, b"k", None), (3, 2, "t", "Record(t-0, offset 7)")]
 
@@ -143,7 +143,7 @@ def test_the_record_is_kept_when_it_is_given_up() -> None:
     def function(record: Any) -> None:
         raise ValueError
 
-    works = {PLACE: PartitionWork((SPACE,), deliveries={2: 4})}
+    works = {PLACE: TaskPartition((SPACE,), deliveries={2: 4})}
     batch = batch_of([Sent(2, 1, b"k2", b"v2"), Sent(3, 2, b"k3", b"v3")])
     [rows, *_] = run_task(job(function, works=works), [batch], VirtualHands())
     hidden = {each["offset"]: each for each in rows.column(HIDDEN).to_pylist()}
@@ -157,14 +157,14 @@ def test_columns_that_the_job_changed_are_not_taken_for_the_record() -> None:
 
     batch = batch_of([Sent(2, 1)])
     batch = batch.set_column(1, "value", pa.array([17]))
-    job_ = job(function, terms=WorkTerms(deliveries_max=1))
+    job_ = job(function, terms=WorkSettings(deliveries_max=1))
     [rows, *_] = run_task(job_, [batch], VirtualHands())
     assert not rows.column(HIDDEN).to_pylist()[0]["whole"]
 
 
 def test_several_partitions_in_one_batch_are_told_apart() -> None:
     other = TopicPartition("t", 1)
-    works = {PLACE: PartitionWork((SPACE,)), other: PartitionWork((SPACE,), frozenset([5]))}
+    works = {PLACE: TaskPartition((SPACE,)), other: TaskPartition((SPACE,), frozenset([5]))}
     records = [Sent(1, 5), Sent(2, 5), Sent(1, 5, partition=1), Sent(9, 6, partition=1)]
     told = run(job(row, works=works), batches_of(records, 10))
     assert told.output == [1, 2, 9]
@@ -174,7 +174,7 @@ def test_several_partitions_in_one_batch_are_told_apart() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 10])
 def test_offsets_ascend_within_each_key_range(rows: int) -> None:
     low, high = 1, 2**62 + 1
-    works = {PLACE: PartitionWork(tuple(split_evenly(SPACE, 2)))}
+    works = {PLACE: TaskPartition(tuple(split_evenly(SPACE, 2)))}
     fine = [Sent(7, high), Sent(3, low), Sent(4, low), Sent(8, high), Sent(5, low)]
     assert run(job(row, works=works), batches_of(fine, rows)).output == [7, 3, 4, 8, 5]
     for wrong in (Sent(8, high), Sent(2, low), Sent(5, low)):
@@ -219,7 +219,7 @@ def test_output_says_what_record_it_is_of_where_that_counts() -> None:
 
 def test_the_alarm_interrupts_and_is_gone_afterwards() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with Alarm() as alarm:
+    with RecordTimer() as alarm:
         begun = time.monotonic()
         with pytest.raises(RecordTimeout):
             alarm.call(lambda _: time.sleep(60), None, 50)
@@ -238,7 +238,7 @@ def test_a_function_that_catches_everything_is_interrupted_all_the_same() -> Non
             except Exception:  # noqa: S112
                 continue
 
-    with Alarm() as alarm, pytest.raises(RecordTimeout):
+    with RecordTimer() as alarm, pytest.raises(RecordTimeout):
         alarm.call(stubborn, None, 50)
 
 
@@ -246,7 +246,7 @@ def test_without_a_limit_no_signal_is_touched() -> None:
     found: list[Any] = []
 
     def work() -> None:
-        with Alarm(needed=False) as alarm:
+        with RecordTimer(needed=False) as alarm:
             found.append(alarm.call(lambda argument: argument, 1, None))
 
     thread = threading.Thread(target=work)
@@ -260,7 +260,7 @@ def test_alarms_need_the_main_thread() -> None:
 
     def work() -> None:
         try:
-            with Alarm():
+            with RecordTimer():
                 pass
         except KeyrangeError as failure:
             found.append(failure.condition.name)
@@ -289,12 +289,12 @@ def test_no_rows_make_nothing() -> None:
 
 def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
     """A job may explode and sort before it says by DataFrame what is done, held keys or not."""
-    held = {PLACE: PartitionWork((SPACE,), frozenset({7}))}
+    held = {PLACE: TaskPartition((SPACE,), frozenset({7}))}
     batch = batch_of([Sent(3, 5), Sent(3, 5), Sent(1, 6), Sent(2, 7)])
     schema = batch.schema.remove(batch.schema.get_field_index("value"))
-    found = list(run_task(Job(held, WorkTerms(), "column", schema), [batch], VirtualHands()))
+    found = list(run_task(Job(held, WorkSettings(), "column", schema), [batch], VirtualHands()))
     assert [row["offset"] for each in found for row in each.to_pylist()][:3] == [3, 3, 1]
-    judged = Job(held, WorkTerms(), "column", schema, error_column="value")
+    judged = Job(held, WorkSettings(), "column", schema, error_column="value")
     with pytest.raises(KeyrangeError, match="RECORDS_OUT_OF_ORDER"):
         list(run_task(judged, [batch], VirtualHands()))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_state import PartitionWork, WorkTerms
+from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.individual_commits.verdict_rows import Code
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
@@ -30,7 +30,7 @@ class Case:
     deliveries: dict[int, int]
     fails: set[int]
     cost_ms: dict[int, float]
-    terms: WorkTerms
+    terms: WorkSettings
     rows: int
 
     def job(self, mode: str) -> Job:
@@ -45,7 +45,7 @@ class Case:
                 raise ValueError("some")
             return pa.record_batch([offsets, pa.array(["x"] * len(offsets))], schema=OUTPUT)
 
-        work = PartitionWork(tuple(self.cells), frozenset(self.held), self.deliveries)
+        work = TaskPartition(tuple(self.cells), frozenset(self.held), self.deliveries)
         function = one if mode == "record" else many
         return Job({PLACE: work}, self.terms, mode, OUTPUT, function)
 
@@ -75,7 +75,7 @@ def make_case(seed: int, limits: bool) -> Case:
         for offset in sorted(chance.sample(range(scanned), chance.randrange(6)))
     ]
     held = {place for place in keys if chance.random() < 0.2} - {each.place for each in again}
-    terms = WorkTerms(
+    terms = WorkSettings(
         keeps_order=chance.random() < 0.7,
         deliveries_max=chance.choice([1, 2, 5]),
         record_timeout_ms=chance.choice([0, 20]) if limits else 0,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.guard.model.volume_readings import LogDirs, Reading, Volume
+from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.kafka import log_dirs
 from keyrange.kafka.log_dirs import TIMED_OUT, LogDirReader
 from keyrange.options.kafka_properties import ClientSettings
@@ -31,11 +31,11 @@ def reader(brokers: ScriptedBrokers) -> Iterator[LogDirReader]:
     made.close()
 
 
-def failures(reading: Reading) -> dict[int, str]:
+def failures(reading: VolumeReading) -> dict[int, str]:
     return {answer.broker: answer.failure for answer in reading.answers if answer.failure}
 
 
-def volumes(reading: Reading) -> list[Volume]:
+def volumes(reading: VolumeReading) -> list[Volume]:
     return [volume for answer in reading.answers for volume in answer.volumes]
 
 
@@ -130,7 +130,7 @@ def test_who_is_asked_over_open_connections_is_asked_with_pauses(
 ) -> None:
     """Behind each question and each answer."""
     pauses: list[int] = []
-    monkeypatch.setattr(log_dirs, "breathe", lambda: pauses.append(0))
+    monkeypatch.setattr(log_dirs, "yield_gil", lambda: pauses.append(0))
     reader.read(20_000)
     assert pauses == []
     reader.read(20_000)

@@ -45,7 +45,7 @@ class Log:
 
 def place(spec: Any, option: str = "startingOffsets") -> dict[TopicPartition, int]:
     log: Any = Log()
-    return position_lookup.place(log, VIEW, PositionSpec(option, spec))
+    return position_lookup.resolve_positions(log, VIEW, PositionSpec(option, spec))
 
 
 def test_places_stay_open_until_they_are_bound() -> None:

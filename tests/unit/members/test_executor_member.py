@@ -19,7 +19,7 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_member import greeted, read_bound
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
-from keyrange.members.model.binding import Counts, PinRule
+from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.members.model.greeting import Greeting
 from keyrange.members.setup import MemberSetup
 from keyrange.members.slots import Slot, slot
@@ -66,7 +66,7 @@ class Stage:
             raise OSError("the function has failed")
         return iter(())
 
-    def read(self, **more: str) -> Counts:
+    def read(self, **more: str) -> WorkUnitCounts:
         """Who is counted as the reader of a portion of g-0."""
         rule = PinRule(wait_ms=0, pause_ms=1)
         documents = [{**TASK, "slot": "g-0", "number": at, "count": 2} for at in range(2)]
@@ -98,7 +98,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def test_a_task_reads_what_its_slot_has(stage: Stage) -> None:
     stage.hold(60_000)
 
-    assert stage.read() == Counts(own=2, foreign=0, unowned=0)
+    assert stage.read() == WorkUnitCounts(own=2, foreign=0, unowned=0)
     assert stage.service.slots() == {"g-0"}
 
 
@@ -162,7 +162,7 @@ def test_a_name_that_nobody_confirmed_in_time_is_no_slot(stage: Stage) -> None:
     """The status is what a process wrote before it was paused."""
     stage.hold(-1)
 
-    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
+    assert stage.read() == WorkUnitCounts(own=0, foreign=2, unowned=0)
     assert stage.service.slots() == frozenset()
 
 
@@ -221,7 +221,7 @@ def test_rows_do_without_a_member_that_cannot_start(
     asked = failing(failure)
     monkeypatch.setattr(module, "ensure_member", asked)
 
-    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
+    assert stage.read() == WorkUnitCounts(own=0, foreign=2, unowned=0)
     # Each try may start a process: a task that asks again at once starts no other.
     assert asked.call_count == 1
     with pytest.raises(type(failure)):
@@ -234,7 +234,7 @@ def test_rows_do_without_an_executors_directory(
     stage.hold(60_000)
     monkeypatch.setattr(module, "executor_directory", failing(NO_ROOM))
 
-    assert stage.read() == Counts(own=0, foreign=2, unowned=0)
+    assert stage.read() == WorkUnitCounts(own=0, foreign=2, unowned=0)
     greeting, rows = Greeting(stage.service.address, "run"), iter(["row"])
     assert list(greeted(stage.options(), greeting, rows)) == ["row"]  # type: ignore[arg-type]
     with pytest.raises(OSError, match="No space"):

@@ -24,7 +24,7 @@ from keyrange.members.group import (
     remove_member,
     run_member,
 )
-from keyrange.members.model.group_member import GroupMember, MemberSettings, State
+from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings
 from keyrange.members.model.messages import Peer
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -111,7 +111,7 @@ class Coordinator:
         return self.now
 
     def look(self, member: GroupMember) -> None:
-        if not self.script and member.state is not State.LEAVING:
+        if not self.script and member.state is not GroupState.LEAVING:
             member.close(self.now)
         self.at(member)
 
@@ -143,7 +143,7 @@ def test_a_static_member_joins_beats_and_never_leaves() -> None:
     coordinator = Coordinator(joined(), synced(), said(), said())
     member = run(coordinator)
     assert coordinator.requests == ["JoinGroup", "SyncGroup", "Heartbeat", "Heartbeat"]
-    assert member.state is State.CLOSED
+    assert member.state is GroupState.CLOSED
     join = coordinator.asked[0][1]
     assert isinstance(join, JoinGroupRequest)
     assert (join.group_instance_id, join.session_timeout_ms) == ("g-0", 6_000)
@@ -167,9 +167,12 @@ def leave_after(coordinator: Coordinator, answer: Any) -> Callable[[GroupMember]
     plain = coordinator.look
 
     def look(member: GroupMember) -> None:
-        over = not coordinator.script and member.state not in (State.LEAVING, State.CLOSED)
+        over = not coordinator.script and member.state not in (
+            GroupState.LEAVING,
+            GroupState.CLOSED,
+        )
         plain(member)
-        if over and member.state is State.LEAVING:
+        if over and member.state is GroupState.LEAVING:
             coordinator.script.append(answer)
 
     return look
@@ -229,7 +232,7 @@ def join_of(metadata: bytes) -> Any:
 def test_a_heartbeat_tells_that_the_name_was_taken() -> None:
     coordinator = Coordinator(joined(), synced(), said(FENCED), said())
     member = run(coordinator)
-    assert member.state is State.FENCED
+    assert member.state is GroupState.FENCED
     assert "FENCED_INSTANCE_ID" in (member.failure or "")
     assert coordinator.troubles == ["Heartbeat: FENCED_INSTANCE_ID"]
 
@@ -272,7 +275,7 @@ def test_a_lost_coordinator_is_found_again_with_the_same_generation(lost: Any) -
     member = run(coordinator)
     assert coordinator.requests == ["JoinGroup", "SyncGroup", "Heartbeat", "Heartbeat"]
     assert coordinator.asked[3][1].generation_id == 3
-    assert member.state is State.CLOSED
+    assert member.state is GroupState.CLOSED
     assert len(coordinator.troubles) == 2
 
 
@@ -285,7 +288,7 @@ def test_what_a_member_comes_to_by_itself_is_told() -> None:
     plain = coordinator.wait
 
     def wait(timeout_ms: float, answer_from: int = -1) -> bool:
-        if member.state is State.IDLE_GIVEN_UP:
+        if member.state is GroupState.IDLE_GIVEN_UP:
             assert coordinator.states[-1] == "IDLE_GIVEN_UP"
             member.close(coordinator.now)
         return plain(timeout_ms, answer_from)
@@ -308,7 +311,7 @@ def test_nobody_waits_for_an_answer_once_it_is_closed() -> None:
     coordinator = Coordinator(Coordinator.SILENCE)
     coordinator.at = lambda member: member.close(0) if coordinator.asked else None
     member = run(coordinator)
-    assert member.state is State.CLOSED
+    assert member.state is GroupState.CLOSED
     assert coordinator.closed == 1
     assert coordinator.now <= 1_000
 
@@ -318,7 +321,7 @@ def test_what_does_not_pass_is_raised_before_the_first_answer_only() -> None:
     with pytest.raises(DeniedError, match="SASL_AUTHENTICATION_FAILED"):
         run(Coordinator(joined(), finds=(denied,)))
     coordinator = Coordinator(joined(), synced(), denied, said())
-    assert run(coordinator).state is State.CLOSED
+    assert run(coordinator).state is GroupState.CLOSED
     assert "SASL_AUTHENTICATION_FAILED" in coordinator.troubles[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.group_member import GroupMember, MemberSettings, State, nothing
+from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings, nothing
 from keyrange.members.model.group_states import ENDS, TRANSITIONS, Event
 from keyrange.members.model.messages import (
     Answer,
@@ -74,7 +74,7 @@ class Talk:
         self.hear(Found("NONE", HERE))
         self.hear(Joined("NONE", member_id, generation, leader))
         self.hear(Synced("NONE", b"yours"))
-        assert self.member.state is State.STABLE
+        assert self.member.state is GroupState.STABLE
 
 
 def test_a_static_member_joins_and_beats() -> None:
@@ -82,12 +82,12 @@ def test_a_static_member_joins_and_beats() -> None:
     assert talk.hear(Found("NONE", HERE)) == FindCoordinator("q.members")
     join = Join("q.members", "", "q-0", SESSION_MS, SESSION_MS, "keyrange", b"here")
     assert talk.hear(Joined("NONE", "q-0#1", 5, "x")) == join
-    assert talk.member.state is State.SYNCING
+    assert talk.member.state is GroupState.SYNCING
     assert talk.hear(Synced("NONE", b"yours")) == Sync(
         "q.members", "q-0#1", "q-0", 5, "keyrange", {}
     )
     member = talk.member
-    assert (member.state, member.assignment, member.generation) == (State.STABLE, b"yours", 5)
+    assert (member.state, member.assignment, member.generation) == (GroupState.STABLE, b"yours", 5)
     assert not member.is_leader
     assert member.wake_at_ms == talk.now_ms + BEAT_MS
     assert member.next_request(talk.now_ms + BEAT_MS - 1) is None
@@ -175,7 +175,7 @@ def test_a_lost_coordinator_costs_neither_id_nor_generation(error: str | None) -
         talk.lose()
     else:
         talk.hear(Beaten(error))
-    assert (talk.member.state, talk.member.coordinator) == (State.FINDING, None)
+    assert (talk.member.state, talk.member.coordinator) == (GroupState.FINDING, None)
     talk.hear(Found("COORDINATOR_NOT_AVAILABLE"))
     talk.hear(Found("NONE", THERE))
     assert talk.member.coordinator == THERE
@@ -190,7 +190,7 @@ def test_a_lost_answer_to_sync_is_asked_for_again() -> None:
     first = talk.lose()
     talk.hear(Found("NONE", HERE))
     assert talk.hear(Synced("NONE")) == first
-    assert talk.member.state is State.STABLE
+    assert talk.member.state is GroupState.STABLE
 
 
 def test_pauses_grow_and_end_with_the_first_good_answer() -> None:
@@ -212,14 +212,14 @@ def test_a_member_that_is_fenced_sends_nothing_any_more() -> None:
     talk.joins()
     talk.hear(Beaten("FENCED_INSTANCE_ID"))
     member = talk.member
-    assert member.state is State.FENCED
+    assert member.state is GroupState.FENCED
     assert "[DUPLICATE_STATIC_MEMBER] FENCED_INSTANCE_ID" in (member.failure or "")
     assert "instance_id=q-0" in (member.failure or "")
     assert (member.wake_at_ms, member.held_until_ms) == (None, None)
     assert member.next_request(talk.now_ms + 10**9) is None
     member.close(talk.now_ms)
     member.working(False, talk.now_ms)
-    assert member.state is State.FENCED
+    assert member.state is GroupState.FENCED
 
 
 def test_a_name_that_was_never_confirmed_is_tried_once_more() -> None:
@@ -228,12 +228,12 @@ def test_a_name_that_was_never_confirmed_is_tried_once_more() -> None:
     talk.hear(Found("NONE", HERE))
     talk.hear(Joined("NONE", "q-0#2", 5, "x"))
     talk.hear(Synced("FENCED_INSTANCE_ID"))
-    assert talk.member.state is State.JOINING
+    assert talk.member.state is GroupState.JOINING
     request = talk.hear(Joined("NONE", "q-0#3", 5, "x"))
     assert isinstance(request, Join)
     assert request.member_id == ""
     talk.hear(Synced("FENCED_INSTANCE_ID"))
-    assert talk.member.state is State.FENCED
+    assert talk.member.state is GroupState.FENCED
 
 
 @pytest.mark.parametrize(
@@ -250,14 +250,14 @@ def test_what_does_not_pass_ends_it_with_a_name(error: str, condition: str) -> N
     talk = Talk()
     talk.hear(Found("NONE", HERE))
     talk.hear(Joined(error))
-    assert talk.member.state is State.FAILED
+    assert talk.member.state is GroupState.FAILED
     assert f"[{condition}] {error}" in (talk.member.failure or "")
 
 
 def test_a_refusal_to_find_the_coordinator_ends_it_too() -> None:
     talk = Talk()
     talk.hear(Found("GROUP_AUTHORIZATION_FAILED"))
-    assert talk.member.state is State.FAILED
+    assert talk.member.state is GroupState.FAILED
 
 
 @pytest.mark.parametrize("name", ["", "  "])
@@ -273,16 +273,16 @@ def test_only_running_work_that_yields_nothing_stalls() -> None:
     member = talk.member
     for _ in range(200):
         talk.hear(Beaten("NONE"))
-    assert member.state is State.STABLE
+    assert member.state is GroupState.STABLE
     member.working(True, talk.now_ms)
     began_ms = talk.now_ms
     member.progressed(began_ms + 1_000)
     while talk.now_ms + BEAT_MS < began_ms + 1_000 + POLL_MS:
         talk.hear(Beaten("NONE"))
-    assert member.state is State.STABLE
+    assert member.state is GroupState.STABLE
     assert member.wake_at_ms == began_ms + 1_000 + POLL_MS
     assert member.next_request(member.wake_at_ms) is None
-    assert member.state is State.IDLE_GIVEN_UP
+    assert member.state is GroupState.IDLE_GIVEN_UP
     assert "[MEMBER_STALLED] running tasks have yielded nothing for 300000 ms" in (
         member.failure or ""
     )
@@ -298,7 +298,7 @@ def test_a_static_member_resumes_in_its_generation(how: str) -> None:
     talk.now_ms += POLL_MS
     assert talk.member.next_request(talk.now_ms) is None
     talk.member.progressed(talk.now_ms - POLL_MS)
-    assert talk.member.state is State.IDLE_GIVEN_UP
+    assert talk.member.state is GroupState.IDLE_GIVEN_UP
     if how == "progress":
         talk.member.progressed(talk.now_ms)
     else:
@@ -327,10 +327,10 @@ def test_a_dynamic_member_leaves_when_it_stalls_and_joins_when_it_resumes() -> N
     talk.now_ms += POLL_MS
     leave = talk.member.next_request(talk.now_ms)
     assert leave == Leave("q.members", "made-up")
-    assert talk.member.state is State.LEAVING
+    assert talk.member.state is GroupState.LEAVING
     talk.member.working(False, talk.now_ms)
     talk.member.answered(leave, Left("NONE"), talk.now_ms)
-    assert (talk.member.state, talk.member.member_id) == (State.FINDING, "")
+    assert (talk.member.state, talk.member.member_id) == (GroupState.FINDING, "")
     talk.hear(Found("NONE", HERE))
     assert isinstance(talk.ask(), Join)
 
@@ -349,11 +349,11 @@ def test_closing() -> None:
         talk.member.close(talk.now_ms)
         if instance_id is None:
             assert talk.lose() == Leave("q.members", "id")
-        assert talk.member.state is State.CLOSED
+        assert talk.member.state is GroupState.CLOSED
         assert talk.member.next_request(talk.now_ms) is None
     talk = Talk(None)
     talk.member.close(0)
-    assert talk.member.state is State.CLOSED
+    assert talk.member.state is GroupState.CLOSED
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
@@ -364,12 +364,12 @@ def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
     talk.member.failed(heartbeat, talk.now_ms)
     talk.member.answered(heartbeat, Beaten("FENCED_INSTANCE_ID"), talk.now_ms)
     talk.member.failed(heartbeat, talk.now_ms)
-    assert talk.member.state is State.FINDING
+    assert talk.member.state is GroupState.FINDING
     find = talk.ask()
     talk.member.answered(heartbeat, Beaten("FENCED_INSTANCE_ID"), talk.now_ms)
-    assert talk.member.state is State.FINDING
+    assert talk.member.state is GroupState.FINDING
     talk.member.answered(find, Found("NONE", HERE), talk.now_ms)
-    assert talk.member.state is State.STABLE
+    assert talk.member.state is GroupState.STABLE
 
 
 def test_a_name_is_held_for_a_session_after_the_last_request_that_was_answered_well() -> None:
@@ -387,7 +387,7 @@ def test_a_name_is_held_for_a_session_after_the_last_request_that_was_answered_w
 
 
 def test_every_state_has_a_way_for_what_can_happen_in_contact() -> None:
-    for state in (State.JOINING, State.SYNCING, State.STABLE):
+    for state in (GroupState.JOINING, GroupState.SYNCING, GroupState.STABLE):
         for event in (Event.LOST, Event.REJOIN, Event.FENCED, Event.REFUSED, Event.CLOSE):
             assert (state, event) in TRANSITIONS
     assert not [state for state, _ in TRANSITIONS if state in ENDS]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from keyrange.members.model.group_states import ENDS, TRANSITIONS, State
+from keyrange.members.model.group_states import ENDS, TRANSITIONS, GroupState
 
 
 def test_nothing_leads_out_of_an_end_and_everything_to_one() -> None:
     sources = {source for source, _ in TRANSITIONS}
-    assert sources == set(State) - ENDS
+    assert sources == set(GroupState) - ENDS
     for state in sources:
         nexts = {to for (source, _), to in TRANSITIONS.items() if source is state}
-        assert State.CLOSED in nexts, state
+        assert GroupState.CLOSED in nexts, state

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.member_states import ASSIGNED, TRANSITIONS, Sign, Standing
+from keyrange.members.model.member_states import ASSIGNED, TRANSITIONS, MemberEvent, MembershipState
 from keyrange.members.model.membership import Membership, Present, Reassign, Timeouts
 
 MINUTE = 60_000
@@ -55,7 +55,7 @@ class Driver:
         for minute in range(begin, end):
             self.look(present, minute * MINUTE)
 
-    def stands(self, name: str) -> Standing:
+    def stands(self, name: str) -> MembershipState:
         return self.membership.members[name].standing
 
 
@@ -82,11 +82,11 @@ def test_joins_are_gathered_from_the_first() -> None:
 def test_an_absence_that_is_over_in_time_changes_nothing() -> None:
     driver = Driver("A", "B")
     driver.watch(static("A"), 0, 15)
-    assert driver.stands("B") is Standing.ABSENT
+    assert driver.stands("B") is MembershipState.ABSENT
     driver.watch(static("A", "B"), 15, 100)
 
     assert driver.log == []
-    assert driver.stands("B") is Standing.ASSIGNED
+    assert driver.stands("B") is MembershipState.ASSIGNED
 
 
 def test_a_rolling_restart_changes_nothing() -> None:
@@ -219,9 +219,9 @@ def test_what_came_between_the_decision_and_its_writing_is_not_lost() -> None:
 
     stands = {name: state.standing for name, state in membership.members.items()}
     assert stands == {
-        "A": Standing.ASSIGNED,
-        "B": Standing.JOINING,
-        "D": Standing.ABSENT,
+        "A": MembershipState.ASSIGNED,
+        "B": MembershipState.JOINING,
+        "D": MembershipState.ABSENT,
     }
 
 
@@ -233,7 +233,7 @@ def test_a_capacity_that_changes_between_the_decision_and_its_writing_counts() -
     membership.observe(static("A", capacity=2), 5 * MINUTE)
     membership.applied(found, 5 * MINUTE)
 
-    assert membership.members["A"].standing is Standing.RESIZED
+    assert membership.members["A"].standing is MembershipState.RESIZED
     assert membership.due(10 * MINUTE) == Reassign("resized: A", {"A": 2.0})
 
 
@@ -351,15 +351,20 @@ def test_the_table_has_an_answer_to_every_sign() -> None:
     """But for what cannot come to a name that has no share, or is not kept."""
     missing = {
         (standing, sign)
-        for standing in Standing
-        for sign in Sign
+        for standing in MembershipState
+        for sign in MemberEvent
         if (standing, sign) not in TRANSITIONS
     }
     assert missing == {
-        (Standing.JOINING, Sign.SEEN_RESIZED),
+        (MembershipState.JOINING, MemberEvent.SEEN_RESIZED),
         *(
-            (Standing.UNKNOWN, sign)
-            for sign in (Sign.SEEN_RESIZED, Sign.MISSING, Sign.REMOVE, Sign.LEFT_OUT)
+            (MembershipState.UNKNOWN, sign)
+            for sign in (
+                MemberEvent.SEEN_RESIZED,
+                MemberEvent.MISSING,
+                MemberEvent.REMOVE,
+                MemberEvent.LEFT_OUT,
+            )
         ),
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.intakes import spans_of
-from keyrange.individual_commits.model.intake import IntakeLimits, plan_intake
+from keyrange.individual_commits.delivery_plans import spans_of
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.state import fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Leader, Topic
@@ -180,7 +180,7 @@ def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: S
         mark = CommitMark("s", 0, cuts=cuts)
         spans = {p: spans_of(p, mark, options) for p in PARTITIONS}
         intakes = {
-            p: plan_intake(fresh("", 0), spans[p], 2_000_000, -1, IntakeLimits())
+            p: plan_delivery(fresh("", 0), spans[p], 2_000_000, -1, DeliveryLimits())
             for p in PARTITIONS
         }
         tasks = TaskPlans(options, pinning).deliver(

@@ -16,7 +16,7 @@ import pytest
 from keyrange.members import process
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.model.group_member import GroupMember
-from keyrange.members.model.group_states import State
+from keyrange.members.model.group_states import GroupState
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status, write_status
@@ -74,7 +74,7 @@ def full(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def member(state: State, held_until_ms: int) -> GroupMember:
+def member(state: GroupState, held_until_ms: int) -> GroupMember:
     said: Any = SimpleNamespace(
         state=state, failure="", member_id="m", generation=1, held_until_ms=held_until_ms
     )
@@ -87,14 +87,14 @@ def test_a_full_disk_ends_no_member(
     directory = tmp_path / "executor" / "member"
     with monkeypatch.context() as while_full:
         while_full.setattr(process, "write_status", full)
-        around.told(member(State.STABLE, 5_000), "")
-        around.told(member(State.STABLE, 6_000), "")
+        around.told(member(GroupState.STABLE, 5_000), "")
+        around.told(member(GroupState.STABLE, 6_000), "")
     before = read_status(directory)
     assert before is not None
     assert before.held_until_ms == 0
 
     # It is written as soon as there is room, also where nothing has changed.
-    around.told(member(State.STABLE, 6_000), "")
+    around.told(member(GroupState.STABLE, 6_000), "")
     after = read_status(directory)
     assert after == around.status
     assert after.held_until_ms == 6_000

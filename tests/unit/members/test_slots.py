@@ -14,9 +14,9 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slots
-from keyrange.members.model.greeting import Holding
+from keyrange.members.model.greeting import SlotRanges
 from keyrange.members.read_record import ReadRecord
-from keyrange.members.slots import Place, Slot, note_slot, reading, slot, slots_directory
+from keyrange.members.slots import Slot, SlotLocation, note_slot, reading, slot, slots_directory
 from keyrange.members.slots import noted as noted_slot
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
@@ -33,9 +33,9 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def placed(tmp_path: Path, executor: Path, **given: str) -> Place:
+def placed(tmp_path: Path, executor: Path, **given: str) -> SlotLocation:
     values = {"query": "", "group": "g", "name": "g-0", **given}
-    return Place(**values, base=tmp_path / "slots", executor=executor)
+    return SlotLocation(**values, base=tmp_path / "slots", executor=executor)
 
 
 def noted(
@@ -48,12 +48,12 @@ def noted(
     **given: str,
 ) -> Slot:
     """A slot that has its ranges since an epoch, as of another one."""
-    holding = Holding(run, epoch, (run, epoch if since is None else since), ranges)
+    holding = SlotRanges(run, epoch, (run, epoch if since is None else since), ranges)
     note_slot(placed(tmp_path, executor, **given), holding)
     return slot(given.get("group", "g"))
 
 
-def epoch_noted(place: Place, run: str) -> int:
+def epoch_noted(place: SlotLocation, run: str) -> int:
     found = noted_slot(place, run)
     return found[0] if found is not None else 0
 
@@ -229,8 +229,8 @@ def test_slots_have_a_private_directory_on_a_volume_that_a_group_may_write_to(
     volume = tmp_path / "volume"
     volume.mkdir()
     volume.chmod(0o2775)
-    place = Place("", "g", "g-0", slots_directory(str(volume)), executor)
-    holding = Holding("run", 1, ("run", 1), LOWER)
+    place = SlotLocation("", "g", "g-0", slots_directory(str(volume)), executor)
+    holding = SlotRanges("run", 1, ("run", 1), LOWER)
 
     note_slot(place, holding)
     first = slot("g").directory
@@ -246,12 +246,12 @@ def test_slots_have_a_private_directory_on_a_volume_that_a_group_may_write_to(
 
 
 def test_a_directory_that_all_may_enter_is_none_for_slots(tmp_path: Path, executor: Path) -> None:
-    place = Place("", "g", "g-0", slots_directory(str(tmp_path)), executor)
+    place = SlotLocation("", "g", "g-0", slots_directory(str(tmp_path)), executor)
     place.base.mkdir()
     place.base.chmod(0o777)
 
     with pytest.raises(PermissionError, match="not a private directory"):
-        note_slot(place, Holding("run", 1, ("run", 1), LOWER))
+        note_slot(place, SlotRanges("run", 1, ("run", 1), LOWER))
 
 
 def test_where_slots_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from keyrange.embedded.process import free_ports
 from keyrange.errors import InvalidError
 from keyrange.observing import opentelemetry as to_opentelemetry
 from keyrange.observing import prometheus as to_prometheus
-from keyrange.observing.model.metric_table import TABLE, Kind
+from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress
 from progresses import FULL, RUN_ID, progress, source
@@ -54,7 +54,7 @@ def test_prometheus_has_each_metric_by_its_kind() -> None:
     assert len(types) == len(TABLE)
     counters = {name for name, kind in types if kind == "counter"}
     assert all(name.endswith("_total") for name in counters)
-    assert len(counters) == sum(metric.kind is Kind.COUNTER for metric in TABLE)
+    assert len(counters) == sum(metric.kind is MetricKind.COUNTER for metric in TABLE)
 
 
 def test_prometheus_is_served_at_the_address_that_is_named() -> None:
@@ -114,7 +114,7 @@ def test_opentelemetry_has_each_metric_by_its_kind_and_unit() -> None:
         told, _ = found[metric.name]
         assert (told.unit, told.description) == (metric.unit, metric.help)
         is_sum = isinstance(told.data, export.Sum)
-        assert is_sum is (metric.kind is Kind.COUNTER)
+        assert is_sum is (metric.kind is MetricKind.COUNTER)
         assert not is_sum or told.data.is_monotonic
     by_source = {"keyrange.query": "orders", "keyrange.source": "0"}
     assert found["keyrange.records"][1] == [({"keyrange.query": "orders"}, 3.0)]

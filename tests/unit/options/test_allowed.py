@@ -29,7 +29,7 @@ from keyrange.options.allowed import (
     check_path,
 )
 from keyrange.options.kafka_properties import PROPERTIES, ClientSettings
-from keyrange.options.parsing import local_path, place
+from keyrange.options.parsing import local_path, path_or_uri
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.volumes import parse_volume_options
 from keyrange.source.map_in_arrow import _imported
@@ -148,7 +148,7 @@ def test_each_parser_that_takes_a_place_or_a_module_looks() -> None:
         for node in source.body
         if isinstance(node, ast.FunctionDef) and "check_" in ast.unparse(node)
     }
-    assert lookers == {"place", "local_path", "importable"}
+    assert lookers == {"path_or_uri", "local_path", "importable"}
 
 
 @pytest.mark.parametrize("name", BY_PATH)
@@ -228,7 +228,7 @@ def test_no_option_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefixes", "place", "allowed"),
+    ("prefixes", "path", "allowed"),
     [
         ("/data", "/data", True),
         ("/data", "/data/x", True),
@@ -264,14 +264,14 @@ def test_no_option_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_how_paths_are_compared(
-    prefixes: str, place: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+    prefixes: str, path: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PATHS, prefixes)
     if allowed:
-        check_path(place)
+        check_path(path)
     else:
         with pytest.raises(NotAllowed):
-            check_path(place)
+            check_path(path)
 
 
 def test_links_are_followed_on_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +376,7 @@ def test_a_login_by_reference_is_looked_at_when_it_is_read(
 
 
 def test_parsers_of_paths_say_what_they_did_before() -> None:
-    assert place(" /a ") == "/a"
+    assert path_or_uri(" /a ") == "/a"
     assert local_path("") == ""
     check_module("os")
     check_found(len)

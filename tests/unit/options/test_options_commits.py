@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.intake import IntakeLimits
+from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import COMMIT_ROWS, CommitOptions
@@ -112,9 +112,9 @@ def test_how_often_and_when_a_record_comes_again() -> None:
 
 
 def test_a_range_is_bounded_by_records_and_by_bytes() -> None:
-    assert commits(INDIVIDUAL).limits == IntakeLimits(10_000)
+    assert commits(INDIVIDUAL).limits == DeliveryLimits(10_000)
     given = {"max.num.ranges.to.commit": "1", "max.range.lag": "7"}
-    assert commits(INDIVIDUAL | given).limits == IntakeLimits(1, 7)
+    assert commits(INDIVIDUAL | given).limits == DeliveryLimits(1, 7)
     assert commits(INDIVIDUAL | {"max.bytes.ranges.to.commit": "4000"}).limits.holes_max == 100
     for name in given:
         assert refused(INDIVIDUAL | {name: "0"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.ranges.model.placement import place
+from keyrange.ranges.model.placement import placement_of
 from keyrange.ranges.model.plan_figures import PlanFigures, covered, plan_figures
 from keyrange.ranges.model.splits import Split
 
@@ -17,7 +17,7 @@ def test_whole_partitions_are_read_once() -> None:
 
 
 def test_readers_that_share_fetch_once_and_others_each_for_themselves() -> None:
-    cut = place([[span] for span in split_evenly(SPACE, 4)])
+    cut = placement_of([[span] for span in split_evenly(SPACE, 4)])
     shared = [Split("t", 0, 0, 10, 0, cut.of(n), "name") for n in range(4)]
     assert plan_figures(4, shared, {T0: 100.0}) == PlanFigures(4, 4, 1_000, 1_000)
     alone = [Split("t", 0, 0, 10, 0, cut.of(n)) for n in range(4)]

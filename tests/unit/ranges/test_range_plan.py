@@ -22,7 +22,7 @@ from keyrange.ranges.model.key_ranges import (
     split_evenly,
 )
 from keyrange.ranges.model.range_plan import (
-    Cell,
+    RangeEstimate,
     auto_ranges,
     cut_by_bytes,
     cut_line,
@@ -40,16 +40,16 @@ def shared_name(partition: TopicPartition) -> str:
 
 
 @st.composite
-def cells_of(draw: st.DrawFn, partition: TopicPartition) -> list[Cell]:
+def cells_of(draw: st.DrawFn, partition: TopicPartition) -> list[RangeEstimate]:
     """Ranges of a partition, some of them left to others."""
     spans = split_evenly(SPACE, draw(st.sampled_from([1, 1, 2, 5, 16])))
     left_out = draw(st.just(set()) | st.sets(st.integers(0, len(spans)), max_size=3))
     kept = [span for number, span in enumerate(spans) if number not in left_out] or [SPACE]
-    return [Cell(partition, span, draw(BYTES)) for span in kept]
+    return [RangeEstimate(partition, span, draw(BYTES)) for span in kept]
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> list[Cell]:
+def lines(draw: st.DrawFn) -> list[RangeEstimate]:
     return [
         cell for partition in TP[: draw(st.integers(1, 4))] for cell in draw(cells_of(partition))
     ]
@@ -63,7 +63,9 @@ def by_partition(planned: list[tuple[Split, ...]]) -> dict[TopicPartition, list[
 
 
 @given(line=lines(), tasks=st.integers(1, 20))
-def test_every_hash_of_every_offset_is_read_by_one_task(line: list[Cell], tasks: int) -> None:
+def test_every_hash_of_every_offset_is_read_by_one_task(
+    line: list[RangeEstimate], tasks: int
+) -> None:
     ranges = {partition: OffsetRange(7, 7 + partition.partition) for partition in TP}
     planned = plan_tasks(line, ranges, tasks, shared_name)
     assert 1 <= len(planned) <= tasks
@@ -90,7 +92,7 @@ def test_every_hash_of_every_offset_is_read_by_one_task(line: list[Cell], tasks:
 
 @given(line=lines(), tasks=st.integers(1, 20))
 def test_a_task_reads_a_partition_once_and_first_what_it_shares(
-    line: list[Cell], tasks: int
+    line: list[RangeEstimate], tasks: int
 ) -> None:
     planned = plan_tasks(line, dict.fromkeys(TP, OffsetRange(0, 1)), tasks, shared_name)
     for task in planned:
@@ -104,7 +106,7 @@ def test_a_task_reads_a_partition_once_and_first_what_it_shares(
 
 
 def test_a_line_of_whole_partitions_shares_nothing() -> None:
-    line = [Cell(p, span, 1.0) for p in TP for span in split_evenly(SPACE, 16)]
+    line = [RangeEstimate(p, span, 1.0) for p in TP for span in split_evenly(SPACE, 16)]
     for tasks in (1, 2, 4):
         planned = plan_tasks(line, dict.fromkeys(TP, OffsetRange(0, 9)), tasks, shared_name)
         assert [len(task) for task in planned] == [4 // tasks] * tasks
@@ -113,7 +115,7 @@ def test_a_line_of_whole_partitions_shares_nothing() -> None:
 
 def test_a_hot_range_has_a_task_of_its_own_and_the_others_use_the_other_cores() -> None:
     spans = split_evenly(SPACE, 16)
-    line = [Cell(TP[0], span, 900.0 if at == 5 else 10.0) for at, span in enumerate(spans)]
+    line = [RangeEstimate(TP[0], span, 900.0 if at == 5 else 10.0) for at, span in enumerate(spans)]
     planned = plan_tasks(line, {TP[0]: OffsetRange(0, 9)}, 4, shared_name)
     read = [merge(split.placement.ranges()) for [split] in planned if split.placement]
     assert read[0] == [spans[5]]

@@ -9,8 +9,8 @@ import pytest
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.individual_commits.model.log import Known
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
@@ -27,9 +27,9 @@ HOLES = (
 
 def commits(log_end: int = 400) -> Source:
     """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two holes."""
-    pieces = (Piece(LOWER, 150), Piece(UPPER, 200, HOLES))
+    pieces = (KeyRangeState(LOWER, 150), KeyRangeState(UPPER, 200, HOLES))
     partition = TopicPartition("flights", 0)
-    known = Known(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)
+    known = Snapshot(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)
     ends = {partition: LogEnd(log_end, "batch")}
     show = describe(known, None, ends, BEGAN_MS)
     return Source({"show": show, "gaps": list(gaps(known, BEGAN_MS)), "history": []})
@@ -212,14 +212,14 @@ def test_of_many_partitions_those_that_are_behind_most_are_drawn() -> None:
 
 LONG = "prod.eu-central-1.payments.transactions.enriched." + "internal." * 21
 LENGTHS = {"done above it": 0, "not done": 0, "in flight": 0, "to come": 100}
-SHORT = lag.Standing("t-0", 1, 1, 2, "")
+SHORT = lag.PartitionLag("t-0", 1, 1, 2, "")
 LONG_NAMES = [f"{LONG}v1-{partition}" for partition in range(4)]
 
 
 def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
     """A topic may have 249 characters, and its partitions differ behind them."""
     assert len(LONG_NAMES[0]) > 240
-    rows = [(lag.Standing(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
+    rows = [(lag.PartitionLag(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
     figure = offsets.bars(rows)
     assert figure["data"][3]["y"] == LONG_NAMES
     axis = figure["layout"]["yaxis"]
@@ -231,7 +231,7 @@ def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
 
 def test_long_names_of_very_many_partitions_are_not_all_written() -> None:
     names = [f"{LONG}v1-{partition}" for partition in range(200)]
-    figure = offsets.bars([(lag.Standing(name, 1, 1, 2, ""), LENGTHS) for name in names])
+    figure = offsets.bars([(lag.PartitionLag(name, 1, 1, 2, ""), LENGTHS) for name in names])
     assert figure["data"][3]["y"] == names
     assert figure["layout"]["yaxis"]["tickvals"] == names[::8]
 

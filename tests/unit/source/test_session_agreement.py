@@ -13,7 +13,7 @@ import pytest
 from committing import commit_batch, commit_states, rejected, state
 from delta_commits import in_epoch
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Kind, Terms
+from keyrange.individual_commits.model.log import CommitKind, CommitSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source import session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint
@@ -68,10 +68,10 @@ class TestAgreement:
         assert "option nullKeys was spread and is first" in message
         query.restarted(**{"commit.isolation": "transactional"})
         assert "commit.isolation was immediate" in refused(query, "COMMIT_TERMS_CHANGED").message
-        terms = Terms(null_keys="spread")
+        terms = CommitSettings(null_keys="spread")
         source = query.mark()["sourceId"]
         done = {T0: state(10, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, done, Kind.RESET, terms)
+        commit_states(query.committed.store, source, done, CommitKind.RESET, terms)
         query.run = changed
         assert query.next() is not query.offset
 
@@ -90,7 +90,7 @@ class TestAgreement:
         assert query.is_idle()
         source = query.mark()["sourceId"]
         rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, rewound, Kind.RESET)
+        commit_states(query.committed.store, source, rewound, CommitKind.RESET)
         clock.now_s += 6
         assert ranges_of(query.batch()) == [(4, 10)]
 
@@ -100,7 +100,7 @@ class TestAgreement:
         assert query.is_idle()
         source = query.mark()["sourceId"]
         rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, rewound, Kind.RESET)
+        commit_states(query.committed.store, source, rewound, CommitKind.RESET)
         query.cluster.latest = 12
         assert ranges_of(query.batch()) == [(4, 10), (10, 12)]
         assert query.mark()["seq"] == 2
@@ -129,7 +129,7 @@ class TestModes:
             back.latest(query.offset, limited=True)
         source = query.mark()["sourceId"]
         done = {T0: state(10, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, done, Kind.RESET)
+        commit_states(query.committed.store, source, done, CommitKind.RESET)
         end = back.latest(query.offset, limited=True)
         assert (end["t"], "commits" in end["@keyrange"]) == ({"0": 20}, False)
 
@@ -214,7 +214,7 @@ class TestFreshStart:
         )
         store = after.committed.store
         begun = replace(store[-1], seq=1, source_id="begun", run_id="run-2", states={}, counts={})
-        store.append(replace(begun, kind=Kind.FENCE, batch_id=-1, whole=False))
+        store.append(replace(begun, kind=CommitKind.FENCE, batch_id=-1, whole=False))
         after.cluster.latest = 15
         assert after.restarted().initial().to_json()["t"] == {"0": 10, "1": 10}
         assert ranges_of(after.batch()) == [(10, 15), (10, 15)]
@@ -223,7 +223,9 @@ class TestFreshStart:
     def test_a_group_without_commits_of_records_begins_though_it_is_to_go_on(self) -> None:
         _, after = self.old(**{"commitTable.onFreshStart": "resume"})
         first = after.committed.store[0]
-        fence = replace(first, kind=Kind.FENCE, batch_id=-1, states={}, counts={}, whole=False)
+        fence = replace(
+            first, kind=CommitKind.FENCE, batch_id=-1, states={}, counts={}, whole=False
+        )
         after.committed.store[:] = [fence]
         after.offset = after.restarted().initial().to_json()
         assert ranges_of(after.batch()) == [(0, 10), (0, 10)]
@@ -250,7 +252,7 @@ class TestMirror:
         assert mirrored.positions == [{T0: 3}, {T0: 8}, {T0: 8}]
         source = query.mark()["sourceId"]
         rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
-        commit_states(query.committed.store, source, rewound, Kind.RESET)
+        commit_states(query.committed.store, source, rewound, CommitKind.RESET)
         clock.now_s += 6
         query.batch()
         query.next()

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from committing import commit_batch, commit_states, rejected, state
-from keyrange.individual_commits.model.log import Kind
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.model.verdict import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual as individual_module
@@ -123,7 +123,7 @@ def test_a_replay_is_planned_from_what_was_known_and_as_it_was_said() -> None:
     query.batch()
     holes = (Hole(3, 7, due_ms=1), Hole(9, 7, due_ms=2**60))
     source = query.mark()["sourceId"]
-    commit_states(query.committed.store, source, {T0: state(10, holes)}, Kind.RESET)
+    commit_states(query.committed.store, source, {T0: state(10, holes)}, CommitKind.RESET)
     query.restarted()
     query.cluster.latest = 20
     before, end = query.offset, query.next()
@@ -250,12 +250,12 @@ def test_other_ranges_go_on_where_one_stops() -> None:
                 "a" * 32,
                 10,
                 (
-                    Piece(LOWER, 10),
-                    Piece(UPPER, 10, (Hole(9, UPPER.from_hash, 1, due_ms),)),
+                    KeyRangeState(LOWER, 10),
+                    KeyRangeState(UPPER, 10, (Hole(9, UPPER.from_hash, 1, due_ms),)),
                 ),
             )
         },
-        Kind.RESET,
+        CommitKind.RESET,
     )
     query.cluster.latest = 30
     splits = query.batch()

@@ -13,7 +13,7 @@ from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.model.spark_log import (
-    Progress,
+    CheckpointProgress,
     as_jvm_offsets,
     first_positions,
     jvm_offset,
@@ -98,7 +98,7 @@ def test_an_offset_of_a_newer_version_is_refused_and_not_taken_for_foreign() -> 
         read_planned_batch(3, f'v1\n{{"batchTimestampMs": 1}}\n{newer}')
 
 
-def progress(*lines: str, committed: int) -> Progress:
+def progress(*lines: str, committed: int) -> CheckpointProgress:
     """Batches 0, 1, ... of a query with one source, by the source's offsets."""
     planned = [read_planned_batch(number, batch(number, line)) for number, line in enumerate(lines)]
     return read_progress("q", planned, range(committed + 1))

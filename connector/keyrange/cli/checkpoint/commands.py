@@ -29,7 +29,7 @@ from keyrange.cli.render import (
 from keyrange.cli.times import iso
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
-from keyrange.storage.model.spark_log import PlannedBatch, Progress, jvm_offset, ranges_of
+from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, jvm_offset, ranges_of
 
 app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory, export it.")
 
@@ -140,7 +140,7 @@ def export(
         _export_positions(progress, choose_source(progress, source), output)
 
 
-def _export_positions(progress: Progress, source: int, output: OutputFormat) -> None:
+def _export_positions(progress: CheckpointProgress, source: int, output: OutputFormat) -> None:
     positions = starting_offsets(progress, source)
     for batch in progress.unfinished:
         note(
@@ -154,7 +154,9 @@ def _export_positions(progress: Progress, source: int, output: OutputFormat) -> 
         print_table("The next offset to read", ["topic", "partition", "offset"], rows)
 
 
-def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputFormat) -> None:
+def _export_copy(
+    origin: Directory, progress: CheckpointProgress, to: str, output: OutputFormat
+) -> None:
     sources = copy_checkpoint(origin, progress, open_directory(to))
     values = {
         "checkpoint": to,
@@ -170,7 +172,7 @@ def _export_copy(origin: Directory, progress: Progress, to: str, output: OutputF
     print_record('Checkpoint for format("kafka")', values)
 
 
-def describe(progress: Progress, batches: int) -> dict[str, Any]:
+def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
     """The document that `--output json` prints; the tables show the same."""
     last = progress.planned[-1]
     by_id = {batch.batch_id: batch for batch in progress.planned}
@@ -189,7 +191,7 @@ def describe(progress: Progress, batches: int) -> dict[str, Any]:
     }
 
 
-def _sources(progress: Progress) -> list[dict[str, Any]]:
+def _sources(progress: CheckpointProgress) -> list[dict[str, Any]]:
     """Which connector wrote each source's last offset, and the JVM connector's own first ones."""
     kafka = kafka_sources(progress)
     rows: list[dict[str, Any]] = []
@@ -228,7 +230,9 @@ def _positions(
     return rows
 
 
-def _batch(batch: PlannedBatch, before: PlannedBatch | None, progress: Progress) -> dict[str, Any]:
+def _batch(
+    batch: PlannedBatch, before: PlannedBatch | None, progress: CheckpointProgress
+) -> dict[str, Any]:
     spans = [row["range"] for row in ranges_of(batch, before)]
     known = all(span is not None for span in spans)
     return {

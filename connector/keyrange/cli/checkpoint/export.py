@@ -13,7 +13,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.spark_log import (
-    Progress,
+    CheckpointProgress,
     as_jvm_offsets,
     first_positions,
     next_positions,
@@ -21,13 +21,13 @@ from keyrange.storage.model.spark_log import (
 )
 
 
-def kafka_sources(progress: Progress) -> dict[int, Checkpoint]:
+def kafka_sources(progress: CheckpointProgress) -> dict[int, Checkpoint]:
     """The sources whose last offset is one of Kafka's, by number."""
     ends = enumerate(progress.planned[-1].ends)
     return {number: end for number, end in ends if end is not None}
 
 
-def choose_source(progress: Progress, named: int | None) -> int:
+def choose_source(progress: CheckpointProgress, named: int | None) -> int:
     """The source to export; the only one of Kafka's where none is named."""
     sources = kafka_sources(progress)
     if named is None and len(sources) == 1:
@@ -42,7 +42,7 @@ def choose_source(progress: Progress, named: int | None) -> int:
     raise invalid_options([f"--source {what}; those of this query are: {listed or 'none'}"])
 
 
-def starting_offsets(progress: Progress, source: int) -> dict[TopicPartition, int]:
+def starting_offsets(progress: CheckpointProgress, source: int) -> dict[TopicPartition, int]:
     """Where a new query has to start. Raises POSITION_NOT_ON_FILE, naming the partitions."""
     _check_whole([kafka_sources(progress)[source]])
     found = next_positions(progress, source)
@@ -57,7 +57,9 @@ def starting_offsets(progress: Progress, source: int) -> dict[TopicPartition, in
     return {partition: at for partition, at in found.items() if at is not None}
 
 
-def copy_checkpoint(origin: Directory, progress: Progress, target: Directory) -> list[int]:
+def copy_checkpoint(
+    origin: Directory, progress: CheckpointProgress, target: Directory
+) -> list[int]:
     """Write a checkpoint that `format("kafka")` resumes from; returns the sources it is for.
 
     Raises BATCH_NOT_COMMITTED where a batch is unfinished: where it began to read is only in
@@ -88,7 +90,9 @@ def _check_whole(ends: Iterable[Checkpoint]) -> None:
         )
 
 
-def _check(origin: Directory, progress: Progress, target: Directory, moved: list[int]) -> None:
+def _check(
+    origin: Directory, progress: CheckpointProgress, target: Directory, moved: list[int]
+) -> None:
     if progress.unfinished:
         raise _unfinished([batch.batch_id for batch in progress.unfinished])
     if not moved:
@@ -106,7 +110,7 @@ def _check(origin: Directory, progress: Progress, target: Directory, moved: list
         raise invalid_options([f"--to {target.location} exists and is not empty"])
 
 
-def _check_unchanged(origin: Directory, progress: Progress) -> None:
+def _check_unchanged(origin: Directory, progress: CheckpointProgress) -> None:
     planned = [batch.batch_id for batch in progress.planned]
     if origin.numbered("offsets") != planned or origin.numbered("commits")[-1] != planned[-1]:
         raise error(
@@ -117,7 +121,7 @@ def _check_unchanged(origin: Directory, progress: Progress) -> None:
 
 
 def _contents(
-    origin: Directory, progress: Progress, moved: list[int]
+    origin: Directory, progress: CheckpointProgress, moved: list[int]
 ) -> Iterator[tuple[str, Iterable[bytes]]]:
     """The files of the copy, without `metadata`."""
     known = origin.files()

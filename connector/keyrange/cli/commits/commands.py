@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from keyrange.cli.commits.document import LogEnd
     from keyrange.cli.commits.picture import Marks
-    from keyrange.individual_commits.model.log import Commit, Known
+    from keyrange.individual_commits.model.log import Commit, Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
@@ -157,7 +157,7 @@ def history(
         _show_history(rows)
 
 
-def known_ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
+def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd]:
     """Where the logs ended as of the last batch that said so of each partition."""
     from keyrange.cli.commits.document import LogEnd
 
@@ -173,7 +173,7 @@ def known_ends(commits: Commits, known: Known) -> dict[TopicPartition, LogEnd]:
     return ends
 
 
-def _live_ends(known: Known, named: Mapping[str, str]) -> dict[TopicPartition, LogEnd]:
+def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition, LogEnd]:
     from keyrange.cli.commits.document import LogEnd
     from keyrange.kafka.model.offsets import LATEST
 
@@ -205,7 +205,7 @@ def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str,
 def _show(
     table: str,
     document: Mapping[str, Any],
-    known: Known,
+    known: Snapshot,
     last: Commit | None,
     ranges: int,
 ) -> None:

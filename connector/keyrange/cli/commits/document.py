@@ -14,8 +14,8 @@ from keyrange.cli.times import iso
 from keyrange.individual_commits.model.state import Cause
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Commit, Counts, Known
-    from keyrange.individual_commits.model.state import Hole, PartitionState, Piece
+    from keyrange.individual_commits.model.log import Commit, CommitCounts, Snapshot
+    from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.ranges.model.key_ranges import KeyRange
 
@@ -29,7 +29,7 @@ class LogEnd:
 
 
 def describe(
-    known: Known,
+    known: Snapshot,
     last: Commit | None,
     ends: Mapping[TopicPartition, LogEnd],
     now_ms: int,
@@ -75,7 +75,7 @@ def _partition(
     }
 
 
-def _piece(piece: Piece, end: LogEnd | None, now_ms: int) -> dict[str, Any]:
+def _piece(piece: KeyRangeState, end: LogEnd | None, now_ms: int) -> dict[str, Any]:
     return {
         "range": bounds_of(piece.span),
         "committed": piece.committed,
@@ -110,7 +110,7 @@ def bounds_of(span: KeyRange) -> list[int]:
     return [span.from_hash, span.until_hash - 1]
 
 
-def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
+def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
     """The holes one by one, in order of partition and offset. One that was held back is due with
     the first of its key."""
     for partition, state in sorted(known.states.items()):
@@ -132,7 +132,7 @@ def gaps(known: Known, now_ms: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def event(commit: Commit, before: Known) -> dict[str, Any]:
+def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
     """What a commit did; `before` is what was known at the one before it."""
     return {
         "seq": commit.seq,
@@ -154,14 +154,14 @@ def _cut_text(commit: Commit) -> str:
 
 
 def _sums(counts: Any) -> dict[str, int]:
-    found: list[Counts] = list(counts)
+    found: list[CommitCounts] = list(counts)
     return {
         name: sum(getattr(each, name) for each in found)
         for name in ("done", "rejected", "held_back", "dead", "redelivered")
     }
 
 
-def _moved(commit: Commit, before: Known) -> Iterator[dict[str, Any]]:
+def _moved(commit: Commit, before: Snapshot) -> Iterator[dict[str, Any]]:
     """The committed offsets that are others than before."""
     for partition, state in sorted(commit.states.items()):
         known = before.states.get(partition)

@@ -17,7 +17,7 @@ from keyrange.cli.render import note
 from keyrange.cli.source import check_partition, connected, storage_of
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.model.log import Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.cluster import Cluster
@@ -40,7 +40,7 @@ SourceOption = Annotated[
 ]
 
 
-def chosen(known: Known, topic: str, partition: int | None) -> Known:
+def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
     """What is known of some partitions. Raises INVALID_OPTIONS where there are none such."""
     from keyrange.errors import invalid_options
 
@@ -59,7 +59,7 @@ def chosen(known: Known, topic: str, partition: int | None) -> Known:
     return replace(known, states=states)
 
 
-def known_at(commits: Commits, seq: int | None) -> Known:
+def known_at(commits: Commits, seq: int | None) -> Snapshot:
     """The state at a commit, or at the last one. Raises INVALID_OPTIONS where there is no such."""
     from keyrange.errors import invalid_options
 

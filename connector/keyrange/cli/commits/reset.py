@@ -30,7 +30,7 @@ from keyrange.cli.times import now, read_time
 from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Known
+    from keyrange.individual_commits.model.log import Snapshot
     from keyrange.individual_commits.model.resetting import Reset
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -183,7 +183,7 @@ def check_no_batch_is_open(checkpoint: str) -> None:
         raise error("BATCH_NOT_COMMITTED", f"batch {numbers} of {checkpoint} is not committed")
 
 
-def say_what_is_next(commits: Commits, known: Known, changes: bool, written: int | None) -> None:
+def say_what_is_next(commits: Commits, known: Snapshot, changes: bool, written: int | None) -> None:
     if written is not None:
         note(f"written as commit {written}; the query goes on from it when it starts next")
     elif not changes:
@@ -200,7 +200,7 @@ def say_what_is_next(commits: Commits, known: Known, changes: bool, written: int
 
 def _targets(
     commits: Commits,
-    known: Known,
+    known: Snapshot,
     states: Mapping[TopicPartition, PartitionState],
     to: str,
     named: Mapping[str, str],
@@ -230,7 +230,7 @@ def _first_known(
 
 def _at_commit(
     commits: Commits,
-    known: Known,
+    known: Snapshot,
     states: Mapping[TopicPartition, PartitionState],
     to: str,
 ) -> dict[TopicPartition, int]:

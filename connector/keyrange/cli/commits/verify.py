@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
-    from keyrange.individual_commits.model.auditing import Finding
-    from keyrange.individual_commits.model.log import Commit, Known
+    from keyrange.individual_commits.model.auditing import Contradiction
+    from keyrange.individual_commits.model.log import Commit, Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
@@ -122,7 +122,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def _contradictions(commits: Commits, known: Known, last: int, bars: Waiting) -> list[Finding]:
+def _contradictions(
+    commits: Commits, known: Snapshot, last: int, bars: Waiting
+) -> list[Contradiction]:
     """What the last commits say of the chosen partitions that cannot be."""
     from keyrange.individual_commits.model.auditing import audit
     from keyrange.individual_commits.model.claims import is_of_consumer
@@ -149,7 +151,7 @@ def _in_sink(
         return read_record_ids(sink, names, storage_of(named), advance)
 
 
-def _logs(known: Known, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
+def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
     check_live(True, named)
     nulls = known.terms.null_keys if known.terms else "spread"
     wanted = {**named, "nullKeys": nulls}
@@ -195,7 +197,7 @@ def _columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
     return offsets, batch.column("keyHash").to_numpy(zero_copy_only=False).copy()
 
 
-def _begins(commits: Commits, known: Known) -> dict[TopicPartition, int]:
+def _begins(commits: Commits, known: Snapshot) -> dict[TopicPartition, int]:
     """Where the query began to read each partition, by the first commit of it."""
     begins: dict[TopicPartition, int] = {}
     for commit in commits.forwards(known.seq + 1):
@@ -218,7 +220,7 @@ def _began_at(commit: Commit, place: TopicPartition) -> int:
 
 
 def _recount(
-    known: Known,
+    known: Snapshot,
     in_sink: Mapping[TopicPartition, Numbers],
     begins: Mapping[TopicPartition, int],
     given: int | None,
@@ -250,7 +252,7 @@ def _recount(
 
 
 def _dead(
-    table: str, dead_letters: str, commits: Commits, known: Known, named: Mapping[str, str]
+    table: str, dead_letters: str, commits: Commits, known: Snapshot, named: Mapping[str, str]
 ) -> dict[TopicPartition, Numbers]:
     """The offsets that lie in the dead letters of the group, those aside that were handed out again
     since. A source that was started afresh goes on with what those before it gave up."""
@@ -278,8 +280,8 @@ def _document(
     table: str,
     sink: str,
     commits: Commits,
-    known: Known,
-    findings: list[Finding],
+    known: Snapshot,
+    findings: list[Contradiction],
     recounts: Mapping[TopicPartition, Recount],
     agrees: bool,
 ) -> dict[str, Any]:
@@ -321,7 +323,7 @@ def _counted(offsets: Offsets) -> dict[str, Any]:
 
 
 def _print(
-    findings: list[Finding],
+    findings: list[Contradiction],
     recounts: Mapping[TopicPartition, Recount],
     sink: str,
     live: bool,

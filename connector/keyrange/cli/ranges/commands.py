@@ -23,7 +23,7 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source import (
     SERVERS,
-    Reading,
+    ReadPlan,
     ServersOption,
     SourceOptionsOption,
     TopicsOption,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from keyrange.kafka.record_sizes import RecordSizes
     from keyrange.members.table.assignment_rows import Stored
     from keyrange.ranges.model.key_ranges import KeyRange
-    from keyrange.ranges.model.range_plan import Cell
+    from keyrange.ranges.model.range_plan import RangeEstimate
 
 app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
 
@@ -131,7 +131,7 @@ def owner(
         _show_owner(content, found)
 
 
-def _show_plan(reading: Reading, output: OutputFormat) -> None:
+def _show_plan(reading: ReadPlan, output: OutputFormat) -> None:
     from keyrange.source import planning
 
     options = reading.options
@@ -147,20 +147,20 @@ def _show_plan(reading: Reading, output: OutputFormat) -> None:
         _print_plan(found)
 
 
-def describe_plan(reading: Reading, sampled: RecordSizes) -> dict[str, Any]:
+def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
     """The document of a batch that reads all that is pending."""
-    from keyrange.cli.ranges.plan_document import Plan, document
+    from keyrange.cli.ranges.plan_document import RangesPlan, document
     from keyrange.source import planning
 
     options = reading.options
     sizes = sampled.of(reading.view, reading.pending)
     split_by = options.key_ranges.split_by
-    cells: Sequence[Cell] = ()
+    cells: Sequence[RangeEstimate] = ()
     if split_by == "keyRange":
         cells = planning.plan_cells(reading.pending, sizes, sampled.places, options)
     tasks = planning.plan_read(reading.pending, sizes, sampled.places, options)
     samples = {p: len(sampled.places(p)) for p in reading.pending}
-    made = Plan(tasks, cells, reading.pending, sizes, samples)
+    made = RangesPlan(tasks, cells, reading.pending, sizes, samples)
     return document(made, split_by, planning.cores(options))
 
 
@@ -230,7 +230,7 @@ def _share(ranges: Sequence[Sequence[int]]) -> float:
     return sum(hi - lo + 1 for lo, hi in ranges) / 2.0**63
 
 
-def sample(reading: Reading) -> RecordSizes:
+def sample(reading: ReadPlan) -> RecordSizes:
     """Sizes and keys of records, to be sampled where they are asked for."""
     from keyrange.kafka.record_sizes import RecordSizes
 
@@ -238,7 +238,7 @@ def sample(reading: Reading) -> RecordSizes:
     return RecordSizes(reading.cluster, with_keys=True, nulls_first=nulls_first)
 
 
-def _suggest(reading: Reading) -> None:
+def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
     from keyrange.ranges.model.key_ranges import SPACE, split_at_weights, write_ranges
@@ -265,7 +265,7 @@ def _suggest(reading: Reading) -> None:
     print_text(json.dumps(found))
 
 
-def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> list[int]:
+def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> list[int]:
     """Where the keys of some records lie in the hash space, taken all over a partition."""
     from dataclasses import replace
 
@@ -282,7 +282,7 @@ def _places(reading: Reading, partition: TopicPartition, span: OffsetRange) -> l
     return [place for batch in reader.read(pieces) for place in batch.column(0).to_pylist()]
 
 
-def _owner_in_topic(content: bytes | None, reading: Reading) -> dict[str, Any]:
+def _owner_in_topic(content: bytes | None, reading: ReadPlan) -> dict[str, Any]:
     from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange, merge, write_ranges
-from keyrange.ranges.model.range_plan import Cell
+from keyrange.ranges.model.range_plan import RangeEstimate
 from keyrange.ranges.model.splits import Split
 from keyrange.source.planning import Ranges, Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RangesPlan:
     """The tasks of a batch, and what they were planned from.
 
     `cells` are the key ranges, none where partitions are not split by key; `samples` says how many
@@ -25,7 +25,7 @@ class Plan:
     """
 
     tasks: Sequence[Sequence[Split]]
-    cells: Sequence[Cell]
+    cells: Sequence[RangeEstimate]
     ranges: Ranges
     bytes_per_offset: Sizes
     samples: dict[TopicPartition, int]
@@ -42,7 +42,7 @@ class Plan:
             if any(split.topic_partition == partition for split in splits)
         ]
 
-    def task_of(self, cell: Cell) -> int:
+    def task_of(self, cell: RangeEstimate) -> int:
         """The task that reads a key range."""
         return next(
             number
@@ -71,7 +71,7 @@ def _reads(split: Split, span: KeyRange) -> bool:
     return placement is None or any(own.contains(span.from_hash) for own in placement.ranges())
 
 
-def document(plan: Plan, split_by: str, cores: int) -> dict[str, Any]:
+def document(plan: RangesPlan, split_by: str, cores: int) -> dict[str, Any]:
     """The document that `--output json` prints; the tables show the same."""
     total = sum(plan.size(partition) for partition in plan.ranges)
     return {
@@ -92,7 +92,7 @@ def _ratio(fetched: float, total: float) -> float:
     return round(fetched / total, 2) if total else 1.0
 
 
-def _partition(plan: Plan, partition: TopicPartition) -> dict[str, Any]:
+def _partition(plan: RangesPlan, partition: TopicPartition) -> dict[str, Any]:
     span = plan.ranges[partition]
     cells = [cell for cell in plan.cells if cell.partition == partition]
     return {
@@ -106,7 +106,7 @@ def _partition(plan: Plan, partition: TopicPartition) -> dict[str, Any]:
     }
 
 
-def _range(plan: Plan, number: int, cell: Cell) -> dict[str, Any]:
+def _range(plan: RangesPlan, number: int, cell: RangeEstimate) -> dict[str, Any]:
     return {
         "index": number,
         "range": write_ranges([cell.span])[0],

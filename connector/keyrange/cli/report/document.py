@@ -17,13 +17,13 @@ from keyrange.observing.model.query_progress import is_figure
 if TYPE_CHECKING:
     from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.source.model.checkpoint import Checkpoint
-    from keyrange.storage.model.spark_log import PlannedBatch, Progress
+    from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch
 
 # Of all batches together: more would take memory, and show no more in a picture.
 POSITIONS_MAX: Final = 300_000
 
 
-def history(progress: Progress, source: int, batches: int) -> list[dict[str, Any]]:
+def history(progress: CheckpointProgress, source: int, batches: int) -> list[dict[str, Any]]:
     """The last batches of a source, oldest first. Of queries that commit individually each has its
     position in every partition, and where the log ended: of partitions that a batch read to the end
     that is the batch's own end. Where there are very many partitions older batches have none.
@@ -69,7 +69,7 @@ def _positions(end: Checkpoint) -> list[dict[str, Any]]:
 
 
 def ranges_of_batch(
-    progress: Progress, source: int, batch: PlannedBatch
+    progress: CheckpointProgress, source: int, batch: PlannedBatch
 ) -> dict[TopicPartition, OffsetRange]:
     """What a batch read of a source, as far as its start is on file."""
     from keyrange.storage.model.spark_log import ranges_of

@@ -19,13 +19,13 @@ from keyrange.cli.volumes.looks import VolumeLooks
 from keyrange.cli.watch.sources import Where
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.report.offsets import HOLES_MAX
-from keyrange.report.parts import Source, Sources, place
+from keyrange.report.parts import Source, Sources, partition_name
 from keyrange.storage.directory import FAILURES
 
 if TYPE_CHECKING:
     from keyrange.cli.commits.opening import Live
-    from keyrange.individual_commits.model.log import Known
-    from keyrange.storage.model.spark_log import Progress
+    from keyrange.individual_commits.model.log import Snapshot
+    from keyrange.storage.model.spark_log import CheckpointProgress
 
 _TAIL_BYTES: Final = 64 * 2**20
 _COMMITS_MAX: Final = 50
@@ -153,7 +153,7 @@ def _stale(before: Source, failure: str) -> Source:
     return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
 
 
-def _events(where: ReportWhere, source: int, progress: Progress) -> Source:
+def _events(where: ReportWhere, source: int, progress: CheckpointProgress) -> Source:
     from keyrange.cli.report.document import last_events
     from keyrange.storage.model.spark_log import untold
 
@@ -208,18 +208,20 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
     )
 
 
-def _gaps(known: Known, now_ms: int) -> list[dict[str, Any]]:
+def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
     """The oldest holes of each partition."""
     from keyrange.cli.commits.document import gaps
 
     return [
         gap
-        for _, found in groupby(gaps(known, now_ms), key=place)
+        for _, found in groupby(gaps(known, now_ms), key=partition_name)
         for gap in heapq.nlargest(HOLES_MAX, found, key=lambda row: row["age_ms"])
     ]
 
 
-def _ends(where: ReportWhere, progress: Progress, source: int, plans: dict[int, Any]) -> Source:
+def _ends(
+    where: ReportWhere, progress: CheckpointProgress, source: int, plans: dict[int, Any]
+) -> Source:
     """Where the logs end, by Kafka. While it answers `plans` gets what it tells of batches."""
     from keyrange.individual_commits.model.state import fresh
     from keyrange.kafka.model.offsets import LATEST
@@ -240,20 +242,20 @@ def _ends(where: ReportWhere, progress: Progress, source: int, plans: dict[int, 
 
 
 def _plan(
-    asked: Live, progress: Progress, source: int, batches: int, plans: dict[int, Any]
+    asked: Live, progress: CheckpointProgress, source: int, batches: int, plans: dict[int, Any]
 ) -> list[str]:
     """The last batches as `keyrange ranges plan` would plan their offsets, by number; what is wrong
     with that is said."""
     from keyrange.cli.ranges.commands import describe_plan, sample
     from keyrange.cli.report.document import ranges_of_batch
-    from keyrange.cli.source import Reading
+    from keyrange.cli.source import ReadPlan
 
     sampled = None
     for batch in progress.planned[-batches:]:
         ranges = ranges_of_batch(progress, source, batch)
         if not ranges or not ranges.keys() <= asked.partitions:
             continue
-        reading = Reading(asked.options, asked.cluster, asked.view, ranges)
+        reading = ReadPlan(asked.options, asked.cluster, asked.view, ranges)
         sampled = sampled or sample(reading)
         try:
             plan = describe_plan(reading, sampled)

@@ -17,7 +17,7 @@ from keyrange.cli.times import iso, now
 
 if TYPE_CHECKING:
     from keyrange.guard.model.policy import Factor, Limit
-    from keyrange.guard.model.volume_readings import Reading, View, Volume
+    from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
     from keyrange.options.volumes import VolumeOptions
 
 AdminServersOption = Annotated[
@@ -103,7 +103,7 @@ class VolumeLooks:
 
 
 def describe(
-    reading: Reading,
+    reading: VolumeReading,
     view: View,
     factor: Factor | None,
     limit: Limit | None,

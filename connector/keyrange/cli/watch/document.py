@@ -20,7 +20,7 @@ from keyrange.observing.model.catching_up import LagAt, catching_up
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Answer, Answers, Told
+    from keyrange.cli.watch.sources import Answer, Answers, ToldBatch
     from keyrange.observing.model.query_progress import QueryProgress
 
 
@@ -81,7 +81,7 @@ def _value(answer: Answer[Any] | None) -> Any:
 
 
 def _partitions(
-    positions: Sequence[Mapping[str, Any]], told: Sequence[Told], answers: Answers, now_ms: int
+    positions: Sequence[Mapping[str, Any]], told: Sequence[ToldBatch], answers: Answers, now_ms: int
 ) -> list[dict[str, Any]]:
     """Each partition of each source, the one with the largest lag first."""
     ends, gone = _ends(told, answers)
@@ -114,7 +114,7 @@ def _partitions(
 
 
 def _ends(
-    told: Sequence[Told], answers: Answers
+    told: Sequence[ToldBatch], answers: Answers
 ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
     """Where partitions end, by the broker, and what it does not tell by the last progress."""
     found: dict[TopicPartition, int] = {}
@@ -127,7 +127,7 @@ def _ends(
     return {**found, **asked.offsets}, frozenset(asked.gone)
 
 
-def _batch(checkpoint: Mapping[str, Any], told: Sequence[Told], now_ms: int) -> dict[str, Any]:
+def _batch(checkpoint: Mapping[str, Any], told: Sequence[ToldBatch], now_ms: int) -> dict[str, Any]:
     """The last batch; `for_ms` is since it was planned, `usual_ms` what batches take and
     `every_ms` what lies between two."""
     planned = [ms_of(row["planned_at"]) for row in checkpoint["batches"]]
@@ -148,7 +148,7 @@ def _batch(checkpoint: Mapping[str, Any], told: Sequence[Told], now_ms: int) -> 
 
 
 def _rate(
-    batches: Sequence[Mapping[str, Any]], told: Sequence[Told], now_ms: int
+    batches: Sequence[Mapping[str, Any]], told: Sequence[ToldBatch], now_ms: int
 ) -> dict[str, Any]:
     """What was read of late. By the checkpoint it is offsets, from when a batch was planned; by the
     progress it is records and, as far as a sample tells, bytes."""
@@ -177,14 +177,14 @@ def _rate(
     }
 
 
-def _per_s(count: float, told: Sequence[Told], over_ms: int) -> float | None:
+def _per_s(count: float, told: Sequence[ToldBatch], over_ms: int) -> float | None:
     return round(count / over_ms * 1000, 1) if told else None
 
 
 def _lag(
     partitions: Sequence[Mapping[str, Any]],
     answers: Answers,
-    told: Sequence[Told],
+    told: Sequence[ToldBatch],
     seen: Seen,
     now_ms: int,
 ) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _members(answers: Answers) -> dict[str, Any] | None:
     }
 
 
-def _throttle(answers: Answers, told: Sequence[Told]) -> dict[str, Any] | None:
+def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | None:
     """The volume guard's factor: by the brokers' disks now, else as the query said it last."""
     document = _value(answers.volumes)
     if document is not None and document["factor"] is not None:

@@ -23,7 +23,7 @@ from keyrange.text.plain import one_line
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.open_transactions import HeldBack
-    from keyrange.storage.model.spark_log import Progress
+    from keyrange.storage.model.spark_log import CheckpointProgress
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldBatch:
     """A batch as its progress says."""
 
     progress: QueryProgress
@@ -99,8 +99,8 @@ class Told:
 class Answers:
     """What all sources said; None of those that are not asked."""
 
-    checkpoint: Answer[Progress]
-    progress: Answer[list[Told]] | None = None
+    checkpoint: Answer[CheckpointProgress]
+    progress: Answer[list[ToldBatch]] | None = None
     broker: Answer[Ends] | None = None
     commits: Answer[dict[str, Any]] | None = None
     members: Answer[dict[str, Any]] | None = None
@@ -182,7 +182,7 @@ class CheckpointSource:
         self._location = location
         self._directory: _Remembering | None = None
 
-    def __call__(self) -> Progress:
+    def __call__(self) -> CheckpointProgress:
         """Raises INVALID_CHECKPOINT_PATH."""
         from keyrange.storage.checkpoint_files import load_progress, unreadable
         from keyrange.storage.directory import FAILURES
@@ -257,7 +257,7 @@ class EndsSource:
         return Ends(ends, tuple(sorted(wanted.keys() - there)), held)
 
 
-def read_told(path: str, query_id: str) -> list[Told]:
+def read_told(path: str, query_id: str) -> list[ToldBatch]:
     """The last batches of a query by its progress file, oldest first. Lines that are no progress
     are left out. Raises OSError, and what they are where there are no others."""
     from keyrange.observing.progress_file import read_last
@@ -276,11 +276,11 @@ def read_told(path: str, query_id: str) -> list[Told]:
     return found
 
 
-def _told(document: Mapping[str, Any]) -> Told | None:
+def _told(document: Mapping[str, Any]) -> ToldBatch | None:
     progress = read_query_progress(document)
     if progress is None:
         return None
-    return Told(progress, ms_of(progress.began) + progress.duration_ms)
+    return ToldBatch(progress, ms_of(progress.began) + progress.duration_ms)
 
 
 class CommitsSource:

@@ -20,13 +20,13 @@ from typing import Final
 
 from keyrange.guard.model import quota_entities as entities
 from keyrange.guard.model.dry_run import Imagined
-from keyrange.guard.model.lease import REMOVED, Lease, Watch, is_held, next_epoch, read_lease
+from keyrange.guard.model.guard_states import IDLE, TRANSITIONS, GuardEvent, GuardState
+from keyrange.guard.model.lease import REMOVED, Lease, LeaseWatch, is_held, next_epoch, read_lease
 from keyrange.guard.model.policy import OPEN_FACTOR, Factor
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, RATE, Hold, QuotaEntity, Quotas
 from keyrange.guard.model.ramp import WINDOW_MS, stepped
 from keyrange.guard.model.releasing import LATENESS, RECORDS_MAX, Alter, Parcel, packed
-from keyrange.guard.model.stages import IDLE, TRANSITIONS, Sign, Stage
-from keyrange.guard.model.standings import Standing
+from keyrange.guard.model.throttle_states import ThrottleState
 
 # Of the lease's time: how often it is renewed, and how long it is held without an answer.
 _RENEWALS: Final = 5
@@ -84,11 +84,11 @@ Event = Look | Acked | Refused | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class EnforcementState:
     """`epoch` 0 stands for no lease, and the times are of its own. `exposed` are excluded users
     that would be slowed, which is why nothing is held; `yielded` what people have changed."""
 
-    stage: Stage = Stage.UNKNOWN
+    stage: GuardState = GuardState.UNKNOWN
     epoch: int = 0
     is_confirmed: bool = False
     counter: int = 0
@@ -102,7 +102,7 @@ class State:
     is_adopted: bool = False
     rising_ms: int | None = None
     last_epoch: int = 0
-    watch: Watch = field(default_factory=Watch)
+    watch: LeaseWatch = field(default_factory=LeaseWatch)
     is_stopping: bool = False
     exposed: tuple[str, ...] = ()
     yielded: tuple[QuotaEntity, ...] = ()
@@ -110,8 +110,8 @@ class State:
 
 
 def step(
-    settings: Settings, state: State, event: Event, now_ms: int
-) -> tuple[State, tuple[Alter, ...]]:
+    settings: Settings, state: EnforcementState, event: Event, now_ms: int
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     """The next state, and what to send in this order."""
     match event:
         case Look():
@@ -128,22 +128,22 @@ def step(
     return (replace(state, moved_ms=now_ms) if state.has_moved else state), ()
 
 
-def next_look_ms(settings: Settings, state: State) -> int:
+def next_look_ms(settings: Settings, state: EnforcementState) -> int:
     """How long a guard may wait for its next look."""
-    is_taking = state.stage is Stage.TAKING and not state.is_confirmed
-    if is_taking or state.stage is Stage.RELEASING:
+    is_taking = state.stage is GuardState.TAKING and not state.is_confirmed
+    if is_taking or state.stage is GuardState.RELEASING:
         return 500
     return min(settings.window_ms, settings.lease_ms // _RENEWALS) // 2
 
 
 def _imagined(
-    settings: Settings, state: State, look: Look, now_ms: int
-) -> tuple[State, tuple[Alter, ...]]:
+    settings: Settings, state: EnforcementState, look: Look, now_ms: int
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     """A look of a dry run: nothing is sent, and the next look shows it nevertheless."""
     if is_held(look.quotas):
         # Where a guard really holds, nothing is imagined.
         idle = state if state.stage in IDLE else _lost(state)
-        return replace(_moved(idle, Sign.FOREIGN), imagined=Imagined()), ()
+        return replace(_moved(idle, GuardEvent.FOREIGN), imagined=Imagined()), ()
     imagined = state.imagined
     seen = replace(look, quotas=imagined.seen(look.quotas))
     state, commands = _look(settings, state, seen, now_ms)
@@ -155,8 +155,8 @@ def _imagined(
 
 
 def _look(
-    settings: Settings, state: State, look: Look, now_ms: int
-) -> tuple[State, tuple[Alter, ...]]:
+    settings: Settings, state: EnforcementState, look: Look, now_ms: int
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     lease = read_lease(look.quotas)
     holds = entities.read_holds(look.quotas)
     state = replace(
@@ -172,19 +172,19 @@ def _look(
 
 
 def _idle(
-    settings: Settings, state: State, factor: Factor, is_left: bool, now_ms: int
-) -> tuple[State, tuple[Alter, ...]]:
+    settings: Settings, state: EnforcementState, factor: Factor, is_left: bool, now_ms: int
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     """Without a lease: the only thing to write is one."""
-    is_blind = factor.standing is Standing.UNKNOWN
+    is_blind = factor.standing is ThrottleState.UNKNOWN
     wants = factor.value < OPEN_FACTOR and not is_blind and not state.exposed
     if state.is_stopping:
-        return _moved(state, Sign.NOTHING), ()
+        return _moved(state, GuardEvent.NOTHING), ()
     if is_left and not state.watch.is_dead(now_ms, settings.lease_ms):
-        return _moved(state, Sign.FOREIGN), ()
+        return _moved(state, GuardEvent.FOREIGN), ()
     if not is_left and not wants:
-        return _moved(state, Sign.BLIND if is_blind else Sign.NOTHING), ()
+        return _moved(state, GuardEvent.BLIND if is_blind else GuardEvent.NOTHING), ()
     state = replace(
-        _moved(state, Sign.TAKE),
+        _moved(state, GuardEvent.TAKE),
         epoch=next_epoch(state.last_epoch, settings.stamp, settings.chance),
         is_confirmed=False,
         counter=0,
@@ -198,8 +198,12 @@ def _idle(
 
 
 def _holding(
-    settings: Settings, state: State, look: Look, holds: dict[QuotaEntity, Hold], now_ms: int
-) -> tuple[State, tuple[Alter, ...]]:
+    settings: Settings,
+    state: EnforcementState,
+    look: Look,
+    holds: dict[QuotaEntity, Hold],
+    now_ms: int,
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     """With a lease: is it still ours, and what are the rates to be?"""
     lease, patience_ms = state.watch.lease, settings.lease_ms // _PATIENCE
     if now_ms - state.acked_ms > patience_ms or (lease and lease.epoch > state.epoch):
@@ -210,23 +214,23 @@ def _holding(
         state = replace(state, is_confirmed=True, moved_ms=now_ms)
     if not state.is_confirmed or (is_seen and lease and lease.counter < state.acked_counter):
         # What is seen is older than what was written.
-        return _renewed(settings, _moved(state, Sign.WAIT), now_ms)
+        return _renewed(settings, _moved(state, GuardEvent.WAIT), now_ms)
     if lease is not None and not is_seen:
         # One that is over has written late, and may have changed rates.
-        state = replace(_moved(state, Sign.WAIT), moved_ms=now_ms, has_moved=True)
+        state = replace(_moved(state, GuardEvent.WAIT), moved_ms=now_ms, has_moved=True)
         return _send(settings, state, (), now_ms)
     if lease is None:
-        is_done = state.stage is Stage.RELEASING and not holds
-        return (replace(_moved(state, Sign.DONE), epoch=0) if is_done else _lost(state)), ()
+        is_done = state.stage is GuardState.RELEASING and not holds
+        return (replace(_moved(state, GuardEvent.DONE), epoch=0) if is_done else _lost(state)), ()
     if _is_decided(look.factor):
         state = replace(state, is_adopted=False)
     sign, parcels = _rates(settings, state, look, holds, now_ms)
-    if sign is Sign.RELEASE:
+    if sign is GuardEvent.RELEASE:
         state = replace(_moved(state, sign), moved_ms=now_ms, has_moved=True)
         released = [entities.restored(hold) for hold in holds.values()]
         return _send(settings, state, released, now_ms, is_last=True)
     began_ms = now_ms if state.rising_ms is None else state.rising_ms
-    state = replace(_moved(state, sign), rising_ms=began_ms if sign is Sign.RISE else None)
+    state = replace(_moved(state, sign), rising_ms=began_ms if sign is GuardEvent.RISE else None)
     others = list(_given_up(settings, holds))
     if parcels:
         state = replace(state, moved_ms=now_ms, has_moved=True)
@@ -236,32 +240,36 @@ def _holding(
 
 
 def _rates(
-    settings: Settings, state: State, look: Look, holds: dict[QuotaEntity, Hold], now_ms: int
-) -> tuple[Sign, list[Parcel]]:
+    settings: Settings,
+    state: EnforcementState,
+    look: Look,
+    holds: dict[QuotaEntity, Hold],
+    now_ms: int,
+) -> tuple[GuardEvent, list[Parcel]]:
     """What is the matter with the rates, and what to write, once a window."""
     factor = OPEN_FACTOR if state.exposed else look.factor.value
-    is_blind = look.factor.standing is Standing.UNKNOWN
+    is_blind = look.factor.standing is ThrottleState.UNKNOWN
     if state.is_stopping:
-        return Sign.RELEASE, []
+        return GuardEvent.RELEASE, []
     if (is_blind or state.is_adopted) and not state.exposed:
-        return Sign.WAIT, []
+        return GuardEvent.WAIT, []
     levels = list(_levels(settings, look.quotas, holds, factor))
     if factor >= OPEN_FACTOR:
         rising_ms = now_ms if state.rising_ms is None else state.rising_ms
         has_risen = all(each.rate == each.target for each in levels if each.hold)
         if has_risen or now_ms - rising_ms >= settings.release_ms:
-            return Sign.RELEASE, []
-        sign, levels = Sign.RISE, [each for each in levels if each.hold]
+            return GuardEvent.RELEASE, []
+        sign, levels = GuardEvent.RISE, [each for each in levels if each.hold]
     else:
         levels = [each for each in levels if each.rate != each.target]
-        sign = Sign.FALL if levels else Sign.REACHED
+        sign = GuardEvent.FALL if levels else GuardEvent.REACHED
     is_time = now_ms - state.moved_ms >= settings.window_ms
     return sign, [each.written() for each in levels if is_time and each.next != each.rate]
 
 
 def _is_decided(factor: Factor) -> bool:
     """Whether it says to throttle or to let go, for who does not know what was before."""
-    is_known = factor.standing is not Standing.UNKNOWN
+    is_known = factor.standing is not ThrottleState.UNKNOWN
     return is_known and (factor.value < OPEN_FACTOR or factor.has_recovered)
 
 
@@ -315,15 +323,17 @@ def _given_up(settings: Settings, holds: dict[QuotaEntity, Hold]) -> Iterator[Pa
             yield entities.yielded(hold)
 
 
-def _moved(state: State, sign: Sign) -> State:
+def _moved(state: EnforcementState, sign: GuardEvent) -> EnforcementState:
     return replace(state, stage=TRANSITIONS[state.stage, sign])
 
 
-def _lost(state: State) -> State:
-    return replace(_moved(state, Sign.LOST), epoch=0, is_confirmed=False)
+def _lost(state: EnforcementState) -> EnforcementState:
+    return replace(_moved(state, GuardEvent.LOST), epoch=0, is_confirmed=False)
 
 
-def _renewed(settings: Settings, state: State, now_ms: int) -> tuple[State, tuple[Alter, ...]]:
+def _renewed(
+    settings: Settings, state: EnforcementState, now_ms: int
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     if now_ms - state.sent_ms < settings.lease_ms // _RENEWALS:
         return state, ()
     return _send(settings, replace(state, has_moved=False), (), now_ms)
@@ -331,11 +341,11 @@ def _renewed(settings: Settings, state: State, now_ms: int) -> tuple[State, tupl
 
 def _send(
     settings: Settings,
-    state: State,
+    state: EnforcementState,
     parcels: Iterable[Parcel],
     now_ms: int,
     is_last: bool = False,
-) -> tuple[State, tuple[Alter, ...]]:
+) -> tuple[EnforcementState, tuple[Alter, ...]]:
     """Requests that renew the lease, the last one of which may remove it."""
     commands: list[Alter] = []
     requests = list(packed(parcels, settings.records_max - 2))

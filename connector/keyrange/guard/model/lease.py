@@ -66,16 +66,16 @@ def next_epoch(last: int, stamp: int, chance: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class LeaseWatch:
     """When the lease moved last, for who looks at it."""
 
     lease: Lease | None = None
     since_ms: int | None = None
 
-    def look(self, lease: Lease | None, now_ms: int) -> Watch:
+    def look(self, lease: Lease | None, now_ms: int) -> LeaseWatch:
         if self.since_ms is not None and lease == self.lease:
             return self
-        return Watch(lease, now_ms)
+        return LeaseWatch(lease, now_ms)
 
     def is_dead(self, now_ms: int, lease_ms: int) -> bool:
         return self.since_ms is not None and now_ms - self.since_ms >= lease_ms

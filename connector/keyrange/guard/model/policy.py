@@ -16,8 +16,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.guard.model.standings import FALLEN_BACK, HOLDING, TRANSITIONS, Sign, Standing
-from keyrange.guard.model.volume_readings import Reading, Rest, View, Volume, no_rest, with_rests
+from keyrange.guard.model.throttle_states import (
+    FALLEN_BACK,
+    HOLDING,
+    TRANSITIONS,
+    ThrottleEvent,
+    ThrottleState,
+)
+from keyrange.guard.model.volume_readings import (
+    Rest,
+    View,
+    Volume,
+    VolumeReading,
+    no_rest,
+    with_rests,
+)
 from keyrange.text.formats import size_text
 
 OPEN_FACTOR: Final = 1.0
@@ -101,7 +114,7 @@ class Factor:
     is_fallback: bool
     violated: tuple[Volume, ...]
     time_to_full_ms: int | None
-    standing: Standing = Standing.OPEN
+    standing: ThrottleState = ThrottleState.OPEN
     has_recovered: bool = True
 
 
@@ -115,7 +128,7 @@ class Throttle:
 
     def __init__(self, policy: Policy, now_ms: int) -> None:
         self._policy = policy
-        self._standing = Standing.UNKNOWN
+        self._standing = ThrottleState.UNKNOWN
         self._since_ms = now_ms
         # Of the last reading that counts; the start, before there is one.
         self._valid_ms = now_ms
@@ -128,7 +141,7 @@ class Throttle:
         self.fallback_applied = 0
         self.limit_violated = 0
 
-    def observe(self, reading: Reading, now_ms: int, rest: Rest = no_rest) -> None:
+    def observe(self, reading: VolumeReading, now_ms: int, rest: Rest = no_rest) -> None:
         """Take in a check that was answered, wholly or in part."""
         self._pass(now_ms)
         self.view.observe(reading, now_ms, rest)
@@ -146,14 +159,14 @@ class Throttle:
         recovered = (limit.is_recovered(each, recovery) for each in with_rests(volumes, rest))
         self._has_recovered = all(recovered)
         if self._violated:
-            self._sign(Sign.VIOLATED, now_ms)
+            self._sign(ThrottleEvent.VIOLATED, now_ms)
         elif not self._has_recovered:
-            self._sign(Sign.BETWEEN, now_ms)
+            self._sign(ThrottleEvent.BETWEEN, now_ms)
         else:
             self._clear_readings += 1
             often = self._clear_readings >= recovery.readings
             long = now_ms - self._since_ms >= recovery.dwell_ms
-            self._sign(Sign.RECOVERED if often and long else Sign.CLEAR, now_ms)
+            self._sign(ThrottleEvent.RECOVERED if often and long else ThrottleEvent.CLEAR, now_ms)
 
     def failed(self, reason: str, now_ms: int) -> None:
         """Say that a check came to nothing."""
@@ -176,7 +189,7 @@ class Throttle:
 
     @property
     def _is_fallback(self) -> bool:
-        return self._standing in FALLEN_BACK or self._standing is Standing.UNKNOWN
+        return self._standing in FALLEN_BACK or self._standing is ThrottleState.UNKNOWN
 
     @property
     def _value(self) -> float:
@@ -186,12 +199,12 @@ class Throttle:
 
     def _pass(self, now_ms: int) -> None:
         if now_ms - self._valid_ms > self._policy.validity_ms:
-            self._sign(Sign.EXPIRED, now_ms)
+            self._sign(ThrottleEvent.EXPIRED, now_ms)
 
-    def _sign(self, sign: Sign, now_ms: int) -> None:
+    def _sign(self, sign: ThrottleEvent, now_ms: int) -> None:
         standing, before = self._standing, (self._value, self._is_fallback)
         self._standing = TRANSITIONS[standing, sign]
-        if sign is not Sign.CLEAR:
+        if sign is not ThrottleEvent.CLEAR:
             self._clear_readings = 0
         if self._standing in FALLEN_BACK and standing not in FALLEN_BACK:
             self.fallback_applied += 1
@@ -204,7 +217,7 @@ class Throttle:
         if self._standing in FALLEN_BACK:
             ago = f"nothing was read for more than {self._policy.validity_ms} ms"
             return f"throttle.factor.fallback: {ago}{failed}"
-        if self._standing is Standing.UNKNOWN:
+        if self._standing is ThrottleState.UNKNOWN:
             return f"throttle.factor.fallback: nothing was read yet{failed}"
         if self._violated:
             first, others = self._violated[0], len(self._violated) - 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.guard.model.lease import REMOVED, Watch, is_held, read_lease
+from keyrange.guard.model.lease import REMOVED, LeaseWatch, is_held, read_lease
 from keyrange.guard.model.quota_entities import (
     CANARY,
     Alteration,
@@ -71,12 +71,12 @@ def release(quotas: Quotas, until_ms: int, records_max: int = RECORDS_MAX) -> tu
 
 
 def reap(
-    watch: Watch,
+    watch: LeaseWatch,
     quotas: Quotas,
     now_ms: int,
     lease_ms: int = 60_000,
     records_max: int = RECORDS_MAX,
-) -> tuple[Watch, tuple[Alter, ...]]:
+) -> tuple[LeaseWatch, tuple[Alter, ...]]:
     """A reaper's look: `release` where the lease has not moved for `lease_ms`.
 
     One `watch` goes through all looks of a reaper, so it has to look for that long. `now_ms` is

@@ -74,7 +74,7 @@ class LogDirs:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class VolumeReading:
     """One check: the brokers that the cluster named, and what they answered."""
 
     brokers: frozenset[int]
@@ -124,7 +124,7 @@ class View:
         self.active_brokers = 0
         self.active_log_dirs = 0
 
-    def observe(self, reading: Reading, now_ms: int, rest: Rest = no_rest) -> None:
+    def observe(self, reading: VolumeReading, now_ms: int, rest: Rest = no_rest) -> None:
         """Take in what was told, and forget what is older than the validity time."""
         volumes, known = reading.volumes, len(self._seen)
         self.active_brokers = len(reading.brokers)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.log import Known, Terms
+from keyrange.individual_commits.model.log import CommitSettings, Snapshot
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 
-def check_agreement(known: Known, start: Checkpoint) -> None:
+def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
 
     Raises KeyrangeError: NO_VERDICT, COMMITS_BEHIND or COMMITS_AHEAD, which name a partition.
@@ -42,7 +42,7 @@ def check_agreement(known: Known, start: Checkpoint) -> None:
             )
 
 
-def lacking(known: Known, mark: CommitMark) -> KeyrangeError:
+def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
     """The table lacks what a batch was planned from: it is gone, or an older copy."""
     return error(
         "COMMITS_BEHIND",
@@ -52,7 +52,7 @@ def lacking(known: Known, mark: CommitMark) -> KeyrangeError:
     )
 
 
-def check_terms(known: Known, terms: Terms) -> None:
+def check_terms(known: Snapshot, terms: CommitSettings) -> None:
     """What the stored numbers rest on may change only while nothing is left to be done.
 
     Raises COMMIT_TERMS_CHANGED.
@@ -72,7 +72,7 @@ def check_terms(known: Known, terms: Terms) -> None:
             )
 
 
-def is_left(known: Known) -> bool:
+def is_left(known: Snapshot) -> bool:
     """Whether something below the positions is not done."""
     return any(state.committed < state.position for state in known.states.values())
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from keyrange.individual_commits.model.claims import is_of_consumer
 from keyrange.individual_commits.model.handovers import Handovers
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Contradiction:
     """Something that cannot be, at a commit, of a partition where it is of one."""
 
     seq: int
@@ -25,7 +25,7 @@ class Finding:
     said: str
 
 
-def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iterator[Finding]:
+def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iterator[Contradiction]:
     """Everything that does not fit together in commits of one source, oldest first.
 
     The first of them may be any: what came before it is not asked for. `handovers` are those of a
@@ -38,38 +38,40 @@ def audit(commits: Iterable[Commit], handovers: Handovers | None = None) -> Iter
     for commit in commits:
         if before is not None:
             yield from _order(before, commit)
-        if commit.kind is Kind.BATCH:
+        if commit.kind is CommitKind.BATCH:
             if commit.batch_id <= batch_id:
                 said = f"batch {commit.batch_id} is committed after batch {batch_id}"
-                yield Finding(commit.seq, None, said)
+                yield Contradiction(commit.seq, None, said)
             batch_id = max(batch_id, commit.batch_id)
         for partition, state in sorted(commit.states.items()):
             known = states.get(partition)
-            if commit.kind is Kind.FENCE and is_of_consumer(commit.source_id):
+            if commit.kind is CommitKind.FENCE and is_of_consumer(commit.source_id):
                 wrong = handovers.wrong(commit, partition, known)
-                yield from (Finding(commit.seq, partition, said) for said in wrong)
+                yield from (Contradiction(commit.seq, partition, said) for said in wrong)
             elif known is not None:
                 cut = commit.cut_back.get(partition, known.position)
                 found = _moves(commit, known.cut_back(cut), state)
-                yield from (Finding(commit.seq, partition, said) for said in found)
+                yield from (Contradiction(commit.seq, partition, said) for said in found)
             log_end = commit.counts[partition].log_end if partition in commit.counts else -1
             if 0 <= log_end < state.position:
                 said = f"position {state.position} lies beyond the log's end, {log_end}"
-                yield Finding(commit.seq, partition, said)
+                yield Contradiction(commit.seq, partition, said)
         if commit.whole:
             for partition in sorted(states.keys() - commit.states.keys()):
                 said = "a commit of every partition leaves it out"
-                yield Finding(commit.seq, partition, said)
+                yield Contradiction(commit.seq, partition, said)
             states = {}
         states |= commit.states
         before = commit
 
 
-def _order(before: Commit, commit: Commit) -> Iterator[Finding]:
+def _order(before: Commit, commit: Commit) -> Iterator[Contradiction]:
     if commit.seq != before.seq + 1:
-        yield Finding(commit.seq, None, f"it follows commit {before.seq}")
+        yield Contradiction(commit.seq, None, f"it follows commit {before.seq}")
     if before.terms != commit.terms:
-        yield Finding(commit.seq, None, f"its numbers rest on {commit.terms}, not {before.terms}")
+        yield Contradiction(
+            commit.seq, None, f"its numbers rest on {commit.terms}, not {before.terms}"
+        )
 
 
 def _moves(commit: Commit, before: PartitionState, after: PartitionState) -> Iterator[str]:
@@ -79,11 +81,11 @@ def _moves(commit: Commit, before: PartitionState, after: PartitionState) -> Ite
         return
     if after.position < before.position:
         yield f"the position went back from {before.position} to {after.position}"
-    if commit.kind is Kind.RESET:
+    if commit.kind is CommitKind.RESET:
         if after.position != before.position:
             yield f"a reset moved the position from {before.position} to {after.position}"
         return
-    if commit.kind is Kind.FENCE and after != before:
+    if commit.kind is CommitKind.FENCE and after != before:
         yield "a driver that begins changed what is done"
         return
     if after.committed < before.committed:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from keyrange.individual_commits.model.state import PartitionState, Piece, cut_at, cut_span
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, cut_at, cut_span
 from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, overlap, read_ranges
 
@@ -157,13 +157,13 @@ def begun_at(claims: Claims, partition: TopicPartition) -> int | None:
     return min((c.begun[partition] for c in claims.values() if partition in c.begun), default=None)
 
 
-def pieces_of(state: PartitionState, span: KeyRange) -> list[Piece]:
+def pieces_of(state: PartitionState, span: KeyRange) -> list[KeyRangeState]:
     """What a state says of a key range."""
     cut = cut_at(state.pieces, (span.from_hash, span.until_hash))
     return [piece for piece in cut if span.contains(piece.span.from_hash)]
 
 
-def overlay(base: PartitionState, pieces: Sequence[Piece]) -> PartitionState:
+def overlay(base: PartitionState, pieces: Sequence[KeyRangeState]) -> PartitionState:
     """A state in which other pieces stand for their keys."""
     rest = [
         part
@@ -203,13 +203,13 @@ def pieces_done(
     partition: TopicPartition,
     span: KeyRange,
     begun: int,
-) -> list[Piece]:
+) -> list[KeyRangeState]:
     """What is done of a range, by who is believed of each part of it; of a source without a state,
     and where there is none, it is what lies before `begun`."""
-    pieces: list[Piece] = []
+    pieces: list[KeyRangeState] = []
     for part, source in believed(claims, partition, span):
         state = states.get(source)
-        pieces += pieces_of(state, part) if state is not None else [Piece(part, begun)]
+        pieces += pieces_of(state, part) if state is not None else [KeyRangeState(part, begun)]
     return pieces
 
 

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from keyrange.individual_commits.model.intake import CellIntake, PartitionIntake
+from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.ranges.model.range_plan import Cell, among_readers, shared_first, weigh
+from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
 from keyrange.ranges.model.splits import Split
 
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
 # its own would take longer.
 _GAP_BYTES: Final = 256 * 1024
 
-Intakes = Mapping[TopicPartition, PartitionIntake]
+Intakes = Mapping[TopicPartition, PartitionDelivery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Span:
     """A key range, the cells in it, and the offsets of the records that come again to it."""
 
     span: KeyRange
-    cells: tuple[CellIntake, ...]
+    cells: tuple[CellDelivery, ...]
     redelivered: tuple[int, ...]
 
     def has_new(self, start: int) -> bool:
@@ -43,7 +43,7 @@ class _Span:
 class _Spans:
     """Looks up what is in a key range of a partition."""
 
-    def __init__(self, intake: PartitionIntake) -> None:
+    def __init__(self, intake: PartitionDelivery) -> None:
         self._cells = intake.cells
         self._bounds = [cell.span.from_hash for cell in intake.cells]
         again = sorted((hole.place, hole.offset) for hole in intake.redelivered)
@@ -61,9 +61,9 @@ def plan_cells(
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     bytes_per_offset: Mapping[TopicPartition, float],
     places: Callable[[TopicPartition], Sequence[int]],
-) -> list[Cell]:
+) -> list[RangeEstimate]:
     """The key ranges that have something to read, with the bytes that are expected in each."""
-    cells: list[Cell] = []
+    cells: list[RangeEstimate] = []
     for partition, intake in sorted(intakes.items()):
         per_offset, inside = bytes_per_offset[partition], _Spans(intake)
         for cell in weigh(partition, spans[partition], per_offset, places(partition)):
@@ -79,7 +79,7 @@ def plan_cells(
 
 
 def plan_deliveries(
-    stretches: Iterable[Sequence[Cell]],
+    stretches: Iterable[Sequence[RangeEstimate]],
     intakes: Intakes,
     bytes_per_offset: Mapping[TopicPartition, float],
     shared_name: Callable[[TopicPartition], str],
@@ -167,7 +167,7 @@ def _late_splits(
     pieces = _pieces(wanted, per_offset)
     begins = [piece.from_offset for piece in pieces]
     # A cell lies in one piece as a whole.
-    cells: dict[int, list[CellIntake]] = {}
+    cells: dict[int, list[CellDelivery]] = {}
     for cell in late:
         cells.setdefault(bisect_right(begins, cell.from_offset) - 1, []).append(cell)
     splits: list[Split] = []
@@ -196,7 +196,7 @@ def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRang
     return pieces
 
 
-def deliver(cells: Iterable[CellIntake], offsets: Iterable[int] = ()) -> Delivery:
+def deliver(cells: Iterable[CellDelivery], offsets: Iterable[int] = ()) -> Delivery:
     """A delivery of cells, in order, and of single records. Of keys in no cell there is nothing but
     the single records; neighbours with the same offsets are joined."""
     joined: list[tuple[int, int, int]] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.claims import Claim, is_of_consumer, read_claim
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.state import Hole, PartitionState, cut_span
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of
@@ -107,7 +107,7 @@ def _steps(commits: Iterable[Commit]) -> Iterator[_Step]:
     claim: Claim | None = None
     states: Mapping[TopicPartition, PartitionState] = {}
     for commit in commits:
-        if commit.kind is Kind.FENCE:
+        if commit.kind is CommitKind.FENCE:
             claim = claim_of(commit) or claim
         states = commit.states if commit.whole else {**states, **commit.states}
         if claim is not None:

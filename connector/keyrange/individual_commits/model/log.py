@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 
 
-class Kind(Enum):
+class CommitKind(Enum):
     """What a commit is of."""
 
     BATCH = "batch"
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CommitSettings:
     """What the numbers of a state rest on; another value means other numbers."""
 
     hash: str = "murmur3_x64_128"
@@ -36,7 +36,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CommitCounts:
     """What a batch did with one partition, in records; `log_end` as the batch knew it, -1 where it
     did not."""
 
@@ -63,16 +63,16 @@ class Commit:
     """
 
     seq: int
-    kind: Kind
+    kind: CommitKind
     group: str
     source_id: str
     query_id: str
     run_id: str
     batch_id: int
     committed_at_ms: int
-    terms: Terms = field(default_factory=Terms)
+    terms: CommitSettings = field(default_factory=CommitSettings)
     states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
-    counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
+    counts: Mapping[TopicPartition, CommitCounts] = field(default_factory=dict)
     whole: bool = False
     who: str = ""
     why: str = ""
@@ -81,7 +81,7 @@ class Commit:
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if (self.kind is Kind.BATCH) != (self.batch_id >= 0):
+        if (self.kind is CommitKind.BATCH) != (self.batch_id >= 0):
             raise ValueError(f"commit {self.seq}, {self.kind.value}, is of batch {self.batch_id}")
 
     @property
@@ -92,20 +92,20 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Snapshot:
     """What all commits of a source up to `seq` say. `seq` 0 stands for none."""
 
     seq: int = 0
     states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     batch_id: int = -1
     run_id: str = ""
-    terms: Terms | None = None
+    terms: CommitSettings | None = None
 
-    def after(self, commit: Commit) -> Known:
+    def after(self, commit: Commit) -> Snapshot:
         """With one more commit. Raises ValueError where it is not the next one."""
         if commit.seq != self.seq + 1:
             raise ValueError(f"commit {commit.seq} follows commit {self.seq}")
-        return Known(
+        return Snapshot(
             commit.seq,
             dict(commit.states) if commit.whole else {**self.states, **commit.states},
             max(self.batch_id, commit.batch_id),
@@ -114,7 +114,7 @@ class Known:
         )
 
 
-def is_written(known: Known, commit: Commit) -> bool:
+def is_written(known: Snapshot, commit: Commit) -> bool:
     """Whether a commit that is about to be written is in the table already, which is at `known`.
 
     A commit of a batch is known by its batch, any other by its place and its run. Raises
@@ -122,9 +122,9 @@ def is_written(known: Known, commit: Commit) -> bool:
     its place, COMMITS_BEHIND where commits before it are gone.
     """
     ours = known.run_id == commit.run_id
-    if commit.kind is Kind.BATCH and not ours and known.seq:
+    if commit.kind is CommitKind.BATCH and not ours and known.seq:
         raise _fenced(known, commit)
-    if commit.kind is Kind.BATCH and commit.batch_id <= known.batch_id:
+    if commit.kind is CommitKind.BATCH and commit.batch_id <= known.batch_id:
         return True
     if commit.seq > known.seq + 1:
         raise error(
@@ -134,12 +134,12 @@ def is_written(known: Known, commit: Commit) -> bool:
         )
     if commit.seq == known.seq + 1:
         return False
-    if ours and commit.kind is not Kind.BATCH and commit.seq == known.seq:
+    if ours and commit.kind is not CommitKind.BATCH and commit.seq == known.seq:
         return True
     raise _fenced(known, commit)
 
 
-def _fenced(known: Known, commit: Commit) -> KeyrangeError:
+def _fenced(known: Snapshot, commit: Commit) -> KeyrangeError:
     return error(
         "COMMITS_FENCED",
         f"run {known.run_id} writes the commits of this query, and run {commit.run_id} is not to "
@@ -159,7 +159,7 @@ def outrun(commit: Commit) -> KeyrangeError:
     )
 
 
-def known_at(commits: Iterable[Commit], seq: int) -> Known:
+def known_at(commits: Iterable[Commit], seq: int) -> Snapshot:
     """The state at commit `seq`, from commits in any order that go back to a whole one of a batch,
     or to the first.
 
@@ -167,7 +167,7 @@ def known_at(commits: Iterable[Commit], seq: int) -> Known:
     """
     wanted = sorted((c for c in commits if c.seq <= seq), key=lambda c: c.seq)
     wanted = wanted[max((at for at, c in enumerate(wanted) if c.is_base), default=0) :]
-    known = Known(wanted[0].seq - 1) if wanted and wanted[0].is_base else Known()
+    known = Snapshot(wanted[0].seq - 1) if wanted and wanted[0].is_base else Snapshot()
     for commit in wanted:
         known = known.after(commit)
     if known.seq != seq:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import OffsetRange
 
 
@@ -50,7 +50,7 @@ def rewind(state: PartitionState, to: int) -> Reset:
     """
     _check(state, to)
     pieces = tuple(
-        Piece(
+        KeyRangeState(
             piece.span,
             min(piece.scanned, to),
             tuple(hole for hole in piece.holes if hole.offset < to),
@@ -73,7 +73,7 @@ def skip(state: PartitionState, to: int) -> Reset:
     passed_over = []
     for piece in state.pieces:
         kept = tuple(hole for hole in piece.holes if hole.offset >= to)
-        pieces.append(Piece(piece.span, max(piece.scanned, to), kept))
+        pieces.append(KeyRangeState(piece.span, max(piece.scanned, to), kept))
         passed_over.append(OffsetRange(piece.scanned, max(piece.scanned, to)))
     given_up = tuple(hole for hole in state.holes if hole.offset < to)
     after = replace(state, pieces=tuple(pieces)).merged()
@@ -125,7 +125,7 @@ def carried(
     return replace(judged, pieces=pieces).merged()
 
 
-def _carried(judged: Piece, before: Piece, after: Piece) -> Piece:
+def _carried(judged: KeyRangeState, before: KeyRangeState, after: KeyRangeState) -> KeyRangeState:
     scanned = judged.scanned
     if after.scanned < before.scanned:
         scanned = min(scanned, after.scanned)
@@ -143,7 +143,7 @@ def _carried(judged: Piece, before: Piece, after: Piece) -> Piece:
     for hole in after.holes:
         if hole.offset not in were and hole.offset < scanned:
             holes.setdefault(hole.offset, hole)
-    return Piece(judged.span, scanned, tuple(holes[offset] for offset in sorted(holes)))
+    return KeyRangeState(judged.span, scanned, tuple(holes[offset] for offset in sorted(holes)))
 
 
 def _check(state: PartitionState, to: int) -> None:
@@ -151,5 +151,5 @@ def _check(state: PartitionState, to: int) -> None:
         raise ValueError(f"offset {to} is not within [0, {state.position}]")
 
 
-def _within(holes: Iterable[Hole], piece: Piece) -> list[Hole]:
+def _within(holes: Iterable[Hole], piece: KeyRangeState) -> list[Hole]:
     return [hole for hole in holes if piece.span.contains(hole.place)]

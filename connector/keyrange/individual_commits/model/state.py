@@ -59,7 +59,7 @@ class Hole:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeyRangeState:
     """What is done of the keys in `span`: everything below `scanned`, but for `holes`, in order."""
 
     span: KeyRange
@@ -76,7 +76,7 @@ class Piece:
         between = pairwise([*(hole.offset for hole in self.holes), self.scanned])
         return tuple(OffsetRange(hole + 1, until) for hole, until in between if hole + 1 < until)
 
-    def cut(self, borders: Sequence[int]) -> list[Piece]:
+    def cut(self, borders: Sequence[int]) -> list[KeyRangeState]:
         """Cut at those of some sorted hashes that lie inside; each hole goes to the side of its
         key."""
         spans = cut_span(self.span, borders)
@@ -87,7 +87,8 @@ class Piece:
         for hole in self.holes:
             holes[bisect_right(inside, hole.place)].append(hole)
         return [
-            Piece(span, self.scanned, tuple(each)) for span, each in zip(spans, holes, strict=True)
+            KeyRangeState(span, self.scanned, tuple(each))
+            for span, each in zip(spans, holes, strict=True)
         ]
 
 
@@ -104,7 +105,7 @@ class PartitionState:
 
     topic_id: str
     position: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[KeyRangeState, ...]
     leader_epoch: int = -1
 
     def __post_init__(self) -> None:
@@ -136,7 +137,7 @@ class PartitionState:
         """All holes, by offset."""
         return by_offset(hole for piece in self.pieces for hole in piece.holes)
 
-    def piece_of(self, place: int) -> Piece:
+    def piece_of(self, place: int) -> KeyRangeState:
         """The piece that a hash lies in."""
         at = bisect_right(self.pieces, place, key=lambda piece: piece.span.from_hash)
         return self.pieces[at - 1]
@@ -154,7 +155,7 @@ class PartitionState:
         together: what a range may have of them is limited.
         """
         borders = {span.from_hash for span in within}
-        pieces: list[Piece] = []
+        pieces: list[KeyRangeState] = []
         for piece in self.pieces:
             inside = bool(borders) and piece.span.from_hash not in borders
             if pieces and _alike(pieces[-1], piece, MERGED_HOLES_MAX if inside else 0):
@@ -172,7 +173,7 @@ class PartitionState:
             self.topic_id,
             end,
             tuple(
-                Piece(
+                KeyRangeState(
                     piece.span,
                     min(piece.scanned, end),
                     tuple(hole for hole in piece.holes if hole.offset < end),
@@ -185,10 +186,10 @@ class PartitionState:
 
 def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
     """A partition of which nothing from `position` on is done."""
-    return PartitionState(topic_id, position, (Piece(SPACE, position),), leader_epoch)
+    return PartitionState(topic_id, position, (KeyRangeState(SPACE, position),), leader_epoch)
 
 
-def cut_at(pieces: Iterable[Piece], borders: Iterable[int]) -> list[Piece]:
+def cut_at(pieces: Iterable[KeyRangeState], borders: Iterable[int]) -> list[KeyRangeState]:
     """The same pieces, cut at hashes too."""
     ordered = sorted(set(borders))
     return [part for piece in pieces for part in piece.cut(ordered)]
@@ -207,16 +208,16 @@ def by_offset(holes: Iterable[Hole]) -> tuple[Hole, ...]:
     return tuple(sorted(holes, key=lambda hole: hole.offset))
 
 
-def _alike(lower: Piece, upper: Piece, holes_max: int) -> bool:
+def _alike(lower: KeyRangeState, upper: KeyRangeState, holes_max: int) -> bool:
     return lower.scanned == upper.scanned and len(lower.holes) + len(upper.holes) <= holes_max
 
 
-def _joined(lower: Piece, upper: Piece) -> Piece:
+def _joined(lower: KeyRangeState, upper: KeyRangeState) -> KeyRangeState:
     span = KeyRange(lower.span.from_hash, upper.span.until_hash)
-    return Piece(span, upper.scanned, by_offset((*lower.holes, *upper.holes)))
+    return KeyRangeState(span, upper.scanned, by_offset((*lower.holes, *upper.holes)))
 
 
-def _check_holes(piece: Piece) -> None:
+def _check_holes(piece: KeyRangeState) -> None:
     before = -1
     for hole in piece.holes:
         if not before < hole.offset < piece.scanned:

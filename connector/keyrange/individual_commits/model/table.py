@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from keyrange.individual_commits.model.drivers import Fence
-from keyrange.individual_commits.model.log import Commit, Known
+from keyrange.individual_commits.model.log import Commit, Snapshot
 
 
 class CommitTable(Protocol):
@@ -17,8 +17,8 @@ class CommitTable(Protocol):
     where the store fails.
     """
 
-    def known(self, seq: int | None = None) -> Known:
-        """The state at commit `seq`, or at the last one; `Known()` where there is none.
+    def known(self, seq: int | None = None) -> Snapshot:
+        """The state at commit `seq`, or at the last one; `Snapshot()` where there is none.
 
         Raises COMMITS_BEHIND where the table has not come as far as `seq`.
         """

@@ -13,7 +13,7 @@ from dataclasses import replace
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.agreement import lacking
 from keyrange.individual_commits.model.drivers import last_source, living, next_group_seq
-from keyrange.individual_commits.model.log import Commit, Kind, Known
+from keyrange.individual_commits.model.log import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
 
@@ -59,7 +59,7 @@ def begin(
 
 
 def _check_may_stop(
-    fence: Commit, known: Known, others: set[str], owner: str | None, may_replace: bool
+    fence: Commit, known: Snapshot, others: set[str], owner: str | None, may_replace: bool
 ) -> None:
     # One that has begun and done nothing is no reason to stop.
     if known.seq and owner != fence.source_id:
@@ -79,7 +79,7 @@ def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) 
     known = table.known()
     if since is not None:
         for commit in table.history(since + 1, known.seq + 1):
-            if commit.kind is not Kind.FENCE:
+            if commit.kind is not CommitKind.FENCE:
                 raise _gone_on(fence, source_id)
     terms = fence.terms if known.terms is None else known.terms
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.individual_commits.model.intake import CellIntake, PartitionIntake
+from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.state import (
     Cause,
     Hole,
+    KeyRangeState,
     PartitionState,
-    Piece,
     by_offset,
     cut_at,
 )
@@ -59,20 +59,20 @@ class PartitionVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Outcome:
     """The state afterwards, and the holes that are given up: they go to the dead letters."""
 
     state: PartitionState
     dead: tuple[Hole, ...]
 
 
-def judge(
+def apply_verdict(
     state: PartitionState,
-    intake: PartitionIntake,
+    intake: PartitionDelivery,
     verdict: PartitionVerdict,
     policy: RedeliveryPolicy,
     now_ms: int,
-) -> Judged:
+) -> Outcome:
     """Take a verdict into the state that its batch was planned from.
 
     Raises ValueError where the verdict names what the batch has not handed out, or contradicts
@@ -105,12 +105,12 @@ def judge(
         state.topic_id,
         intake.end,
         tuple(
-            Piece(piece.span, until, by_offset(each))
+            KeyRangeState(piece.span, until, by_offset(each))
             for piece, until, each in zip(pieces, scanned, holes, strict=True)
         ),
         state.leader_epoch,
     )
-    return Judged(after.merged(intake.spans), tuple(dead))
+    return Outcome(after.merged(intake.spans), tuple(dead))
 
 
 def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
@@ -148,7 +148,7 @@ def _handed_back(
 
 
 def _scanned(
-    pieces: Sequence[Piece], backs: Sequence[int], cells: Sequence[CellIntake]
+    pieces: Sequence[KeyRangeState], backs: Sequence[int], cells: Sequence[CellDelivery]
 ) -> list[int]:
     """How far each piece is scanned after the batch."""
     cell_begins = [cell.span.from_hash for cell in cells]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.log import Commit, Kind, Known, Terms
+from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings, Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def choose_source(
     return groups[0], [source_id for _, source_id in found]
 
 
-def check_current(commits: Commits, known: Known) -> str:
+def check_current(commits: Commits, known: Snapshot) -> str:
     """The group of a source that may be written to by hand; `known` is its last commit.
 
     Raises INVALID_OPTIONS where another source of the group has gone on with what this one did:
@@ -122,7 +122,7 @@ def check_current(commits: Commits, known: Known) -> str:
 
 def write_reset(
     commits: Commits,
-    known: Known,
+    known: Snapshot,
     states: Mapping[TopicPartition, PartitionState],
     who: str,
     why: str,
@@ -132,7 +132,7 @@ def write_reset(
     last = _last(commits, known)
     commit = Commit(
         seq=known.seq + 1,
-        kind=Kind.RESET,
+        kind=CommitKind.RESET,
         group=last.group,
         source_id=last.source_id,
         query_id=last.query_id,
@@ -140,7 +140,7 @@ def write_reset(
         run_id=str(uuid.uuid4()),
         batch_id=-1,
         committed_at_ms=now_ms,
-        terms=known.terms or Terms(),
+        terms=known.terms or CommitSettings(),
         states=states,
         who=who,
         why=why,
@@ -149,7 +149,7 @@ def write_reset(
     return commit.seq
 
 
-def _last(commits: Commits, known: Known) -> Commit:
+def _last(commits: Commits, known: Snapshot) -> Commit:
     last = commits.last(known.seq)
     if last is None:
         raise ValueError("a source without a commit has nothing to reset")

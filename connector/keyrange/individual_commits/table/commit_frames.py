@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.table.commit_rows import SCHEMA
-from keyrange.individual_commits.table.explode import explode_done, explode_holes
+from keyrange.individual_commits.table.unnest import explode_done, explode_holes
 
 _READ: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi", "done")
 _WAYS: Final = {"done": explode_done, "holes": explode_holes}

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.cuts import read_cuts, write_cuts
 from keyrange.individual_commits.model.drivers import Fence, read_place, write_place
-from keyrange.individual_commits.model.log import Commit, Counts, Kind, Terms
-from keyrange.individual_commits.model.state import PartitionState, Piece
-from keyrange.individual_commits.table.blob import read_piece, write_piece
+from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
+from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -111,7 +111,7 @@ def rows_of(commit: Commit) -> pa.Table:
     return pa.Table.from_pylist(rows or [common], SCHEMA)
 
 
-def plain_columns(piece: Piece) -> dict[str, Any]:
+def plain_columns(piece: KeyRangeState) -> dict[str, Any]:
     """What the plain columns say of a piece."""
     # The offset behind the last one stands for no hole: what is between two holes is a done range.
     offsets = [*(hole.offset for hole in piece.holes), piece.scanned]
@@ -152,7 +152,7 @@ def _common(commit: Commit) -> dict[str, Any]:
     }
 
 
-def _counts_row(counts: Counts | None) -> dict[str, int]:
+def _counts_row(counts: CommitCounts | None) -> dict[str, int]:
     if counts is None:
         return {}
     values = (counts.done, counts.rejected, counts.held_back, counts.dead, counts.redelivered)
@@ -239,7 +239,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         raise faults.damaged("two commits have the same number", commit_seq=seq)
     if any(value is None for value in common.values()):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
-    if first["kind"] not in {kind.value for kind in Kind}:
+    if first["kind"] not in {kind.value for kind in CommitKind}:
         raise error("UNSUPPORTED_COMMITS", f"commit {seq} is of kind {first['kind']!r}")
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
@@ -249,14 +249,14 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
     return Commit(
         seq=seq,
-        kind=Kind(first["kind"]),
+        kind=CommitKind(first["kind"]),
         group=first["group"],
         source_id=first["source_id"],
         query_id=first["query_id"],
         run_id=first["run_id"],
         batch_id=first["batch_id"],
         committed_at_ms=first["committed_at"] // 1000,
-        terms=Terms(first["hash"], first["null_keys"], first["isolation"]),
+        terms=CommitSettings(first["hash"], first["null_keys"], first["isolation"]),
         states={each: _state(each, found, faults) for each, found in sorted(wanted.items())},
         counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
         whole=first["whole"],
@@ -271,7 +271,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
 def _place(row: Row, faults: _Faults) -> tuple[int, str]:
     """Which driver wrote a fence."""
     try:
-        return read_place(row["why"]) if row["kind"] == Kind.FENCE.value else (0, "")
+        return read_place(row["why"]) if row["kind"] == CommitKind.FENCE.value else (0, "")
     except ValueError as fault:
         raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 
@@ -279,7 +279,7 @@ def _place(row: Row, faults: _Faults) -> tuple[int, str]:
 def _cuts(row: Row, faults: _Faults) -> dict[TopicPartition, int]:
     """Which logs were cut back before a batch."""
     try:
-        return read_cuts(row["why"]) if row["kind"] == Kind.BATCH.value else {}
+        return read_cuts(row["why"]) if row["kind"] == CommitKind.BATCH.value else {}
     except ValueError as fault:
         raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 
@@ -308,7 +308,7 @@ def _state(
         raise faults.damaged("a partition without topic id or position", **where)
     if any(row[name] != rows[0][name] for row in rows for name in _OF_PARTITION):
         raise faults.damaged("key ranges of one partition do not have one position", **where)
-    pieces: list[Piece] = []
+    pieces: list[KeyRangeState] = []
     for row in sorted(rows, key=lambda row: row["lo"] if row["lo"] is not None else -1):
         piece = read_piece(row["done"])
         differs = _difference(piece, row)
@@ -322,7 +322,7 @@ def _state(
         raise faults.damaged(str(fault), **where) from None
 
 
-def _difference(piece: Piece, row: Row) -> str:
+def _difference(piece: KeyRangeState, row: Row) -> str:
     """The plain columns that say something else than the blob."""
     try:
         expected = plain_columns(piece)
@@ -331,7 +331,7 @@ def _difference(piece: Piece, row: Row) -> str:
     return ", ".join(name for name in _OF_PIECE if row[name] != expected[name])
 
 
-def _counts(rows: list[dict[str, Any]]) -> Counts | None:
+def _counts(rows: list[dict[str, Any]]) -> CommitCounts | None:
     first = min(rows, key=lambda row: row["lo"])
     values = [first[name] for name in _COUNTS]
-    return None if any(value is None for value in values) else Counts(*values)
+    return None if any(value is None for value in values) else CommitCounts(*values)

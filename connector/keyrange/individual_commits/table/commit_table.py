@@ -13,7 +13,14 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.drivers import Fence, last_source
-from keyrange.individual_commits.model.log import Commit, Kind, Known, is_written, known_at, outrun
+from keyrange.individual_commits.model.log import (
+    Commit,
+    CommitKind,
+    Snapshot,
+    is_written,
+    known_at,
+    outrun,
+)
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_rows import (
     ADDED,
@@ -56,11 +63,11 @@ class DeltaCommitTable(CommitTable):
         self._store = store
         self._source_id = source_id
         self._app_id = f"keyrange/{source_id}/commits"
-        self._known = Known()
+        self._known = Snapshot()
         # How many drivers of a group this store's transactions had counted at the last look.
         self._counted: dict[str, int | None] = {}
 
-    def known(self, seq: int | None = None) -> Known:
+    def known(self, seq: int | None = None) -> Snapshot:
         last = self._last() if self._store.refresh() else 0
         wanted = last if seq is None else seq
         if wanted > last or last < self._known.seq:
@@ -84,7 +91,7 @@ class DeltaCommitTable(CommitTable):
         if not self._store.refresh():
             return []
         of_group: Bounds = {"group": (group, group)}
-        fences: Bounds = {**of_group, "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        fences: Bounds = {**of_group, "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value)}
         firsts: Bounds = {**of_group, "commit_seq": (1, 1)}
         found = [self._store.read(bounds, FENCE_COLUMNS) for bounds in (fences, firsts)]
         return fences_of(pa.concat_tables(found))
@@ -171,7 +178,10 @@ class DeltaCommitTable(CommitTable):
 
     def _begun(self, group: str, run_id: str = "") -> int:
         """How many drivers have begun in a group, others than that of a run, whoever wrote them."""
-        fences: Bounds = {"group": (group, group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        fences: Bounds = {
+            "group": (group, group),
+            "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value),
+        }
         runs = self._store.read(fences, ["run_id"]).column("run_id").to_pylist()
         return len({*runs} - {run_id})
 
@@ -227,14 +237,14 @@ class DeltaCommitTable(CommitTable):
         where = {"source_id": self._source_id, "commit_seq": seq}
         return error("COMMITS_DAMAGED", message, table=self._store.uri, **where)
 
-    def _read_on(self, seq: int) -> Known:
+    def _read_on(self, seq: int) -> Snapshot:
         """The state at a commit behind the one that is kept."""
         known = self._known
         for commit in self._commits(known.seq + 1, seq):
             known = known.after(commit)
         return known
 
-    def _read_back(self, seq: int) -> Known:
+    def _read_back(self, seq: int) -> Snapshot:
         """The state at any commit, from the last whole one before it."""
         back = WHOLE_EVERY
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.log import Snapshot
 from keyrange.individual_commits.model.resetting import reopen
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.table import commit_table, dead_letters
@@ -111,7 +111,9 @@ def chosen_letters(
     ]
 
 
-def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int, source_id: str) -> Replay:
+def plan_replay(
+    known: Snapshot, letters: Iterable[DeadLetter], now_ms: int, source_id: str
+) -> Replay:
     """What has to change for dead letters to be handed out again in the next batch of the source
     that `known` is of.
 
@@ -157,7 +159,7 @@ def plan_replay(known: Known, letters: Iterable[DeadLetter], now_ms: int, source
 def replay(
     commits: Commits,
     dead_letters: DeadLetters,
-    known: Known,
+    known: Snapshot,
     plan: Replay,
     who: str,
     why: str,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.members.binding.channel import ANSWER_BYTES_MAX, BadLine, Channel
-from keyrange.members.model.greeting import Address, Holding
+from keyrange.members.model.greeting import Address, SlotRanges
 
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 30.0
@@ -38,11 +38,11 @@ class Caller:
         ends of each included. Raises BINDING_UNREACHABLE."""
         return dict(self.holding(slot, "").ranges)
 
-    def holding(self, slot: str, run: str) -> Holding:
+    def holding(self, slot: str, run: str) -> SlotRanges:
         """What the present assignment of `run` says of a slot. Raises BINDING_UNREACHABLE."""
         told = self._ask({"ranges": {"slot": slot}})
         since_run, since_epoch = told["since"]
-        return Holding(run, told["epoch"], (since_run, since_epoch), told["ranges"])
+        return SlotRanges(run, told["epoch"], (since_run, since_epoch), told["ranges"])
 
     def portions(self, slot_now: Callable[[], str]) -> Iterator[dict[str, Any]]:
         """What this task reads, one portion after the other. `slot_now` says which slot the task

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 
-class Places:
+class Connections:
     """The connections of a service. Who has not proven that it knows the secret keeps nobody out:
     where there is no room, the oldest of those is cut off.
 

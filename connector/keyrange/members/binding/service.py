@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
-from keyrange.members.binding.connections import Places
+from keyrange.members.binding.connections import Connections
 from keyrange.members.model.binding import (
     NO_SLOT,
     Binding,
-    Counts,
-    End,
     Give,
+    NoMoreWork,
     PinRule,
     Refuse,
     Wait,
+    WorkUnitCounts,
 )
 from keyrange.members.model.greeting import Address
 
@@ -98,7 +98,7 @@ class BindingService:
         with self._lock:
             self._epoch, self._holdings = epoch, holdings
 
-    def counts(self, plan: str) -> Counts | None:
+    def counts(self, plan: str) -> WorkUnitCounts | None:
         """Who read a plan's portions so far; None for a plan that is forgotten."""
         with self._lock:
             found = self._plans.get(plan)
@@ -138,7 +138,7 @@ class BindingService:
                 return {"wait": pause_ms}
             case Refuse(slots):
                 return {"refuse": slots}
-            case End():
+            case NoMoreWork():
                 return {"end": True}
 
     def _last_batch(self, plan: str, slot: str, batch: int) -> int:
@@ -168,7 +168,7 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], service: BindingService) -> None:
         self.service = service
         self.secret = service._secret
-        self.places = Places(_CONNECTIONS_MAX, _UNPROVEN_MAX)
+        self.places = Connections(_CONNECTIONS_MAX, _UNPROVEN_MAX)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 

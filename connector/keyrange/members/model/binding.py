@@ -26,7 +26,7 @@ class Give:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class NoMoreWork:
     """There is nothing more to read for this task."""
 
 
@@ -44,7 +44,7 @@ class Refuse:
     slots: tuple[str, ...]
 
 
-Answer = Give | End | Wait | Refuse
+Answer = Give | NoMoreWork | Wait | Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class WorkUnitCounts:
     """How many portions were read by their slot's tasks, by others in its place, and by whoever was
     free because nobody holds their slot."""
 
@@ -113,14 +113,14 @@ class Binding:
         """How many portions nobody was given yet."""
         return sum(map(len, self._left.values()))
 
-    def counts(self) -> Counts:
+    def counts(self) -> WorkUnitCounts:
         own = foreign = unowned = 0
         for portion, reader in self._slot_of.items():
             owner = self._portions[portion]
             own += owner == reader
             unowned += owner != reader and owner not in self._present
             foreign += owner != reader and owner in self._present
-        return Counts(own, foreign, unowned)
+        return WorkUnitCounts(own, foreign, unowned)
 
     def ask(self, number: int, position: int, slot: str, now_ms: int) -> Answer:
         """What the task reads as its `position`-th portion, counted from 0, where it runs in
@@ -136,7 +136,7 @@ class Binding:
         if position > len(task.given):
             raise ValueError(f"task {number} is at {len(task.given)}, and not at {position}")
         if task.ended:
-            return End()
+            return NoMoreWork()
         task.slot = slot
         self._awaited.discard(slot)
         for owner in (slot, NO_SLOT):
@@ -156,7 +156,7 @@ class Binding:
         """What a task does for whom only others' portions are left."""
         if not self.left:
             task.ended = True
-            return End()
+            return NoMoreWork()
         if task.idle_since_ms is None:
             task.idle_since_ms = now_ms
         others = [each for each in self._tasks if each is not task and not each.ended]
@@ -172,7 +172,7 @@ class Binding:
                 return Wait(self._rule.pause_ms)
             if others:
                 task.ended = True
-                return End()
+                return NoMoreWork()
             if waited:
                 return Refuse(tuple(sorted(slot for slot, left in self._left.items() if left)))
             return Wait(self._rule.pause_ms)

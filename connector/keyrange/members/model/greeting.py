@@ -25,7 +25,7 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class SlotRanges:
     """What a run says of a slot: its ranges in an epoch, and the run and the epoch since which it
     has had them without a break."""
 

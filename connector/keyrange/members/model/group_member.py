@@ -29,7 +29,7 @@ from keyrange.members.model.group_states import (
     REFUSALS,
     TRANSITIONS,
     Event,
-    State,
+    GroupState,
 )
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.messages import (
@@ -51,9 +51,9 @@ from keyrange.members.model.messages import (
     Sync,
     Synced,
 )
-from keyrange.members.model.work_progress import Progress
+from keyrange.members.model.work_progress import WorkProgress
 
-__all__ = ["Assignor", "GroupMember", "MemberSettings", "State", "nothing"]
+__all__ = ["Assignor", "GroupMember", "GroupState", "MemberSettings", "nothing"]
 
 # What the leader says each member gets, by member id; who is left out gets nothing.
 Assignor = Callable[[Sequence[Peer]], Mapping[str, bytes]]
@@ -84,7 +84,7 @@ class GroupMember:
                 "NO_STATIC_MEMBER_INFO_SET", "a static member has no name", group=settings.group
             )
         self.settings: Final = settings
-        self.state = State.UNJOINED
+        self.state = GroupState.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.coordinator: Coordinator | None = None
@@ -100,25 +100,25 @@ class GroupMember:
         self._retry_at_ms: int | None = None
         self._beat_at_ms = 0
         # Where to go on when the coordinator is found.
-        self._resume = State.JOINING
+        self._resume = GroupState.JOINING
         self._left = Event.LEFT_CLOSED
         # Whether the coordinator has known the id in a second request, and whether one that it had
         # not was tried again.
         self._is_confirmed = False
         self._tried_again = False
-        self._progress = Progress(settings.stall_ms)
+        self._progress = WorkProgress(settings.stall_ms)
         self._has_resumed = False
 
     @property
     def wake_at_ms(self) -> int | None:
         """When to ask for the next request; None while an answer or progress is waited for."""
-        if self.state in ENDS or self.state is State.IDLE_GIVEN_UP:
+        if self.state in ENDS or self.state is GroupState.IDLE_GIVEN_UP:
             return None
         times = []
         if self._in_contact and self._progress.stalls_at_ms is not None:
             times.append(self._progress.stalls_at_ms)
         if self._outstanding is None:
-            beat_ms = self._beat_at_ms if self.state is State.STABLE else 0
+            beat_ms = self._beat_at_ms if self.state is GroupState.STABLE else 0
             times.append(max(beat_ms, self._retry_at_ms or 0))
         return min(times, default=None)
 
@@ -134,7 +134,7 @@ class GroupMember:
             self._give_up(now_ms)
         if self._outstanding is not None or now_ms < (self._retry_at_ms or now_ms):
             return None
-        if self.state is State.UNJOINED:
+        if self.state is GroupState.UNJOINED:
             self._to(Event.BEGIN)
         self._outstanding = self._request(now_ms)
         self._sent_ms = now_ms
@@ -162,7 +162,7 @@ class GroupMember:
         if request is not self._outstanding:
             return
         self._outstanding = None
-        if self.state is State.LEAVING:
+        if self.state is GroupState.LEAVING:
             self._has_left()
         else:
             self._lose_coordinator(now_ms)
@@ -179,7 +179,7 @@ class GroupMember:
 
     def rejoin(self, now_ms: int) -> None:
         """Join the next generation: one that was announced, or one that the leader wants."""
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             self._outstanding = None
             self._rejoin(now_ms, pause=False)
 
@@ -189,7 +189,7 @@ class GroupMember:
             return
         self._outstanding = None
         self._retry_at_ms = now_ms
-        if self.state is State.LEAVING:
+        if self.state is GroupState.LEAVING:
             self._left = Event.LEFT_CLOSED
         elif self._can_leave:
             self._left = Event.LEFT_CLOSED
@@ -200,7 +200,12 @@ class GroupMember:
 
     @property
     def _in_contact(self) -> bool:
-        return self.state in (State.FINDING, State.JOINING, State.SYNCING, State.STABLE)
+        return self.state in (
+            GroupState.FINDING,
+            GroupState.JOINING,
+            GroupState.SYNCING,
+            GroupState.STABLE,
+        )
 
     @property
     def _can_leave(self) -> bool:
@@ -213,9 +218,9 @@ class GroupMember:
     def _request(self, now_ms: int) -> Request | None:
         its = self.settings
         match self.state:
-            case State.FINDING:
+            case GroupState.FINDING:
                 return FindCoordinator(its.group)
-            case State.JOINING:
+            case GroupState.JOINING:
                 return Join(
                     its.group,
                     self.member_id,
@@ -225,7 +230,7 @@ class GroupMember:
                     its.protocol_name,
                     its.metadata,
                 )
-            case State.SYNCING:
+            case GroupState.SYNCING:
                 assignments = self._assignor(self.members) if self.is_leader else {}
                 return Sync(
                     its.group,
@@ -235,9 +240,9 @@ class GroupMember:
                     its.protocol_name,
                     {peer.member_id: assignments.get(peer.member_id, b"") for peer in self.members},
                 )
-            case State.STABLE if now_ms >= self._beat_at_ms:
+            case GroupState.STABLE if now_ms >= self._beat_at_ms:
                 return Heartbeat(its.group, self.member_id, its.instance_id, self.generation)
-            case State.LEAVING:
+            case GroupState.LEAVING:
                 return Leave(its.group, self.member_id)
         return None
 
@@ -273,22 +278,22 @@ class GroupMember:
 
     def _troubled(self, name: str, now_ms: int) -> None:
         """What each of Kafka's errors means to Join, Sync, Heartbeat and FindCoordinator."""
-        if name == "FENCED_INSTANCE_ID" and self.state is not State.FINDING:
+        if name == "FENCED_INSTANCE_ID" and self.state is not GroupState.FINDING:
             self._fenced(name, now_ms)
         elif name in REFUSALS:
             self._end(Event.REFUSED, REFUSALS[name], name, "the group refused the member")
-        elif self.state is State.FINDING:
+        elif self.state is GroupState.FINDING:
             self._pause(now_ms)
             self._to(Event.RETRY)
         elif name in MOVED:
             self._lose_coordinator(now_ms)
         elif name == "UNKNOWN_MEMBER_ID":
             self._forget()
-            self._rejoin(now_ms, pause=self.state is State.JOINING)
-        elif name == "REBALANCE_IN_PROGRESS" and self.state is State.STABLE:
+            self._rejoin(now_ms, pause=self.state is GroupState.JOINING)
+        elif name == "REBALANCE_IN_PROGRESS" and self.state is GroupState.STABLE:
             self._announced(now_ms)
         elif name in OUTDATED:
-            self._rejoin(now_ms, pause=self.state is State.JOINING)
+            self._rejoin(now_ms, pause=self.state is GroupState.JOINING)
         else:
             self._pause(now_ms)
             self._to(Event.RETRY)
@@ -320,7 +325,7 @@ class GroupMember:
 
     def _lose_coordinator(self, now_ms: int) -> None:
         """Generation and id stay: what comes next is tried again at the coordinator's new place."""
-        if self.state is not State.FINDING:
+        if self.state is not GroupState.FINDING:
             self._resume = self.state
         self.coordinator = None
         self._pause(now_ms)
@@ -359,23 +364,27 @@ class GroupMember:
             self._to(Event.STALLED_LEAVING)
             self.held_until_ms = None
             return
-        keeps = self._resume if self.state is State.FINDING else self.state
+        keeps = self._resume if self.state is GroupState.FINDING else self.state
         # A static member that is back within its session finds its generation as it was.
         if not self.settings.is_static:
             self._forget()
-        self._resume = State.STABLE if keeps is State.STABLE and self.member_id else State.JOINING
+        self._resume = (
+            GroupState.STABLE
+            if keeps is GroupState.STABLE and self.member_id
+            else GroupState.JOINING
+        )
         self._to(Event.STALLED)
 
     def _has_left(self) -> None:
         self._forget()
-        self._resume = State.JOINING
+        self._resume = GroupState.JOINING
         self._to(self._left)
-        if self.state is State.IDLE_GIVEN_UP and self._has_resumed:
+        if self.state is GroupState.IDLE_GIVEN_UP and self._has_resumed:
             self._resumes()
 
     def _resumes(self) -> None:
-        if self.state is State.LEAVING:
+        if self.state is GroupState.LEAVING:
             self._has_resumed = True
-        elif self.state is State.IDLE_GIVEN_UP:
+        elif self.state is GroupState.IDLE_GIVEN_UP:
             self._beat_at_ms = 0
             self._to(Event.RESUMED)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     UNJOINED = "UNJOINED"
     FINDING = "FINDING"
     JOINING = "JOINING"
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 # In these nothing is sent, and nothing leads out of them.
-ENDS: Final = frozenset({State.FENCED, State.FAILED, State.CLOSED})
+ENDS: Final = frozenset({GroupState.FENCED, GroupState.FAILED, GroupState.CLOSED})
 
 
 class Event(StrEnum):
@@ -50,49 +50,49 @@ class Event(StrEnum):
     LEFT_CLOSED = "left, closed"
 
 
-def _in_contact(state: State) -> dict[tuple[State, Event], State]:
+def _in_contact(state: GroupState) -> dict[tuple[GroupState, Event], GroupState]:
     """What can happen wherever the coordinator is being talked to."""
     return {
-        (state, Event.LOST): State.FINDING,
+        (state, Event.LOST): GroupState.FINDING,
         (state, Event.RETRY): state,
-        (state, Event.REJOIN): State.JOINING,
-        (state, Event.FENCED): State.FENCED,
-        (state, Event.REFUSED): State.FAILED,
-        (state, Event.STALLED): State.IDLE_GIVEN_UP,
-        (state, Event.STALLED_LEAVING): State.LEAVING,
-        (state, Event.CLOSE): State.CLOSED,
-        (state, Event.CLOSE_LEAVING): State.LEAVING,
+        (state, Event.REJOIN): GroupState.JOINING,
+        (state, Event.FENCED): GroupState.FENCED,
+        (state, Event.REFUSED): GroupState.FAILED,
+        (state, Event.STALLED): GroupState.IDLE_GIVEN_UP,
+        (state, Event.STALLED_LEAVING): GroupState.LEAVING,
+        (state, Event.CLOSE): GroupState.CLOSED,
+        (state, Event.CLOSE_LEAVING): GroupState.LEAVING,
     }
 
 
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.UNJOINED, Event.BEGIN): State.FINDING,
-    (State.UNJOINED, Event.CLOSE): State.CLOSED,
-    (State.FINDING, Event.FOUND): State.JOINING,
-    (State.FINDING, Event.FOUND_SYNCING): State.SYNCING,
-    (State.FINDING, Event.FOUND_STABLE): State.STABLE,
-    (State.FINDING, Event.LOST): State.FINDING,
-    (State.FINDING, Event.RETRY): State.FINDING,
-    (State.FINDING, Event.REFUSED): State.FAILED,
-    (State.FINDING, Event.STALLED): State.IDLE_GIVEN_UP,
-    (State.FINDING, Event.CLOSE): State.CLOSED,
-    (State.JOINING, Event.JOINED): State.SYNCING,
-    **_in_contact(State.JOINING),
-    (State.SYNCING, Event.SYNCED): State.STABLE,
-    **_in_contact(State.SYNCING),
-    (State.STABLE, Event.BEATEN): State.STABLE,
-    **_in_contact(State.STABLE),
-    (State.LEAVING, Event.LEFT_IDLE): State.IDLE_GIVEN_UP,
-    (State.LEAVING, Event.LEFT_CLOSED): State.CLOSED,
-    (State.IDLE_GIVEN_UP, Event.RESUMED): State.FINDING,
-    (State.IDLE_GIVEN_UP, Event.CLOSE): State.CLOSED,
+TRANSITIONS: Final[dict[tuple[GroupState, Event], GroupState]] = {
+    (GroupState.UNJOINED, Event.BEGIN): GroupState.FINDING,
+    (GroupState.UNJOINED, Event.CLOSE): GroupState.CLOSED,
+    (GroupState.FINDING, Event.FOUND): GroupState.JOINING,
+    (GroupState.FINDING, Event.FOUND_SYNCING): GroupState.SYNCING,
+    (GroupState.FINDING, Event.FOUND_STABLE): GroupState.STABLE,
+    (GroupState.FINDING, Event.LOST): GroupState.FINDING,
+    (GroupState.FINDING, Event.RETRY): GroupState.FINDING,
+    (GroupState.FINDING, Event.REFUSED): GroupState.FAILED,
+    (GroupState.FINDING, Event.STALLED): GroupState.IDLE_GIVEN_UP,
+    (GroupState.FINDING, Event.CLOSE): GroupState.CLOSED,
+    (GroupState.JOINING, Event.JOINED): GroupState.SYNCING,
+    **_in_contact(GroupState.JOINING),
+    (GroupState.SYNCING, Event.SYNCED): GroupState.STABLE,
+    **_in_contact(GroupState.SYNCING),
+    (GroupState.STABLE, Event.BEATEN): GroupState.STABLE,
+    **_in_contact(GroupState.STABLE),
+    (GroupState.LEAVING, Event.LEFT_IDLE): GroupState.IDLE_GIVEN_UP,
+    (GroupState.LEAVING, Event.LEFT_CLOSED): GroupState.CLOSED,
+    (GroupState.IDLE_GIVEN_UP, Event.RESUMED): GroupState.FINDING,
+    (GroupState.IDLE_GIVEN_UP, Event.CLOSE): GroupState.CLOSED,
 }
 
 # Where to go on when the coordinator is found again, by the state in which it was lost.
 FOUND_AGAIN: Final = {
-    State.JOINING: Event.FOUND,
-    State.SYNCING: Event.FOUND_SYNCING,
-    State.STABLE: Event.FOUND_STABLE,
+    GroupState.JOINING: Event.FOUND,
+    GroupState.SYNCING: Event.FOUND_SYNCING,
+    GroupState.STABLE: Event.FOUND_STABLE,
 }
 
 # The group lives on another broker.

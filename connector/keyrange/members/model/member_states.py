@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Standing(StrEnum):
+class MembershipState(StrEnum):
     """UNKNOWN is what no name that is kept has: the diagram's begin and end."""
 
     UNKNOWN = "UNKNOWN"
@@ -20,7 +20,7 @@ class Standing(StrEnum):
     REMOVED = "REMOVED"
 
 
-class Sign(StrEnum):
+class MemberEvent(StrEnum):
     """What is learned of a name; the text is what the diagram says."""
 
     SEEN = "seen"
@@ -32,47 +32,54 @@ class Sign(StrEnum):
 
 
 # In the group at this time, as far as is known.
-PRESENT: Final = frozenset({Standing.JOINING, Standing.ASSIGNED, Standing.RESIZED})
+PRESENT: Final = frozenset(
+    {MembershipState.JOINING, MembershipState.ASSIGNED, MembershipState.RESIZED}
+)
 # These have key ranges.
 ASSIGNED: Final = frozenset(
-    {Standing.ASSIGNED, Standing.RESIZED, Standing.ABSENT, Standing.REMOVED}
+    {
+        MembershipState.ASSIGNED,
+        MembershipState.RESIZED,
+        MembershipState.ABSENT,
+        MembershipState.REMOVED,
+    }
 )
 # These wait together for the expansion timeout.
-GATHERED: Final = frozenset({Standing.JOINING, Standing.RESIZED})
+GATHERED: Final = frozenset({MembershipState.JOINING, MembershipState.RESIZED})
 
-TRANSITIONS: Final[dict[tuple[Standing, Sign], Standing]] = {
-    (Standing.UNKNOWN, Sign.SEEN): Standing.JOINING,
+TRANSITIONS: Final[dict[tuple[MembershipState, MemberEvent], MembershipState]] = {
+    (MembershipState.UNKNOWN, MemberEvent.SEEN): MembershipState.JOINING,
     # It joined, and was gone again before the reassignment was written.
-    (Standing.UNKNOWN, Sign.TAKEN_IN): Standing.ABSENT,
-    (Standing.JOINING, Sign.SEEN): Standing.JOINING,
-    (Standing.JOINING, Sign.MISSING): Standing.UNKNOWN,
-    (Standing.JOINING, Sign.REMOVE): Standing.UNKNOWN,
-    (Standing.JOINING, Sign.TAKEN_IN): Standing.ASSIGNED,
-    (Standing.JOINING, Sign.LEFT_OUT): Standing.JOINING,
-    (Standing.ASSIGNED, Sign.SEEN): Standing.ASSIGNED,
-    (Standing.ASSIGNED, Sign.SEEN_RESIZED): Standing.RESIZED,
-    (Standing.ASSIGNED, Sign.MISSING): Standing.ABSENT,
-    (Standing.ASSIGNED, Sign.REMOVE): Standing.REMOVED,
-    (Standing.ASSIGNED, Sign.TAKEN_IN): Standing.ASSIGNED,
+    (MembershipState.UNKNOWN, MemberEvent.TAKEN_IN): MembershipState.ABSENT,
+    (MembershipState.JOINING, MemberEvent.SEEN): MembershipState.JOINING,
+    (MembershipState.JOINING, MemberEvent.MISSING): MembershipState.UNKNOWN,
+    (MembershipState.JOINING, MemberEvent.REMOVE): MembershipState.UNKNOWN,
+    (MembershipState.JOINING, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
+    (MembershipState.JOINING, MemberEvent.LEFT_OUT): MembershipState.JOINING,
+    (MembershipState.ASSIGNED, MemberEvent.SEEN): MembershipState.ASSIGNED,
+    (MembershipState.ASSIGNED, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
+    (MembershipState.ASSIGNED, MemberEvent.MISSING): MembershipState.ABSENT,
+    (MembershipState.ASSIGNED, MemberEvent.REMOVE): MembershipState.REMOVED,
+    (MembershipState.ASSIGNED, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
     # It came back between the decision and its writing.
-    (Standing.ASSIGNED, Sign.LEFT_OUT): Standing.JOINING,
-    (Standing.RESIZED, Sign.SEEN): Standing.ASSIGNED,
-    (Standing.RESIZED, Sign.SEEN_RESIZED): Standing.RESIZED,
-    (Standing.RESIZED, Sign.MISSING): Standing.ABSENT,
-    (Standing.RESIZED, Sign.REMOVE): Standing.REMOVED,
-    (Standing.RESIZED, Sign.TAKEN_IN): Standing.ASSIGNED,
-    (Standing.RESIZED, Sign.LEFT_OUT): Standing.JOINING,
-    (Standing.ABSENT, Sign.SEEN): Standing.ASSIGNED,
-    (Standing.ABSENT, Sign.SEEN_RESIZED): Standing.RESIZED,
-    (Standing.ABSENT, Sign.MISSING): Standing.ABSENT,
-    (Standing.ABSENT, Sign.REMOVE): Standing.REMOVED,
-    (Standing.ABSENT, Sign.TAKEN_IN): Standing.ABSENT,
-    (Standing.ABSENT, Sign.LEFT_OUT): Standing.UNKNOWN,
+    (MembershipState.ASSIGNED, MemberEvent.LEFT_OUT): MembershipState.JOINING,
+    (MembershipState.RESIZED, MemberEvent.SEEN): MembershipState.ASSIGNED,
+    (MembershipState.RESIZED, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
+    (MembershipState.RESIZED, MemberEvent.MISSING): MembershipState.ABSENT,
+    (MembershipState.RESIZED, MemberEvent.REMOVE): MembershipState.REMOVED,
+    (MembershipState.RESIZED, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
+    (MembershipState.RESIZED, MemberEvent.LEFT_OUT): MembershipState.JOINING,
+    (MembershipState.ABSENT, MemberEvent.SEEN): MembershipState.ASSIGNED,
+    (MembershipState.ABSENT, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
+    (MembershipState.ABSENT, MemberEvent.MISSING): MembershipState.ABSENT,
+    (MembershipState.ABSENT, MemberEvent.REMOVE): MembershipState.REMOVED,
+    (MembershipState.ABSENT, MemberEvent.TAKEN_IN): MembershipState.ABSENT,
+    (MembershipState.ABSENT, MemberEvent.LEFT_OUT): MembershipState.UNKNOWN,
     # A command is carried out, whoever comes back in between: it joins afterwards.
-    (Standing.REMOVED, Sign.SEEN): Standing.REMOVED,
-    (Standing.REMOVED, Sign.SEEN_RESIZED): Standing.REMOVED,
-    (Standing.REMOVED, Sign.MISSING): Standing.REMOVED,
-    (Standing.REMOVED, Sign.REMOVE): Standing.REMOVED,
-    (Standing.REMOVED, Sign.TAKEN_IN): Standing.REMOVED,
-    (Standing.REMOVED, Sign.LEFT_OUT): Standing.UNKNOWN,
+    (MembershipState.REMOVED, MemberEvent.SEEN): MembershipState.REMOVED,
+    (MembershipState.REMOVED, MemberEvent.SEEN_RESIZED): MembershipState.REMOVED,
+    (MembershipState.REMOVED, MemberEvent.MISSING): MembershipState.REMOVED,
+    (MembershipState.REMOVED, MemberEvent.REMOVE): MembershipState.REMOVED,
+    (MembershipState.REMOVED, MemberEvent.TAKEN_IN): MembershipState.REMOVED,
+    (MembershipState.REMOVED, MemberEvent.LEFT_OUT): MembershipState.UNKNOWN,
 }

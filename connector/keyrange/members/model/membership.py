@@ -24,8 +24,8 @@ from keyrange.members.model.member_states import (
     GATHERED,
     PRESENT,
     TRANSITIONS,
-    Sign,
-    Standing,
+    MemberEvent,
+    MembershipState,
 )
 
 _VERSION: Final = 1
@@ -53,7 +53,7 @@ class Present:
 class MemberState:
     """A name that is kept; it stands so since `since_ms`, on the caller's clock."""
 
-    standing: Standing
+    standing: MembershipState
     is_static: bool
     capacity: float
     since_ms: int
@@ -103,19 +103,19 @@ class Membership:
         self._pass(now_ms)
         seen = {each.name: each for each in present}
         for name in self._states.keys() - seen.keys():
-            self._sign(name, Sign.MISSING)
+            self._sign(name, MemberEvent.MISSING)
         for name, each in seen.items():
             before = self._states.get(name)
             share = before.assigned_capacity if before is not None else None
             resized = share is not None and share != each.capacity
-            self._sign(name, Sign.SEEN_RESIZED if resized else Sign.SEEN, each)
+            self._sign(name, MemberEvent.SEEN_RESIZED if resized else MemberEvent.SEEN, each)
 
     def remove(self, name: str, now_ms: int) -> bool:
         """Take a name out at once, by command; whether there is one. If it is alive it joins."""
         self._pass(now_ms)
         if name not in self._states:
             return False
-        self._sign(name, Sign.REMOVE)
+        self._sign(name, MemberEvent.REMOVE)
         return True
 
     def force(self, now_ms: int) -> None:
@@ -131,7 +131,8 @@ class Membership:
             return None
         lost = [name for name in self._leaving() if self._patience_ms(name) <= self._passed_ms]
         is_overdue = any(
-            states[name].is_static and states[name].standing is Standing.ABSENT for name in lost
+            states[name].is_static and states[name].standing is MembershipState.ABSENT
+            for name in lost
         )
         if self._forced or is_overdue:
             lost = self._leaving()
@@ -154,13 +155,13 @@ class Membership:
         for name, capacity in reassign.members.items():
             # A name that has vanished since counts as static: it has ranges, and time to come back.
             gone = Present(name, True, capacity)
-            self._sign(name, Sign.TAKEN_IN, gone if name not in self._states else None)
+            self._sign(name, MemberEvent.TAKEN_IN, gone if name not in self._states else None)
             state = self._states[name]
-            if state.capacity != capacity and state.standing is Standing.ASSIGNED:
-                state = replace(state, standing=Standing.RESIZED)
+            if state.capacity != capacity and state.standing is MembershipState.ASSIGNED:
+                state = replace(state, standing=MembershipState.RESIZED)
             self._states[name] = replace(state, assigned_capacity=capacity)
         for name in self._states.keys() - reassign.members.keys():
-            self._sign(name, Sign.LEFT_OUT)
+            self._sign(name, MemberEvent.LEFT_OUT)
 
     def copy(self) -> Membership:
         """One that goes on from here by itself."""
@@ -229,34 +230,36 @@ class Membership:
         self._passed_ms += max(now_ms - before_ms, 0)
         self._now_ms = now_ms
 
-    def _sign(self, name: str, sign: Sign, seen: Present | None = None) -> None:
+    def _sign(self, name: str, sign: MemberEvent, seen: Present | None = None) -> None:
         before = self._states.get(name)
-        standing = TRANSITIONS[before.standing if before else Standing.UNKNOWN, sign]
-        if standing is Standing.UNKNOWN:
+        standing = TRANSITIONS[before.standing if before else MembershipState.UNKNOWN, sign]
+        if standing is MembershipState.UNKNOWN:
             self._states.pop(name, None)
             return
         if before is None:
             assert seen is not None
-            before = MemberState(Standing.UNKNOWN, seen.is_static, seen.capacity, self._passed_ms)
+            before = MemberState(
+                MembershipState.UNKNOWN, seen.is_static, seen.capacity, self._passed_ms
+            )
         state = before
         if seen is not None:
             state = replace(state, is_static=seen.is_static, capacity=seen.capacity)
         if standing is not before.standing:
             state = replace(state, standing=standing, since_ms=self._passed_ms)
-        if standing is Standing.JOINING:
+        if standing is MembershipState.JOINING:
             state = replace(state, assigned_capacity=None)
         self._states[name] = state
 
-    def _named(self, standings: Collection[Standing]) -> list[str]:
+    def _named(self, standings: Collection[MembershipState]) -> list[str]:
         return sorted(name for name, each in self._states.items() if each.standing in standings)
 
     def _leaving(self) -> list[str]:
-        return self._named({Standing.ABSENT, Standing.REMOVED})
+        return self._named({MembershipState.ABSENT, MembershipState.REMOVED})
 
     def _patience_ms(self, name: str) -> int:
         """Until when a name that is missing or removed keeps its ranges."""
         state = self._states[name]
-        waits = state.standing is Standing.ABSENT and state.is_static
+        waits = state.standing is MembershipState.ABSENT and state.is_static
         return state.since_ms + (self._timeouts.registration_ms if waits else 0)
 
     def _gathered_ms(self) -> int:
@@ -266,10 +269,10 @@ class Membership:
     def _reason(self, lost: Collection[str], joined: Collection[str]) -> str:
         by: dict[str, list[str]] = {"forced": []} if self._forced else {}
         for name in lost:
-            removed = self._states[name].standing is Standing.REMOVED
+            removed = self._states[name].standing is MembershipState.REMOVED
             by.setdefault("removed" if removed else "lost", []).append(name)
         for name in joined:
-            resized = self._states[name].standing is Standing.RESIZED
+            resized = self._states[name].standing is MembershipState.RESIZED
             by.setdefault("resized" if resized else "joined", []).append(name)
         return "; ".join(
             f"{what}: {', '.join(names)}" if names else what for what, names in by.items()
@@ -295,10 +298,10 @@ def _read_name(name: Any) -> str:
 
 
 def _read_state(document: Any) -> MemberState:
-    standing = Standing(document["standing"])
+    standing = MembershipState(document["standing"])
     assigned = document["assignedCapacity"]
     since_ms = document["forMs"]
-    if standing is Standing.UNKNOWN or (assigned is not None) != (standing in ASSIGNED):
+    if standing is MembershipState.UNKNOWN or (assigned is not None) != (standing in ASSIGNED):
         raise ValueError(f"{standing} with a share of {assigned}")
     for number in (document["capacity"], 1 if assigned is None else assigned):
         if type(number) not in (int, float) or not 0 < float(number) < float("inf"):

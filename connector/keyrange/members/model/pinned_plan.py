@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.individual_commits.model import delivery_plan
-from keyrange.individual_commits.model.intake import PartitionIntake
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
-from keyrange.ranges.model.range_plan import Cell, cut_line, plan_tasks, weigh
+from keyrange.ranges.model.range_plan import RangeEstimate, cut_line, plan_tasks, weigh
 from keyrange.ranges.model.splits import Split
 
 Owners = Mapping[TopicPartition, Sequence[Owned]]
@@ -30,7 +30,7 @@ _PORTION_BYTES_MIN: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class WorkUnit:
     """What is read in one go, and the slot that it belongs to."""
 
     slot: str
@@ -58,11 +58,11 @@ def plan_pinned(
     places: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
-) -> list[Portion]:
+) -> list[WorkUnit]:
     """The portions of a batch that reads `ranges`, each slot's larger ones first. `naming` makes
     names for what the portions of one slot share: whoever reads for two shares with neither."""
     pieces = _pieces({p: owners[p] for p in ranges}, shape)
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[RangeEstimate]] = {}
     for partition, span in sorted(ranges.items()):
         size = span.size * bytes_per_offset[partition]
         spans = [each.span for each in pieces[partition]]
@@ -70,39 +70,39 @@ def plan_pinned(
         for cell, each in zip(cells, pieces[partition], strict=True):
             found.setdefault(each.slot, []).append(cell)
     return [
-        Portion(slot, splits)
+        WorkUnit(slot, splits)
         for slot, cells in sorted(found.items())
         for splits in plan_tasks(cells, ranges, shape.of(slot, _total(cells)), naming())
     ]
 
 
 def plan_pinned_deliveries(
-    intakes: Mapping[TopicPartition, PartitionIntake],
+    intakes: Mapping[TopicPartition, PartitionDelivery],
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
     places: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
-) -> list[Portion] | None:
+) -> list[WorkUnit] | None:
     """The portions of a batch that reads what `intakes` hand out, in the key ranges `spans`; None
     where one of these belongs to two slots.
 
     No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
     records of one only a single task may speak.
     """
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[RangeEstimate]] = {}
     for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places):
         slot = _owner(owners[cell.partition], cell.span)
         if slot is None:
             return None
         found.setdefault(slot, []).append(cell)
-    portions: list[Portion] = []
+    portions: list[WorkUnit] = []
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
         stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
         planned = delivery_plan.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
-        portions += [Portion(slot, splits) for splits in planned]
+        portions += [WorkUnit(slot, splits) for splits in planned]
     return portions
 
 
@@ -139,5 +139,5 @@ def _pieces(owners: Owners, shape: Shape) -> dict[TopicPartition, list[Owned]]:
     }
 
 
-def _total(cells: Iterable[Cell]) -> float:
+def _total(cells: Iterable[RangeEstimate]) -> float:
     return sum(cell.bytes for cell in cells)

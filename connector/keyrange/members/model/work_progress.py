@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Progress:
+class WorkProgress:
     """When running work last yielded something; it has stalled `stall_ms` later."""
 
     def __init__(self, stall_ms: int) -> None:

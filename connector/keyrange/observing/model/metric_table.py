@@ -17,7 +17,7 @@ from typing import Final
 from keyrange.observing.model.query_progress import QueryProgress, SourceProgress
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
 
@@ -27,7 +27,7 @@ class Metric:
     """One row. `origin` says where in the progress it is from, "" for what is seen from outside."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     help: str
     origin: str
@@ -46,13 +46,13 @@ _ENDS: Final = "endOffset, latestOffset"
 def _count(
     name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
 ) -> Metric:
-    return Metric(f"keyrange.{name}", Kind.COUNTER, unit, text, origin, labels)
+    return Metric(f"keyrange.{name}", MetricKind.COUNTER, unit, text, origin, labels)
 
 
 def _gauge(
     name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
 ) -> Metric:
-    return Metric(f"keyrange.{name}", Kind.GAUGE, unit, text, origin, labels)
+    return Metric(f"keyrange.{name}", MetricKind.GAUGE, unit, text, origin, labels)
 
 
 RUNNING = _gauge("query.running", "1", "1 while the query runs, 0 when it has ended.")
@@ -194,7 +194,7 @@ def markdown() -> str:
         "|---|---|---|---|---|---|",
     ]
     for each in TABLE:
-        name = prometheus_name(each) + ("_total" if each.kind is Kind.COUNTER else "")
+        name = prometheus_name(each) + ("_total" if each.kind is MetricKind.COUNTER else "")
         where = f"`{each.origin}`" if each.origin else ""
         labels = ", ".join(each.labels)
         rows.append(

@@ -18,8 +18,8 @@ from keyrange.observing.model.metric_table import (
     PARTITION_LAG,
     PARTITION_LOST,
     RUNNING,
-    Kind,
     Metric,
+    MetricKind,
 )
 from keyrange.observing.model.query_progress import QueryProgress, SourceProgress
 
@@ -82,7 +82,7 @@ class QueryMetrics:
         query.batch_id = max(progress.batch_id, query.batch_id)
         for metric, of_query in OF_QUERY:
             value = of_query(progress)
-            if metric.kind is Kind.GAUGE and value is not None:
+            if metric.kind is MetricKind.GAUGE and value is not None:
                 query.gauges[metric, labels] = value
             elif value is not None and is_new:
                 query.add(metric, labels, value)

@@ -49,7 +49,7 @@ class Placement:
         ]
 
 
-def place(readers: Sequence[Sequence[KeyRange]]) -> Placement:
+def placement_of(readers: Sequence[Sequence[KeyRange]]) -> Placement:
     """The cut in which reader n reads `readers[n]`; nothing may be read by two of them.
 
     Hashes in no range are nobody's, and a reader's neighbours are joined. The placement is in the

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once, split_evenly
-from keyrange.ranges.model.placement import place
+from keyrange.ranges.model.placement import placement_of
 from keyrange.ranges.model.splits import Split
 
 # More ranges than tasks, so that the line can be cut where the bytes are.
@@ -33,7 +33,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RangeEstimate:
     """A key range of a partition with the bytes that are expected in it; `hot` has far more than
     its share."""
 
@@ -64,7 +64,7 @@ def weigh(
     spans: Sequence[KeyRange],
     total_bytes: float,
     places: Sequence[int],
-) -> list[Cell]:
+) -> list[RangeEstimate]:
     """The ranges with the bytes expected in each, by the places of a sample of records.
 
     A sample says something of a range only where it has far more or far fewer records there than
@@ -81,25 +81,25 @@ def weigh(
     # Whole numbers: what is left of the space may be too small a part of it for a float.
     left_size = SPACE.size - sum(span.size for span in shares)
     left = max(1 - sum(shares.values()), 0.0)
-    cells: list[Cell] = []
+    cells: list[RangeEstimate] = []
     for span in spans:
         share = shares[span] if span in shares else left * span.size / left_size
         hot = len(spans) > 1 and share > _HOT * span.size / SPACE.size and span in shares
-        cells.append(Cell(partition, span, share * total_bytes, hot))
+        cells.append(RangeEstimate(partition, span, share * total_bytes, hot))
     return cells
 
 
 def plan_tasks(
-    cells: Sequence[Cell],
+    cells: Sequence[RangeEstimate],
     ranges: Mapping[TopicPartition, OffsetRange],
     tasks: int,
     shared_name: Callable[[TopicPartition], str],
 ) -> list[tuple[Split, ...]]:
     """The splits of each task. `shared_name` names what readers of one partition share."""
     stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, tasks) if each]
-    readers: dict[TopicPartition, list[list[Cell]]] = {}
+    readers: dict[TopicPartition, list[list[RangeEstimate]]] = {}
     for stretch in stretches:
-        by_partition: dict[TopicPartition, list[Cell]] = {}
+        by_partition: dict[TopicPartition, list[RangeEstimate]] = {}
         for cell in stretch:
             by_partition.setdefault(cell.partition, []).append(cell)
         for partition, own in by_partition.items():
@@ -119,7 +119,7 @@ def plan_tasks(
 def _splits(
     partition: TopicPartition,
     span: OffsetRange,
-    readers: Sequence[Sequence[Cell]],
+    readers: Sequence[Sequence[RangeEstimate]],
     shared_name: str,
 ) -> list[Split]:
     """One split per reader, of the same offsets and other keys."""
@@ -137,7 +137,7 @@ def among_readers(
     all keys a reader needs to be told nothing."""
     if len(readers) == 1 and cover_once(readers[0]):
         return list(splits)
-    placement, shared = place(readers), shared_name if len(readers) > 1 else ""
+    placement, shared = placement_of(readers), shared_name if len(readers) > 1 else ""
     return [
         replace(split, placement=placement.of(reader), shared=shared)
         for reader, split in enumerate(splits)

@@ -38,7 +38,7 @@ _TAKEN: Final = 1
 _MADE: Final = 2
 
 
-class State(IntEnum):
+class ChunkState(IntEnum):
     """What became of a chunk. PENDING: its maker is at work, or dead. MEMORY and SPILL: it is kept
     there. NOWHERE: whoever needs it reads it for himself."""
 
@@ -56,11 +56,11 @@ class Link:
     from_offset: int
     until_offset: int
     size: int
-    state: State
+    state: ChunkState
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ChainEnd:
     """The end of the chain: the chunk that comes next, and the bytes before it."""
 
     index: int
@@ -121,9 +121,9 @@ class Chain:
         if index:
             before = _ROW.unpack_from(rows)[:2]
         until_offset, total, state = _ROW.unpack_from(rows, (index - first) * self._row_bytes)
-        return Link(index, before[0], until_offset, total - before[1], State(state))
+        return Link(index, before[0], until_offset, total - before[1], ChunkState(state))
 
-    def claim_end(self, wait_s: float = 0.0) -> End | None:
+    def claim_end(self, wait_s: float = 0.0) -> ChainEnd | None:
         """Hold the end of the chain, so that nobody else makes its next chunk; None where another
         holds it for so long. `extend` or `release_end` lets go of it."""
         if not lock_within(self._file, fcntl.LOCK_EX, wait_s):
@@ -131,19 +131,19 @@ class Chain:
         index = len(self)
         last = self.link(index - 1) if index else None
         if last is None:
-            return End(0, self._from_offset, 0)
+            return ChainEnd(0, self._from_offset, 0)
         total = _ROW.unpack(os.pread(self._file, _ROW.size, self._row_at(index - 1)))[1]
-        return End(index, last.until_offset, total)
+        return ChainEnd(index, last.until_offset, total)
 
     def release_end(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def extend(self, end: End, until_offset: int, size: int) -> None:
+    def extend(self, end: ChainEnd, until_offset: int, size: int) -> None:
         """Add the chunk that was fetched, keep it locked, and let others go on behind it."""
         self.try_lock(end.index)
         has = bytearray(self._readers)
         has[self._reader] = _MADE
-        row = _ROW.pack(until_offset, end.bytes_before + size, State.PENDING)
+        row = _ROW.pack(until_offset, end.bytes_before + size, ChunkState.PENDING)
         self._write(row + has, self._row_at(end.index))
         self.release_end()
 
@@ -173,7 +173,7 @@ class Chain:
         finally:
             os.close(descriptor)
 
-    def finish(self, index: int, state: State) -> None:
+    def finish(self, index: int, state: ChunkState) -> None:
         """Say what became of a chunk that this reader made."""
         self._write(bytes([state]), self._row_at(index) + _STATE_AT)
         # Nobody locks it from here on, and who looks for room goes through all files that are here.

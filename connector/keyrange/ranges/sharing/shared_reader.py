@@ -25,12 +25,12 @@ from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.ranges.model.splits import Split
-from keyrange.ranges.sharing.chunk_chain import Chain, End, Link, State
+from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
 from keyrange.ranges.sharing.chunk_results import ResultWriter, mapped_results, read_results
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
+from keyrange.wire.batch_runs import RUNS, runs_of_readers
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
 from keyrange.wire.decode import Chunk
-from keyrange.wire.whereabouts import RUNS, runs_of_readers
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _MAPPED_MAX: Final = 64
 _FIRST_RATIO: Final = 1.5
 _RATIO_MIN: Final = 0.1
 # Where a chunk is kept, in the order in which it is tried.
-_KEPT: Final = (State.MEMORY, State.SPILL)
+_KEPT: Final = (ChunkState.MEMORY, ChunkState.SPILL)
 # Who comes to the end of a chain with less of his time left than this makes nothing for others.
 _LATE_PART: Final = 1 / 4
 
@@ -151,7 +151,7 @@ class RangeReader:
                         return None
                 elif made is not None:
                     return link, self._own(link, made)
-                elif link.state is not State.PENDING:
+                elif link.state is not ChunkState.PENDING:
                     return link, self._others(chain, link)
                 elif not self._make_ahead(chain, index) and not self._wait(chain, index, deadline):
                     # It is given up as if it was taken: nobody has to keep it for this reader.
@@ -172,7 +172,7 @@ class RangeReader:
 
     def _others(self, chain: Chain, link: Link) -> Iterator[pa.RecordBatch]:
         """The rows of a chunk that another made, or this reader in an attempt that failed."""
-        if link.state is State.NOWHERE or chain.has_made(link.index):
+        if link.state is ChunkState.NOWHERE or chain.has_made(link.index):
             return self._read_alone(link)
         path = self._path(chain, link.index, link.state)
         try:
@@ -239,10 +239,10 @@ class RangeReader:
             return True
         for state in _KEPT:
             self._path(chain, index, state).unlink(missing_ok=True)
-        chain.finish(index, State.NOWHERE)
+        chain.finish(index, ChunkState.NOWHERE)
         return True
 
-    def _make(self, chain: Chain, end: End, deadline: Deadline | None = None) -> _Made:
+    def _make(self, chain: Chain, end: ChainEnd, deadline: Deadline | None = None) -> _Made:
         split = self._split
         cursor = Cursor(split, end.from_offset, self._decoder, bytes_read=end.bytes_before)
         found = self._splits.next_chunk(cursor, deadline)
@@ -252,7 +252,7 @@ class RangeReader:
         chain.extend(end, until_offset, len(chunk.data) if chunk is not None else 0)
         if chunk is None:
             # What is lost is found to be lost by every reader.
-            chain.finish(end.index, State.NOWHERE)
+            chain.finish(end.index, ChunkState.NOWHERE)
             return _Made([])
         for state in _KEPT:
             path = self._path(chain, end.index, state)
@@ -263,7 +263,7 @@ class RangeReader:
                 self._drop_if_taken(chain, end.index, path)
                 return _Made(rows) if self._keep_values else _Made([], chunk, from_offset)
         self._had_room = False
-        chain.finish(end.index, State.NOWHERE)
+        chain.finish(end.index, ChunkState.NOWHERE)
         return _Made([], chunk, from_offset)
 
     def _store(
@@ -337,9 +337,9 @@ class RangeReader:
         ]
         return self._splits.read(parts)
 
-    def _path(self, chain: Chain, index: int, state: State) -> Path:
+    def _path(self, chain: Chain, index: int, state: ChunkState) -> Path:
         name = chain.result_name(index)
-        return self._directory.result(self._split.shared, name, state is State.SPILL)
+        return self._directory.result(self._split.shared, name, state is ChunkState.SPILL)
 
     def _drop_if_taken(self, chain: Chain, index: int, path: Path) -> None:
         if not chain.is_needed(index):
@@ -357,4 +357,4 @@ class RangeReader:
 
 def _is_pending(chain: Chain, index: int) -> bool:
     link = chain.link(index)
-    return link is not None and link.state is State.PENDING
+    return link is not None and link.state is ChunkState.PENDING

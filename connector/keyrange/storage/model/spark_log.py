@@ -95,7 +95,7 @@ def _end(line: str) -> Checkpoint | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CheckpointProgress:
     """What a checkpoint says of a query.
 
     `planned` are the batches still on file in order; those above `committed` were not finished.
@@ -118,7 +118,7 @@ def read_progress(
     planned: Sequence[PlannedBatch],
     commits: Sequence[int],
     initial: Mapping[int, Positions] = MappingProxyType({}),
-) -> Progress:
+) -> CheckpointProgress:
     """A checkpoint's files as one. Batch 0 of the JVM connector began at its `initial`."""
     ordered = sorted(planned, key=lambda batch: batch.batch_id)
     if ordered and ordered[0].batch_id == 0:
@@ -129,7 +129,7 @@ def read_progress(
             for source, end in enumerate(ordered[0].ends)
         )
         ordered[0] = replace(ordered[0], ends=tuple(ends))
-    return Progress(query_id, tuple(ordered), max(commits, default=None), initial)
+    return CheckpointProgress(query_id, tuple(ordered), max(commits, default=None), initial)
 
 
 def ranges_of(batch: PlannedBatch, before: PlannedBatch | None) -> list[Mapping[str, Any]]:
@@ -153,7 +153,7 @@ def ranges_of(batch: PlannedBatch, before: PlannedBatch | None) -> list[Mapping[
     return rows
 
 
-def untold(progress: Progress, told: int, now_ms: int) -> bool:
+def untold(progress: CheckpointProgress, told: int, now_ms: int) -> bool:
     """Whether a listener that told of batch `told` last should have told of later ones by now."""
     # The batch after it was done when the one after that was planned.
     return any(
@@ -167,7 +167,7 @@ def _range(partition: TopicPartition, start: Checkpoint, end: Checkpoint) -> Off
     return None if begin is None else OffsetRange(begin, end.positions[partition])
 
 
-def next_positions(progress: Progress, source: int) -> dict[TopicPartition, int | None]:
+def next_positions(progress: CheckpointProgress, source: int) -> dict[TopicPartition, int | None]:
     """The next offset to read of each partition of a source, when only what is committed counts.
 
     None where it is not on file. A planned batch that is not committed says which partitions there
@@ -182,7 +182,7 @@ def next_positions(progress: Progress, source: int) -> dict[TopicPartition, int 
     return {partition: planned.start_of(partition, start) for partition in planned.positions}
 
 
-def first_positions(progress: Progress, source: int) -> dict[TopicPartition, int]:
+def first_positions(progress: CheckpointProgress, source: int) -> dict[TopicPartition, int]:
     """Where the oldest batch on file began to read a source; where it ended, if that is lost."""
     end = _end_of(progress.planned[0], source) or Checkpoint({})
     return {partition: end.initial.get(partition, at) for partition, at in end.positions.items()}

@@ -11,10 +11,10 @@ import pytest
 
 from commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, Piece
-from keyrange.individual_commits.table.blob import write_piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
-from keyrange.individual_commits.table.explode import explode_done, explode_holes
+from keyrange.individual_commits.table.piece_codec import write_piece
+from keyrange.individual_commits.table.unnest import explode_done, explode_holes
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 
@@ -23,7 +23,10 @@ Rows = list[dict[str, Any]]
 
 def test_plain_columns_say_what_sql_is_to_see() -> None:
     holes = (Hole(45, 3, 2, 900_000, 400_000), Hole(46, 4, 5, 0, 300_000), Hole(50, 3))
-    pieces = (Piece(KeyRange(0, 10), 60, holes[:2]), Piece(KeyRange(10, HASH_MAX + 1), 60))
+    pieces = (
+        KeyRangeState(KeyRange(0, 10), 60, holes[:2]),
+        KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
+    )
     commit = batch(7, states={FLIGHTS: PartitionState("id", 61, pieces)})
     first, second = rows_of(commit).to_pylist()
     seen = ("topic", "topic_id", "partition", "position", "lo", "hi", "committed", "scanned")
@@ -47,7 +50,7 @@ def test_a_commit_without_partitions_is_one_row() -> None:
 @pytest.mark.parametrize("milliseconds", [2**62, -(2**62), 253_402_300_800_000])
 def test_what_is_no_time_is_not_written(milliseconds: int) -> None:
     holes = (Hole(1, 1, since_ms=milliseconds),)
-    states = {FLIGHTS: PartitionState("", 9, (Piece(SPACE, 9, holes),))}
+    states = {FLIGHTS: PartitionState("", 9, (KeyRangeState(SPACE, 9, holes),))}
     with pytest.raises(ValueError, match="are no time"):
         rows_of(batch(2, states=states))
 
@@ -99,7 +102,7 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
     "no blob": changed("done", None, 1),
     "a blob of another row": blob_of_other,
     "a flipped bit": flipped,
-    "all is done": changed("done", write_piece(Piece(SPACE, 1_200))),
+    "all is done": changed("done", write_piece(KeyRangeState(SPACE, 1_200))),
     "another position": changed("position", 7),
     "a position below what was scanned": lambda rows: [row | {"position": 7} for row in rows],
     "another topic id": changed("topic_id", "other"),
@@ -136,7 +139,10 @@ def test_done_ranges_and_holes_are_rows_for_sql() -> None:
     holes = tuple(
         Hole(offset, 3, at, 900_000, 400_000, causes[at]) for at, offset in enumerate((45, 48))
     )
-    pieces = (Piece(KeyRange(0, 10), 60, holes), Piece(KeyRange(10, HASH_MAX + 1), 60))
+    pieces = (
+        KeyRangeState(KeyRange(0, 10), 60, holes),
+        KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
+    )
     commits = (fence(1), batch(2, states={FLIGHTS: PartitionState("id", 61, pieces)}))
     table = pa.concat_tables([rows_of(each) for each in commits])
     kept = {"source_id": SOURCE, "group": "orders", "commit_seq": 2, "topic": "flights"}

@@ -15,7 +15,7 @@ import pytest
 from commit_contract import NOW_MS, batch
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.drivers import Fence, begun, living, read_place, write_place
-from keyrange.individual_commits.model.log import Commit, Kind
+from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.individual_commits.table.commit_rows import SCHEMA
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
@@ -35,7 +35,7 @@ def begins(
     table: Open, source_id: str, run_id: str, at_ms: int, resumes: tuple[str, int] | None = None
 ) -> None:
     query_id = f"q-{source_id}"
-    fence = Commit(1, Kind.FENCE, "orders", source_id, query_id, run_id, -1, at_ms)
+    fence = Commit(1, CommitKind.FENCE, "orders", source_id, query_id, run_id, -1, at_ms)
     mark = CommitMark(source_id, table(source_id).known().seq, resumes=resumes)
     begin(table, fence, mark, may_replace=True)
 

@@ -18,9 +18,9 @@ from keyrange.members.binding import caller as caller_module
 from keyrange.members.binding import service as service_module
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import BadLine, Channel
-from keyrange.members.binding.connections import Places
+from keyrange.members.binding.connections import Connections
 from keyrange.members.binding.service import BindingService
-from keyrange.members.model.binding import Counts, PinRule
+from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.members.model.greeting import Address
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
@@ -130,7 +130,7 @@ def test_no_line_that_was_heard_fits_any_place_of_another_connection(
                 list(Caller(between.address, plan, 0).portions(lambda: "a"))
             if place == ("task", 1):
                 # What a task did not ask is not bound either.
-                assert service.counts(plan) == Counts(own=0, foreign=0, unowned=0)
+                assert service.counts(plan) == WorkUnitCounts(own=0, foreign=0, unowned=0)
 
 
 def test_a_whole_connection_that_was_heard_is_not_believed(
@@ -147,7 +147,7 @@ def test_a_whole_connection_that_was_heard_is_not_believed(
         between.instead = {("task", at): line for at, line in enumerate(lines.by_task)}
         with pytest.raises(KeyrangeError, match="BINDING_UNREACHABLE"):
             list(Caller(between.address, plan, 0).portions(lambda: "a"))
-    assert service.counts(plan) == Counts(own=0, foreign=0, unowned=0)
+    assert service.counts(plan) == WorkUnitCounts(own=0, foreign=0, unowned=0)
 
 
 def two_sides() -> tuple[Channel, Channel, socket.socket, socket.socket]:
@@ -254,7 +254,7 @@ def trickling(sock: socket.socket) -> None:
 def test_tasks_are_served_beside_a_crowd_that_says_nothing(
     service: BindingService, crowd: Crowd, do: Callable[[socket.socket], None]
 ) -> None:
-    service._server.places = Places(8, 4)
+    service._server.places = Connections(8, 4)
     crowd.come(12, do)
     time.sleep(0.1)
 
@@ -324,7 +324,7 @@ def greeted(service: BindingService, slot: str) -> Iterator[Channel]:
 
 
 def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Crowd) -> None:
-    service._server.places = Places(4, 2)
+    service._server.places = Connections(4, 2)
     with greeted(service, "a") as channel:
         crowd.come(12, silent)
         time.sleep(0.1)
@@ -333,7 +333,7 @@ def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Cr
 
 
 def test_only_a_service_full_of_tasks_turns_one_away(service: BindingService, crowd: Crowd) -> None:
-    service._server.places = Places(1, 1)
+    service._server.places = Connections(1, 1)
     with greeted(service, "a"), pytest.raises((BadLine, OSError)):
         greet(service.address, "b")
     deadline = time.monotonic() + 60
@@ -344,7 +344,7 @@ def test_only_a_service_full_of_tasks_turns_one_away(service: BindingService, cr
 
 
 def test_one_address_does_not_displace_those_of_another() -> None:
-    places = Places(100, 2)
+    places = Connections(100, 2)
     pairs = [socket.socketpair() for _ in range(5)]
     mine, *others = [each[0] for each in pairs]
     assert places.take(mine, "10.0.0.1")

@@ -14,7 +14,7 @@ from keyrange.members.binding import service as service_module
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.members.binding.service import BindingService
-from keyrange.members.model.binding import Counts, PinRule
+from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
@@ -49,7 +49,7 @@ def test_a_task_reads_its_slots_portions_and_the_same_ones_again(service: Bindin
 
     # After a while it has read the other slot's as well.
     assert first == [0, 2, 1]
-    assert service.counts(plan) == Counts(own=2, foreign=1, unowned=0)
+    assert service.counts(plan) == WorkUnitCounts(own=2, foreign=1, unowned=0)
 
 
 def test_strict_refuses_with_the_slots_that_are_left(service: BindingService) -> None:
@@ -134,7 +134,7 @@ def test_who_does_not_know_the_secret_is_told_nothing(service: BindingService) -
         list(Caller(wrong, plan, 0).portions(lambda: "a"))
 
     assert service.slots() == frozenset()
-    assert service.counts(plan) == Counts(0, 0, 0)
+    assert service.counts(plan) == WorkUnitCounts(0, 0, 0)
 
 
 def test_a_line_that_was_heard_cannot_be_said_again(service: BindingService) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.ranges.sharing.chunk_chain import Chain, End, Link, State
+from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
 
 
 @pytest.fixture
@@ -18,7 +18,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "shared"
 
 
-def extended(chain: Chain, until_offset: int, size: int, state: State = State.MEMORY) -> int:
+def extended(
+    chain: Chain, until_offset: int, size: int, state: ChunkState = ChunkState.MEMORY
+) -> int:
     """Add a finished chunk; returns its index."""
     end = chain.claim_end(wait_s=60)
     assert end is not None
@@ -43,14 +45,14 @@ def test_links_follow_one_another(place: Path) -> None:
     chain = Chain(place, 3, 0, from_offset=100)
     assert (len(chain), chain.link(0), chain.link(5)) == (0, None, None)
     extended(chain, 110, 7)
-    extended(chain, 2**40, 9, State.SPILL)
+    extended(chain, 2**40, 9, ChunkState.SPILL)
 
     assert len(chain) == 2
     other = Chain(place, 3, 2, from_offset=100)
-    assert other.link(0) == Link(0, 100, 110, 7, State.MEMORY)
-    assert other.link(1) == Link(1, 110, 2**40, 9, State.SPILL)
+    assert other.link(0) == Link(0, 100, 110, 7, ChunkState.MEMORY)
+    assert other.link(1) == Link(1, 110, 2**40, 9, ChunkState.SPILL)
     assert other.link(2) is None
-    assert other.claim_end(wait_s=60) == End(2, 2**40, 16)
+    assert other.claim_end(wait_s=60) == ChainEnd(2, 2**40, 16)
     other.close()
     chain.close()
 
@@ -69,14 +71,14 @@ def test_a_finished_chunk_leaves_no_lock_behind(place: Path) -> None:
 def test_only_one_holds_the_end(place: Path) -> None:
     one, two = Chain(place, 2, 0, 0), Chain(place, 2, 1, 0)
     end = one.claim_end()
-    assert end == End(0, 0, 0)
+    assert end == ChainEnd(0, 0, 0)
     assert two.claim_end() is None
     one.extend(end, 10, 1)
-    assert two.claim_end() == End(1, 10, 1)
+    assert two.claim_end() == ChainEnd(1, 10, 1)
     two.release_end()
-    assert one.claim_end() == End(1, 10, 1)
+    assert one.claim_end() == ChainEnd(1, 10, 1)
     one.close()
-    assert two.claim_end() == End(1, 10, 1)
+    assert two.claim_end() == ChainEnd(1, 10, 1)
     two.close()
 
 
@@ -87,9 +89,9 @@ def test_a_chunk_belongs_to_its_maker_until_it_is_finished(place: Path) -> None:
     maker.extend(end, 10, 1)
     link = other.link(0)
     assert link is not None
-    assert link.state is State.PENDING
+    assert link.state is ChunkState.PENDING
     assert not other.try_lock(0)
-    maker.finish(0, State.MEMORY)
+    maker.finish(0, ChunkState.MEMORY)
     other.wait(0, 60)
     assert other.try_lock(0)
     maker.close()
@@ -109,16 +111,16 @@ def test_a_maker_that_dies_leaves_its_chunk_pending_and_free(place: Path) -> Non
     chain.wait(0, 60)
     link = chain.link(0)
     assert link is not None
-    assert link.state is State.PENDING
+    assert link.state is ChunkState.PENDING
     assert chain.try_lock(0)
-    assert chain.claim_end() == End(1, 10, 1)
+    assert chain.claim_end() == ChainEnd(1, 10, 1)
     chain.close()
 
 
 def test_who_dies_with_the_end_in_hand_leaves_it_to_others(place: Path) -> None:
     assert in_child(lambda: Chain(place, 2, 0, 0).claim_end(wait_s=60)) == 1
     chain = Chain(place, 2, 1, 0)
-    assert chain.claim_end() == End(0, 0, 0)
+    assert chain.claim_end() == ChainEnd(0, 0, 0)
     chain.close()
 
 
@@ -194,7 +196,7 @@ def test_locks_do_not_reach_into_a_directory_made_anew(place: Path) -> None:
     assert old.result_name(0) != new.result_name(0)
     with pytest.raises(FileNotFoundError):
         old.extend(end, 10, 1)
-    assert new.claim_end() == End(0, 0, 0)
+    assert new.claim_end() == ChainEnd(0, 0, 0)
     assert not (place / "0.lock").exists()
     old.close()
     new.close()
@@ -238,7 +240,7 @@ def test_two_processes_never_make_one_chunk_twice(place: Path) -> None:
             if end.from_offset >= 500:
                 return made
             chain.extend(end, end.from_offset + 10, reader + 1)
-            chain.finish(end.index, State.MEMORY)
+            chain.finish(end.index, ChunkState.MEMORY)
             made += 1
 
     children = []

@@ -17,7 +17,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.ranges.sharing import shared_reader
-from keyrange.ranges.sharing.chunk_chain import Chain, State
+from keyrange.ranges.sharing.chunk_chain import Chain, ChunkState
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.decode import DecodeSettings
 from scripted_broker import Fetched
@@ -320,7 +320,7 @@ def test_no_lock_is_held_while_rows_are_handed_over(tmp_path: Path) -> None:
         for index in range(len(watcher)):
             link = watcher.link(index)
             assert link is not None
-            assert link.state is not State.PENDING
+            assert link.state is not ChunkState.PENDING
             assert watcher.try_lock(index)
         watcher.close()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from keyrange.consumer import leading as module
-from keyrange.consumer.leading import Leader
+from keyrange.consumer import group_leader as module
+from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
@@ -51,7 +51,7 @@ class FakeCluster:
         }
 
 
-class FakeLedger:
+class FakeCommitLog:
     def claims(self) -> dict[str, Any]:
         return {}
 
@@ -63,7 +63,7 @@ class Stage:
         self.path, self.now_ms, self.cluster = path, 1_000_000, FakeCluster()
         monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
 
-    def leader(self, slot: str = "a", **given: str) -> Leader:
+    def leader(self, slot: str = "a", **given: str) -> GroupLeader:
         settings = parse_consumer_options(
             {
                 "kafka.bootstrap.servers": "h:1",
@@ -74,10 +74,10 @@ class Stage:
                 **given,
             }
         )
-        return Leader(settings, self.cluster, FakeLedger(), slot)  # type: ignore[arg-type]
+        return GroupLeader(settings, self.cluster, FakeCommitLog(), slot)  # type: ignore[arg-type]
 
     def deal(
-        self, leader: Leader, *names: str, minute: float = 0, **topics: str
+        self, leader: GroupLeader, *names: str, minute: float = 0, **topics: str
     ) -> dict[str, Share]:
         """The shares of a group; a name with ~ before it is a dynamic one. `topics` are those of a
         name that reads another than t."""
@@ -97,7 +97,7 @@ class Stage:
     def table(self) -> AssignmentTable:
         return open_assignments(f"{self.path}_members", "g", {})
 
-    def due(self, leader: Leader) -> float | None:
+    def due(self, leader: GroupLeader) -> float | None:
         """In which minute something is due."""
         due_ms = leader.due_at_ms
         return None if due_ms is None else (due_ms - 1_000_000) / MINUTE
@@ -112,7 +112,7 @@ def hashes(share: Share) -> int:
     return sum(span.size for spans in share.ranges.values() for span in spans)
 
 
-def settled(stage: Stage, leader: Leader, *names: str) -> dict[str, Share]:
+def settled(stage: Stage, leader: GroupLeader, *names: str) -> dict[str, Share]:
     """A group whose members have been taken in."""
     stage.deal(leader, *names, minute=-10)
     return stage.deal(leader, *names, minute=-5)

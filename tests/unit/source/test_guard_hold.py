@@ -14,8 +14,8 @@ from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.view import ClusterView
 from keyrange.options import parse_options
-from keyrange.source import guarded as admission_module
-from keyrange.source.guarded import Admission
+from keyrange.source import guard_hold as guard_hold_module
+from keyrange.source.guard_hold import Admission
 from keyrange.source.model.checkpoint import RESERVED
 from keyrange.source.session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
@@ -71,9 +71,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> ScriptedWatch:
     def leave(_: Any) -> None:
         made.users -= 1
 
-    monkeypatch.setattr(admission_module, "take_watch", take)
-    monkeypatch.setattr(admission_module, "leave_watch", leave)
-    monkeypatch.setattr(admission_module, "RecordSizes", NewestSizes)
+    monkeypatch.setattr(guard_hold_module, "take_watch", take)
+    monkeypatch.setattr(guard_hold_module, "leave_watch", leave)
+    monkeypatch.setattr(guard_hold_module, "RecordSizes", NewestSizes)
     return made
 
 
@@ -97,7 +97,7 @@ class Kept:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **topics: Retention) -> None:
         self.topics, self.asked, self.unknown = topics, 0, ""
-        monkeypatch.setattr(admission_module, "retentions", self)
+        monkeypatch.setattr(guard_hold_module, "retentions", self)
 
     def __call__(self, cluster: Any, topics: Any, timeout_ms: float) -> Any:
         self.asked += 1

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from keyrange.individual_commits.mentions import (
+from keyrange.individual_commits.reported_offsets import (
     BLOCKS,
     Blocks,
     blocks_of,

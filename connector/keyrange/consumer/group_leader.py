@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.dealing import Dealing, overlap
-from keyrange.consumer.ledger import Ledger
+from keyrange.consumer.assignor import Dealing, overlap
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
@@ -35,7 +35,7 @@ _TRIES: Final = 5
 _PAUSE_S: Final = 0.2
 
 
-class Leader:
+class GroupLeader:
     """An assignor. It runs in the member's thread, and `look` in the user's; `cluster` and `ledger`
     are its own. `slot` is the consumer's.
 
@@ -44,7 +44,7 @@ class Leader:
     """
 
     def __init__(
-        self, settings: ConsumerSettings, cluster: Cluster, ledger: Ledger, slot: str
+        self, settings: ConsumerSettings, cluster: Cluster, ledger: CommitLog, slot: str
     ) -> None:
         self._settings = settings
         self._ledger = ledger

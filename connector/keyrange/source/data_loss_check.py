@@ -21,7 +21,7 @@ from keyrange.source.model.topology import ABSENT_MAX, Findings, compare
 _log = logging.getLogger(__name__)
 
 
-class Losses:
+class DataLossCheck:
     """Compares offsets with the cluster. `epochs` are those of the leaders that said where logs
     end."""
 

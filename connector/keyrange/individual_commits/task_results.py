@@ -15,7 +15,7 @@ from keyrange.ranges.model.key_ranges import KeyRange
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWork:
+class TaskPartition:
     """What a task knows of a partition before it begins.
 
     `cells` cover the hash space once, in order. Records of the keys at the places `held` are not
@@ -28,7 +28,7 @@ class PartitionWork:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkTerms:
+class WorkSettings:
     """How records are worked on. Durations are in ms, 0 for no limit."""
 
     keeps_order: bool = True
@@ -64,7 +64,7 @@ class Interruption(Enum):
 class TaskState:
     """What one task has decided so far."""
 
-    def __init__(self, works: Mapping[TopicPartition, PartitionWork], terms: WorkTerms) -> None:
+    def __init__(self, works: Mapping[TopicPartition, TaskPartition], terms: WorkSettings) -> None:
         self._works = works
         self._terms = terms
         self._blocked = {partition: set(work.held) for partition, work in works.items()}
@@ -75,7 +75,7 @@ class TaskState:
         self.spent = False
         self.handed_back: dict[TopicPartition, dict[int, int]] = {}
 
-    def work_of(self, partition: TopicPartition) -> PartitionWork:
+    def work_of(self, partition: TopicPartition) -> TaskPartition:
         return self._works[partition]
 
     def blocked(self, partition: TopicPartition) -> set[int]:

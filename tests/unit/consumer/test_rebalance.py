@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from keyrange.consumer import sharing as module
-from keyrange.consumer.member import Membership
-from keyrange.consumer.sharing import Sharing
+from keyrange.consumer import rebalance as module
+from keyrange.consumer.member import GroupMembership
+from keyrange.consumer.rebalance import Sharing
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claim
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
-from keyrange.members.model.group_states import State
+from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.shares import Share, write_share
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
@@ -34,7 +34,7 @@ class Stage:
         self.epoch, self.ready, self.claims = 0, True, dict[str, Claim]()
         self.ledger = SimpleNamespace(others=lambda: self.claims)
         # Its membership.
-        self.seen, self.rejoins, self.looks = Membership(), 0, 0
+        self.seen, self.rejoins, self.looks = GroupMembership(), 0, 0
         # As the leader.
         self.due_at_ms: int | None = None
         self.partitions, self.there = frozenset({FIRST}), 1
@@ -68,7 +68,7 @@ class Stage:
         self.looks += 1
 
     def told(self, share: Share, leads: bool = False) -> None:
-        self.seen = Membership(State.STABLE, 1, leads, write_share(share))
+        self.seen = GroupMembership(GroupState.STABLE, 1, leads, write_share(share))
         self.step()
 
     def step(self, after_s: float = 0.0) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
-from keyrange.consumer.holding import new_ledger
-from keyrange.consumer.ledger import Ledger
+from keyrange.consumer.commit_log import CommitLog
+from keyrange.consumer.owned_ranges import new_ledger
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Piece
+from keyrange.individual_commits.model.state import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.shares import Interest, write_interest
@@ -34,12 +34,12 @@ def options(table: Path) -> dict[str, str]:
     return {"kafka.bootstrap.servers": "h:1", "commitTable": str(table), "commitGroup": "g"}
 
 
-def ledger(table: Path, slot: str) -> Ledger:
+def ledger(table: Path, slot: str) -> CommitLog:
     begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
     return new_ledger(parse_consumer_options(options(table)), slot, begin)
 
 
-def started(table: Path, number: int) -> tuple[Ledger, str | None]:
+def started(table: Path, number: int) -> tuple[CommitLog, str | None]:
     """A dynamic consumer that takes everything."""
     made = ledger(table, f"{PREFIX}{number:08x}")
     name = made.adopt(PREFIX, set)
@@ -152,7 +152,7 @@ def test_a_clock_that_stepped_says_nothing_of_who_has_ended(
     started(table, 1)
     started(table, 2)
     stepped = lambda: time.time_ns() + 2 * ahead_ms * 1_000_000  # noqa: E731
-    monkeypatch.setattr("keyrange.consumer.ledger.time", type("", (), {"time_ns": stepped}))
+    monkeypatch.setattr("keyrange.consumer.commit_log.time", type("", (), {"time_ns": stepped}))
     assert ledger(table, "g-x").adopt(PREFIX, set) is None
     goes_on(table)
     assert ledger(table, "g-x").adopt(PREFIX, set) == f"{PREFIX}00000001"
@@ -160,14 +160,14 @@ def test_a_clock_that_stepped_says_nothing_of_who_has_ended(
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """Let something happen when the next consumer has read the claims, and has written nothing."""
-    check = Ledger._check_epoch
+    check = CommitLog._check_epoch
 
-    def later(self: Ledger, *arguments: Any) -> None:
+    def later(self: CommitLog, *arguments: Any) -> None:
         check(self, *arguments)
         monkeypatch.undo()
         happens()
 
-    monkeypatch.setattr(Ledger, "_check_epoch", later)
+    monkeypatch.setattr(CommitLog, "_check_epoch", later)
 
 
 def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
@@ -183,15 +183,15 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
 
     def moves_on() -> None:
         end[0] = 200
-        assert moving.take({OTHER: [SPACE]}, {}).pieces == {OTHER: [Piece(SPACE, 200)]}
-        moving.commit({OTHER: [Piece(SPACE, 250)]})
+        assert moving.take({OTHER: [SPACE]}, {}).pieces == {OTHER: [KeyRangeState(SPACE, 200)]}
+        moving.commit({OTHER: [KeyRangeState(SPACE, 250)]})
 
     between(monkeypatch, moves_on)
-    assert taking.take({FIRST: [SPACE]}, {}).pieces == {FIRST: [Piece(SPACE, 100)]}
+    assert taking.take({FIRST: [SPACE]}, {}).pieces == {FIRST: [KeyRangeState(SPACE, 100)]}
     end[0] = 900
-    moving.commit({OTHER: [Piece(SPACE, 260)]})
+    moving.commit({OTHER: [KeyRangeState(SPACE, 260)]})
     assert of("y").committed([OTHER], {}) == {OTHER: 260}
-    assert of("y").take({OTHER: [SPACE]}, {}).pieces == {OTHER: [Piece(SPACE, 260)]}
+    assert of("y").take({OTHER: [SPACE]}, {}).pieces == {OTHER: [KeyRangeState(SPACE, 260)]}
 
 
 def test_what_another_did_meanwhile_is_not_done_again(
@@ -206,10 +206,10 @@ def test_what_another_did_meanwhile_is_not_done_again(
 
     def works() -> None:
         quick.take({FIRST: [SPACE]}, {}, epoch=3)
-        quick.commit({FIRST: [Piece(SPACE, 50)]})
+        quick.commit({FIRST: [KeyRangeState(SPACE, 50)]})
 
     between(monkeypatch, works)
     taken = ledger(table, "z").take({FIRST: [SPACE]}, {}, epoch=4)
-    assert taken.pieces == {FIRST: [Piece(SPACE, 50)]}
+    assert taken.pieces == {FIRST: [KeyRangeState(SPACE, 50)]}
     with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
-        quick.commit({FIRST: [Piece(SPACE, 60)]})
+        quick.commit({FIRST: [KeyRangeState(SPACE, 60)]})

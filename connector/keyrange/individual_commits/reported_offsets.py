@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyrange.individual_commits.stretches import Numbers
+from keyrange.individual_commits.record_runs import Numbers
 from keyrange.kafka.model.offsets import TopicPartition
 
 _SHIFT: Final = 16

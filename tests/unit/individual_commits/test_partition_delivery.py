@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.individual_commits.model.intake import (
-    CellIntake,
-    IntakeLimits,
-    PartitionIntake,
+from keyrange.individual_commits.model.partition_delivery import (
+    CellDelivery,
+    DeliveryLimits,
+    PartitionDelivery,
     due_holes,
     due_until_ms,
     lags_too_far,
     next_due_ms,
-    plan_intake,
+    plan_delivery,
 )
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.source.model.checkpoint import NEVER_DUE
@@ -22,22 +22,22 @@ from keyrange.source.model.checkpoint import NEVER_DUE
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash
 HALVES = (LOWER, UPPER)
-NO_LIMITS = IntakeLimits()
+NO_LIMITS = DeliveryLimits()
 
 
 def state(*holes: Hole, position: int = 100) -> PartitionState:
-    return PartitionState("id", position, (Piece(SPACE, position, holes),))
+    return PartitionState("id", position, (KeyRangeState(SPACE, position, holes),))
 
 
 def plan(
     of: PartitionState, end: int = 120, due_ms: int = NEVER_DUE, keeps_order: bool = True
-) -> PartitionIntake:
-    return plan_intake(of, HALVES, end, due_ms, NO_LIMITS, keeps_order)
+) -> PartitionDelivery:
+    return plan_delivery(of, HALVES, end, due_ms, NO_LIMITS, keeps_order)
 
 
 def test_all_ranges_take_what_is_new() -> None:
     intake = plan(fresh("id", 100))
-    assert intake.cells == (CellIntake(LOWER, 100, 120), CellIntake(UPPER, 100, 120))
+    assert intake.cells == (CellDelivery(LOWER, 100, 120), CellDelivery(UPPER, 100, 120))
     assert (intake.start, intake.end, intake.spans) == (100, 120, HALVES)
     assert (intake.redelivered, intake.held) == ((), frozenset())
     assert not intake.is_empty
@@ -47,11 +47,11 @@ def test_a_batch_is_empty_that_hands_out_nothing() -> None:
     assert plan(fresh("id", 100), end=100).is_empty
     assert plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=9).is_empty
     assert not plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=10).is_empty
-    assert not plan(PartitionState("id", 100, (Piece(SPACE, 99),)), end=100).is_empty
+    assert not plan(PartitionState("id", 100, (KeyRangeState(SPACE, 99),)), end=100).is_empty
 
 
 def test_a_batch_reaches_from_the_first_to_the_last_that_it_hands_out() -> None:
-    behind = PartitionState("id", 100, (Piece(LOWER, 60), Piece(UPPER, 100)))
+    behind = PartitionState("id", 100, (KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 100)))
     assert plan(behind).reach == OffsetRange(60, 120)
     assert plan(state(Hole(5, 0)), due_ms=0).reach == OffsetRange(5, 120)
     assert plan(fresh("id", 100), end=100).reach == OffsetRange(100, 100)
@@ -64,12 +64,12 @@ def test_a_batch_does_not_go_back() -> None:
 
 def test_a_range_that_is_behind_keeps_its_bounds_and_catches_up() -> None:
     behind = PartitionState(
-        "id", 100, (Piece(KeyRange(0, 10), 80), Piece(KeyRange(10, 2**63), 100))
+        "id", 100, (KeyRangeState(KeyRange(0, 10), 80), KeyRangeState(KeyRange(10, 2**63), 100))
     )
     assert plan(behind).cells == (
-        CellIntake(KeyRange(0, 10), 80, 120),
-        CellIntake(KeyRange(10, BORDER), 100, 120),
-        CellIntake(UPPER, 100, 120),
+        CellDelivery(KeyRange(0, 10), 80, 120),
+        CellDelivery(KeyRange(10, BORDER), 100, 120),
+        CellDelivery(UPPER, 100, 120),
     )
 
 
@@ -80,10 +80,12 @@ def test_cuts_of_the_state_are_none_of_the_batch_where_the_offsets_are_the_same(
 
 def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
     many = tuple(Hole(at, at, due_ms=at) for at in range(8))
-    pieces = (Piece(LOWER, 50, many), Piece(UPPER, 100))
+    pieces = (KeyRangeState(LOWER, 50, many), KeyRangeState(UPPER, 100))
     found = PartitionState("id", 100, pieces)
-    limits = IntakeLimits(10)
-    one, other = (plan_intake(found, s, 120, 3, limits) for s in ([SPACE], split_evenly(SPACE, 5)))
+    limits = DeliveryLimits(10)
+    one, other = (
+        plan_delivery(found, s, 120, 3, limits) for s in ([SPACE], split_evenly(SPACE, 5))
+    )
     assert (one.redelivered, one.held) == (other.redelivered, other.held)
     for place in (0, 7, BORDER - 1, BORDER, 2**63 - 1):
         taken = {
@@ -114,10 +116,10 @@ def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
 def test_a_range_slows_from_half_of_its_holes_and_stops_at_all(
     holes: int, holes_max: int, until: int
 ) -> None:
-    lower = Piece(LOWER, 100, tuple(Hole(at, at) for at in range(holes)))
-    found = PartitionState("id", 100, (lower, Piece(UPPER, 100)))
-    intake = plan_intake(found, HALVES, 120, NEVER_DUE, IntakeLimits(holes_max))
-    assert intake.cells == (CellIntake(LOWER, 100, until), CellIntake(UPPER, 100, 120))
+    lower = KeyRangeState(LOWER, 100, tuple(Hole(at, at) for at in range(holes)))
+    found = PartitionState("id", 100, (lower, KeyRangeState(UPPER, 100)))
+    intake = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(holes_max))
+    assert intake.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
 
 
 def test_with_order_the_holes_of_a_key_go_together_when_the_first_is_due() -> None:
@@ -175,7 +177,7 @@ def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: i
 
 
 def test_a_partition_waits_for_a_range_that_lags_too_far() -> None:
-    found = PartitionState("id", 100, (Piece(LOWER, 60), Piece(UPPER, 100)))
-    assert lags_too_far(found, IntakeLimits(lag_max=39))
-    assert not lags_too_far(found, IntakeLimits(lag_max=40))
-    assert not lags_too_far(found, IntakeLimits())
+    found = PartitionState("id", 100, (KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 100)))
+    assert lags_too_far(found, DeliveryLimits(lag_max=39))
+    assert not lags_too_far(found, DeliveryLimits(lag_max=40))
+    assert not lags_too_far(found, DeliveryLimits())

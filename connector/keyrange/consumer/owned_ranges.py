@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from keyrange.consumer.commit_log import Begin, CommitLog
 from keyrange.consumer.following import Leaders
-from keyrange.consumer.ledger import Begin, Ledger
-from keyrange.consumer.reading import Batch, Reading, passed_ms
+from keyrange.consumer.reading import Batch, OwnedRangeReader, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
@@ -22,7 +22,7 @@ from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.model.offsets import EARLIEST, Positions, TopicPartition
-from keyrange.kafka.position_lookup import bind, place
+from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _MIRROR_EVERY_S: Final = 1.0
 
 
-class Holding:
+class OwnedRanges:
     """The ranges of one slot. Not for use by several threads."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster, slot: str) -> None:
@@ -42,7 +42,7 @@ class Holding:
         self._view = ClusterView("", {}, {})
         self._ledger = new_ledger(settings, slot, self._begin)
         self._works: dict[TopicPartition, PartitionWork] = {}
-        self._reading: Reading | None = None
+        self._reading: OwnedRangeReader | None = None
         self._round: Iterator[Batch] | None = None
         self._count_again_at = 0
         self._said_full = False
@@ -76,7 +76,7 @@ class Holding:
         self._cluster.contacted = True
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> CommitLog:
         return self._ledger
 
     def move(
@@ -111,8 +111,8 @@ class Holding:
         """Hold exactly these ranges from now on.
 
         What is under way of ranges that are kept stays so, and nothing where others have had them
-        meanwhile: returns whether it does. Raises as `Ledger.take` and `Reading.check` do; then
-        nothing is held.
+        meanwhile: returns whether it does. Raises as `CommitLog.take` and
+        `OwnedRangeReader.check` do; then nothing is held.
         """
         self._stop_round()
         self._outrun = False
@@ -136,7 +136,7 @@ class Holding:
         self._view = view
         source = self._settings.source
         ids_max_age_ms = source.client.metadata_max_age_ms
-        reading = Reading(self._cluster, view, read_settings(source), ids_max_age_ms)
+        reading = OwnedRangeReader(self._cluster, view, read_settings(source), ids_max_age_ms)
         reading.follow(kept, {p: view.epoch(p) for p in kept})
         leaders = Leaders(
             {p: view.epoch(p) for p in wanted},
@@ -344,20 +344,22 @@ class Holding:
         wanted = list(partitions)
         places: Positions = dict.fromkeys(wanted, EARLIEST)
         if not found_later:
-            places = place(self._cluster, self._view, self._settings.source.start)
+            places = resolve_positions(self._cluster, self._view, self._settings.source.start)
         return bind(self._cluster, self._view, {p: places[p] for p in wanted})
 
     def _stop_round(self) -> None:
         self._round = None
 
 
-def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> Ledger:
+def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> CommitLog:
     """The commit table as a slot writes it; without `begin` it is there to be read."""
     commits = settings.source.commits
     store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())
     terms = commits.terms(settings.source.key_ranges.nulls_first)
     fails = settings.source.fail_on_data_loss
-    return Ledger(store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}), fails)
+    return CommitLog(
+        store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}), fails
+    )
 
 
 def _recreated(before: ClusterView, now: ClusterView) -> set[str]:

@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordRun:
     """Rows of one partition. `has_key` None stands for a key in every row."""
 
     batch: pa.RecordBatch
@@ -40,7 +40,7 @@ class Stretch:
             yield from zip(cells.tolist(), lowest.tolist(), strict=True)
 
 
-def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[Stretch]:
+def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordRun]:
     """The stretches of a batch. With `nulls_first` place 0 stands for no key where the key is not
     among the columns; elsewhere records without a key have places of their own."""
     partitions = batch.column("partition").to_numpy(zero_copy_only=False)
@@ -53,7 +53,7 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[Stretch]:
     places = batch.column("keyHash").to_numpy(zero_copy_only=False)
     has_key = _has_key(batch, places, nulls_first)
     for start, end in itertools.pairwise(bounds):
-        yield Stretch(
+        yield RecordRun(
             batch.slice(start, end - start),
             TopicPartition(names[indices[start]], int(partitions[start])),
             offsets[start:end],
@@ -89,7 +89,7 @@ class OrderCheck:
         self._bounds = bounds
         self._last: dict[TopicPartition, Numbers] = {}
 
-    def check(self, stretch: Stretch) -> None:
+    def check(self, stretch: RecordRun) -> None:
         bounds = self._bounds[stretch.partition]
         last = self._last.get(stretch.partition)
         if last is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, cut_span
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, cut_span
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 
@@ -18,7 +18,7 @@ _STEP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class IntakeLimits:
+class DeliveryLimits:
     """Where a key range takes in less, and nothing: from half of `holes_max` holes on it slows, and
     stops there; what it takes in before may bring it beyond. `lag_max`: how many offsets a range
     may be behind its partition's position; None for any."""
@@ -28,7 +28,7 @@ class IntakeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class CellIntake:
+class CellDelivery:
     """The offsets that are new to the keys in `span`; none where both are the same."""
 
     span: KeyRange
@@ -37,7 +37,7 @@ class CellIntake:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionIntake:
+class PartitionDelivery:
     """What one batch hands out of a partition.
 
     It moves the partition's position from `start` to `end`. `cells` cover the hash space once.
@@ -47,7 +47,7 @@ class PartitionIntake:
 
     start: int
     end: int
-    cells: tuple[CellIntake, ...]
+    cells: tuple[CellDelivery, ...]
     redelivered: tuple[Hole, ...] = ()
     held: frozenset[int] = frozenset()
     spans: tuple[KeyRange, ...] = ()
@@ -69,14 +69,14 @@ class PartitionIntake:
         )
 
 
-def plan_intake(
+def plan_delivery(
     state: PartitionState,
     spans: Sequence[KeyRange],
     end: int,
     due_ms: int,
-    limits: IntakeLimits,
+    limits: DeliveryLimits,
     keeps_order: bool = True,
-) -> PartitionIntake:
+) -> PartitionDelivery:
     """What a batch up to `end` hands out of a partition that is read in the key ranges `spans`,
     which cover the hash space once.
 
@@ -89,7 +89,7 @@ def plan_intake(
     redelivered = due_holes(state, due_ms, keeps_order)
     again = {hole.offset for hole in redelivered}
     waiting = (hole.place for hole in state.holes if keeps_order and hole.offset not in again)
-    return PartitionIntake(
+    return PartitionDelivery(
         state.position,
         end,
         _cells(state, spans, end, limits),
@@ -141,7 +141,7 @@ def _times_due(states: Mapping[TopicPartition, PartitionState], keeps_order: boo
             yield hole.due_ms
 
 
-def lags_too_far(state: PartitionState, limits: IntakeLimits) -> bool:
+def lags_too_far(state: PartitionState, limits: DeliveryLimits) -> bool:
     """Whether a range is so far behind that its partition takes nothing new."""
     return limits.lag_max is not None and state.position - state.scanned > limits.lag_max
 
@@ -155,17 +155,17 @@ def _first_of_keys(state: PartitionState) -> dict[int, Hole]:
 
 
 def _cells(
-    state: PartitionState, spans: Sequence[KeyRange], end: int, limits: IntakeLimits
-) -> tuple[CellIntake, ...]:
+    state: PartitionState, spans: Sequence[KeyRange], end: int, limits: DeliveryLimits
+) -> tuple[CellDelivery, ...]:
     """What is new to each range. How far a range is read is a matter of the state's pieces: a batch
     that is planned once more with other spans hands out the same."""
     begins = {span.from_hash for span in spans}
     borders = sorted(begins)
-    cells: list[CellIntake] = []
+    cells: list[CellDelivery] = []
     for piece in state.pieces:
         until = _slowed(piece, end, limits)
         for span in cut_span(piece.span, borders):
-            cell = CellIntake(span, piece.scanned, until)
+            cell = CellDelivery(span, piece.scanned, until)
             if cells and span.from_hash not in begins and _same(cells[-1], cell):
                 # Cells of one key range that take the same offsets are one.
                 begin = cells.pop().span.from_hash
@@ -174,11 +174,11 @@ def _cells(
     return tuple(cells)
 
 
-def _same(one: CellIntake, other: CellIntake) -> bool:
+def _same(one: CellDelivery, other: CellDelivery) -> bool:
     return (one.from_offset, one.until_offset) == (other.from_offset, other.until_offset)
 
 
-def _slowed(piece: Piece, end: int, limits: IntakeLimits) -> int:
+def _slowed(piece: KeyRangeState, end: int, limits: DeliveryLimits) -> int:
     """How far a range is read that has so many holes."""
     if 2 * len(piece.holes) < limits.holes_max:
         return end

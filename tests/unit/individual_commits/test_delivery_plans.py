@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from keyrange.individual_commits.delivery_plans import cut_of, plan_intakes, state_of
 from keyrange.individual_commits.each_batch import cut_back
-from keyrange.individual_commits.intakes import cut_of, plan_intakes, state_of
-from keyrange.individual_commits.model.intake import CellIntake, IntakeLimits, PartitionIntake
-from keyrange.individual_commits.model.log import Known
-from keyrange.individual_commits.model.state import Hole, PartitionState, Piece, fresh
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.partition_delivery import (
+    CellDelivery,
+    DeliveryLimits,
+    PartitionDelivery,
+)
+from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
 from keyrange.individual_commits.planned import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
@@ -19,7 +23,7 @@ from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 TP, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
-HOLED = PartitionState("id", 100, (Piece(SPACE, 100, (Hole(40, 7, 1, 500), Hole(50, 7))),))
+HOLED = PartitionState("id", 100, (KeyRangeState(SPACE, 100, (Hole(40, 7, 1, 500), Hole(50, 7))),))
 START = Checkpoint({TP: 100}, {"t": "id"})
 
 
@@ -34,14 +38,14 @@ def end(mark: CommitMark | None = None, **fields: Any) -> Checkpoint:
 
 
 def planned(
-    known: Known, until: Checkpoint, chosen: SourceOptions
-) -> dict[TopicPartition, PartitionIntake]:
+    known: Snapshot, until: Checkpoint, chosen: SourceOptions
+) -> dict[TopicPartition, PartitionDelivery]:
     return plan_intakes(known, START, until, chosen)
 
 
 def test_a_batch_goes_on_from_what_was_committed() -> None:
-    intake = planned(Known(3, {TP: HOLED}), end(), options())[TP]
-    assert intake.cells == (CellIntake(SPACE, 100, 120),)
+    intake = planned(Snapshot(3, {TP: HOLED}), end(), options())[TP]
+    assert intake.cells == (CellDelivery(SPACE, 100, 120),)
     assert (intake.redelivered, intake.held) == ((), {7})
 
 
@@ -49,48 +53,48 @@ def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
     mark = CommitMark("s", 3, due_ms=500, ranges={TP: 4})
     positions = {TP: 120, NEW: 9}
     until = end(mark, positions=positions, initial={NEW: 5})
-    intakes = planned(Known(3, {TP: HOLED}), until, options())
+    intakes = planned(Snapshot(3, {TP: HOLED}), until, options())
     assert list(intakes) == [TP, NEW]
     assert intakes[TP].spans == tuple(split_evenly(SPACE, 4))
     assert intakes[TP].redelivered == HOLED.holes
-    assert intakes[NEW].cells == (CellIntake(SPACE, 5, 9),)
+    assert intakes[NEW].cells == (CellDelivery(SPACE, 5, 9),)
 
 
 def test_options_say_what_order_and_limits_are() -> None:
-    known, mark = Known(3, {TP: HOLED}), CommitMark("s", 3, due_ms=499)
+    known, mark = Snapshot(3, {TP: HOLED}), CommitMark("s", 3, due_ms=499)
     loose = planned(known, end(mark), options(keeps_order=False))[TP]
     assert [hole.offset for hole in loose.redelivered] == [50]
-    slow = planned(known, end(mark), options(limits=IntakeLimits(3)))[TP]
-    assert slow.cells == (CellIntake(SPACE, 100, 101),)
+    slow = planned(known, end(mark), options(limits=DeliveryLimits(3)))[TP]
+    assert slow.cells == (CellDelivery(SPACE, 100, 101),)
 
 
 @pytest.mark.parametrize("topic_id", ["id", ""])
 def test_a_state_holds_as_long_as_the_topic_is_the_same(topic_id: str) -> None:
     until = end(topic_ids={"t": topic_id} if topic_id else {})
-    assert state_of(Known(3, {TP: HOLED}), TP, START, until) == HOLED
+    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == HOLED
     without = replace(HOLED, topic_id="")
-    assert state_of(Known(3, {TP: without}), TP, START, end()).holes == HOLED.holes
+    assert state_of(Snapshot(3, {TP: without}), TP, START, end()).holes == HOLED.holes
 
 
 def test_a_topic_that_was_made_anew_begins_fresh() -> None:
     until = end(topic_ids={"t": "other"}, initial={TP: 0})
-    assert state_of(Known(3, {TP: HOLED}), TP, START, until) == fresh("other", 0)
+    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == fresh("other", 0)
 
 
 def test_a_partition_without_commits_begins_where_the_checkpoint_says() -> None:
-    assert state_of(Known(), TP, START, end()) == fresh("id", 100)
-    assert state_of(Known(), TP, START, end(initial={TP: 7})) == fresh("id", 7)
+    assert state_of(Snapshot(), TP, START, end()) == fresh("id", 100)
+    assert state_of(Snapshot(), TP, START, end(initial={TP: 7})) == fresh("id", 7)
 
 
 def test_a_partition_that_begins_beyond_what_was_committed_begins_fresh() -> None:
     until = end(positions={TP: 220}, initial={TP: 200})
-    assert state_of(Known(3, {TP: HOLED}), TP, START, until) == fresh("id", 200)
+    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == fresh("id", 200)
 
 
 def test_a_query_that_begins_where_another_stood_takes_its_state_over() -> None:
     begin = Checkpoint({TP: 100}, fresh=True)
     until = end(initial={TP: 100})
-    assert state_of(Known(3, {TP: HOLED}), TP, begin, until) == HOLED
+    assert state_of(Snapshot(3, {TP: HOLED}), TP, begin, until) == HOLED
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_a_query_that_begins_where_another_stood_takes_its_state_over() -> None:
 def test_a_log_was_cut_back_where_a_query_that_goes_on_begins_below_what_it_committed(
     stood: Checkpoint, until: Checkpoint, cut: int | None
 ) -> None:
-    known = Known(3, {TP: HOLED})
+    known = Snapshot(3, {TP: HOLED})
     assert cut_of(known, TP, stood, until) == cut
     planned = Planned("q", 4, stood, until, CommitMark("s", 3), 3)
     assert cut_back(planned, known, [TP, NEW]) == ({} if cut is None else {TP: cut})
@@ -116,6 +120,8 @@ def test_a_log_was_cut_back_where_a_query_that_goes_on_begins_below_what_it_comm
 def test_an_idle_batch_cuts_nothing_although_its_checkpoint_says_where_the_last_one_began() -> None:
     until = end(initial={TP: 60})
     assert (
-        cut_back(Planned("q", 4, until, until, CommitMark("s", 3), 3), Known(3, {TP: HOLED}), [TP])
+        cut_back(
+            Planned("q", 4, until, until, CommitMark("s", 3), 3), Snapshot(3, {TP: HOLED}), [TP]
+        )
         == {}
     )

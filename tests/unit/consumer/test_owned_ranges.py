@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keyrange.consumer import holding as module
-from keyrange.consumer import ledger as ledger_module
+from keyrange.consumer import commit_log as commit_log_module
+from keyrange.consumer import owned_ranges as module
 from keyrange.consumer.api import Consumer
-from keyrange.consumer.holding import Holding
-from keyrange.consumer.member import Membership
+from keyrange.consumer.member import GroupMembership
+from keyrange.consumer.owned_ranges import OwnedRanges
+from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.consumer.sharing import Sharing
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
-from keyrange.members.model.group_states import State
+from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.shares import Share, write_share
 from keyrange.ranges.model.key_ranges import SPACE
 
@@ -64,8 +64,8 @@ class Member:
 
     def __init__(self, options: dict[str, str], slot: str) -> None:
         cluster: Any = SimpleNamespace(contacted=False)
-        self.holding = Holding(parse_consumer_options(options), cluster, slot)
-        self.seen = Membership()
+        self.holding = OwnedRanges(parse_consumer_options(options), cluster, slot)
+        self.seen = GroupMembership()
         self.listener = Listener()
         stands_for: Any = self
         leader: Any = SimpleNamespace()
@@ -80,16 +80,18 @@ class Member:
     def told(self, epoch: int, *partitions: TopicPartition) -> None:
         ranges = {each: [SPACE] for each in partitions}
         share = Share(epoch, ranges, frozenset("ab"), frozenset(), "z")
-        self.seen = Membership(State.STABLE, 1, False, write_share(share))
+        self.seen = GroupMembership(GroupState.STABLE, 1, False, write_share(share))
         self.step()
 
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(Reading, "away", False)
-    monkeypatch.setattr(module, "Reading", Reading)
-    monkeypatch.setattr(Holding, "describe", lambda *_: VIEW)
-    monkeypatch.setattr(Holding, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0))
+    monkeypatch.setattr(module, "OwnedRangeReader", Reading)
+    monkeypatch.setattr(OwnedRanges, "describe", lambda *_: VIEW)
+    monkeypatch.setattr(
+        OwnedRanges, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0)
+    )
     return {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "commitTable": str(tmp_path / "commits"),
@@ -99,7 +101,9 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
 
 
-def hand_out(holding: Holding, partition: TopicPartition) -> np.ndarray[Any, np.dtype[np.int64]]:
+def hand_out(
+    holding: OwnedRanges, partition: TopicPartition
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     work, offsets = holding._works[partition], np.arange(10)
     work.hand_out(offsets, offsets * 1_000, {}, 0, 0)
     work.advance(SPACE, 0, 10)
@@ -145,7 +149,7 @@ def test_a_claim_that_cannot_be_looked_at_again_is_dropped_too(
         raise error("COMMITS_UNREADABLE", "the store is away")
 
     with monkeypatch.context() as once:
-        once.setattr(ledger_module, "is_alone", unreadable)
+        once.setattr(commit_log_module, "is_alone", unreadable)
         with pytest.raises(KeyrangeError, match="COMMITS_UNREADABLE"):
             a.told(2, FIRST)
     assert a.holding.acknowledge(SECOND, offsets) == 0
@@ -185,7 +189,7 @@ def test_while_nothing_can_be_committed_a_share_is_kept(
     a.told(1, FIRST, SECOND)
     a.holding.acknowledge(SECOND, hand_out(a.holding, SECOND))
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(ledger_module.Ledger, "commit", unwritable)
+        meanwhile.setattr(commit_log_module.CommitLog, "commit", unwritable)
         with pytest.raises(KeyrangeError, match="COMMITS_UNWRITABLE"):
             a.told(2, FIRST)
     assert a.holding.spans == {FIRST: [SPACE], SECOND: [SPACE]}
@@ -202,7 +206,7 @@ def test_while_no_broker_answers_a_share_is_kept(
     a = Member(options, "a")
     a.told(1, FIRST, SECOND)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(Holding, "describe", away)
+        meanwhile.setattr(OwnedRanges, "describe", away)
         with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
             a.told(2, FIRST)
     assert a.holding.spans == {FIRST: [SPACE], SECOND: [SPACE]}
@@ -218,7 +222,7 @@ def test_an_assignment_whose_last_commit_fails_leaves_nothing_behind(
         def on_key_ranges_revoked(self, ranges: Any) -> None:
             super().on_key_ranges_revoked(ranges)
             consumer.acknowledge(SECOND, offsets)
-            meanwhile.setattr(ledger_module.Ledger, "commit", unwritable)
+            meanwhile.setattr(commit_log_module.CommitLog, "commit", unwritable)
 
     listener = Late()
     with Consumer(options) as consumer:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.holding import Holding, added
-from keyrange.consumer.leading import Leader
+from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
+from keyrange.consumer.owned_ranges import OwnedRanges, added
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
@@ -43,13 +43,13 @@ class Sharing:
 
     def __init__(
         self,
-        holding: Holding,
+        holding: OwnedRanges,
         member: MemberThread,
         slot: str,
         topics: Collection[str],
         warmup_ms: int,
         metadata_max_age_ms: int,
-        leader: Leader,
+        leader: GroupLeader,
     ) -> None:
         self._holding = holding
         self._member = member

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.individual_commits.model.state import Piece
-from keyrange.individual_commits.table.blob import read_piece
+from keyrange.individual_commits.model.state import KeyRangeState
 from keyrange.individual_commits.table.commit_rows import MS_MAX, MS_MIN
+from keyrange.individual_commits.table.piece_codec import read_piece
 
 # What of a row of the commit table stands beside what was in its blob.
 _KEPT: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi")
@@ -65,7 +65,7 @@ def _micros(milliseconds: int) -> int | None:
 def _exploded(
     table: pa.Table,
     fields: tuple[tuple[str, pa.DataType], ...],
-    rows_of: Callable[[Piece], Iterable[tuple[Any, ...]]],
+    rows_of: Callable[[KeyRangeState], Iterable[tuple[Any, ...]]],
 ) -> pa.Table:
     from_rows: list[int] = []
     rows: list[tuple[Any, ...]] = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from keyrange.individual_commits.dead_letter import _bytes
+from keyrange.individual_commits.dead_letter_sink import _bytes
 
 
 @pytest.mark.parametrize(

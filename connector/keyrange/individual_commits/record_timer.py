@@ -19,7 +19,7 @@ class RecordTimeout(BaseException):
     """
 
 
-class Alarm:
+class RecordTimer:
     """Calls functions with a limit of time, as a context manager: SIGALRM is its own meanwhile.
 
     Code that does not come back to the interpreter is interrupted only when it does.
@@ -30,7 +30,7 @@ class Alarm:
         self._running = False
         self._before: Any = None
 
-    def __enter__(self) -> Alarm:
+    def __enter__(self) -> RecordTimer:
         if self._needed:
             if threading.current_thread() is not threading.main_thread():
                 raise error("NO_ALARM", "records are not worked on in the worker's main thread")

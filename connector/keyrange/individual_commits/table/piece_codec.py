@@ -24,7 +24,7 @@ import cramjam
 import numpy as np
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.state import Cause, Hole, Piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState
 from keyrange.individual_commits.table.varints import (
     Integers,
     read_varints,
@@ -53,7 +53,7 @@ _CAUSES = frozenset(int(cause) for cause in Cause)
 _Signed = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def write_piece(piece: Piece) -> bytes:
+def write_piece(piece: KeyRangeState) -> bytes:
     """The blob of a piece."""
     body = write_varints(_numbers(piece))
     data = bytes((PLAIN,)) + body
@@ -64,7 +64,7 @@ def write_piece(piece: Piece) -> bytes:
     return data + _crc(data)
 
 
-def read_piece(blob: bytes) -> Piece:
+def read_piece(blob: bytes) -> KeyRangeState:
     """The piece of a blob.
 
     Raises COMMITS_DAMAGED where one bit of it is not as it was written, UNSUPPORTED_COMMITS for a
@@ -106,7 +106,7 @@ def _body(blob: bytes) -> bytes:
     return room.tobytes()
 
 
-def _numbers(piece: Piece) -> Integers:
+def _numbers(piece: KeyRangeState) -> Integers:
     holes = piece.holes
     offsets = np.array([hole.offset for hole in holes], np.int64)
     lasts = np.append(np.flatnonzero(np.diff(offsets) > 1), len(holes) - 1) if holes else offsets
@@ -139,7 +139,7 @@ def _sums(values: Integers) -> list[int]:
     return [int(each) for each in np.cumsum(unzigzag(values))]
 
 
-def _piece(numbers: Integers) -> Piece:
+def _piece(numbers: Integers) -> KeyRangeState:
     if len(numbers) < _HEAD:
         raise ValueError("the head is cut off")
     committed, scanned, lo, hi, gaps, holes = (int(each) for each in numbers[:_HEAD])
@@ -166,7 +166,7 @@ def _piece(numbers: Integers) -> Piece:
         map(Cause, causes.tolist()),
         strict=True,
     )
-    return Piece(KeyRange(lo, hi + 1), scanned, tuple(Hole(*each) for each in columns))
+    return KeyRangeState(KeyRange(lo, hi + 1), scanned, tuple(Hole(*each) for each in columns))
 
 
 def _hole_offsets(committed: int, scanned: int, holes: int, runs: Integers) -> _Signed:

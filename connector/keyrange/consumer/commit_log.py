@@ -41,8 +41,8 @@ from keyrange.individual_commits.model.claims import (
     source_of,
     write_claim,
 )
-from keyrange.individual_commits.model.log import Commit, Kind, Terms
-from keyrange.individual_commits.model.state import PartitionState, Piece, fresh
+from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.storage.store import Store, Transaction
@@ -61,7 +61,7 @@ Begin = Callable[[Iterable[TopicPartition], bool], Positions]
 States = dict[TopicPartition, PartitionState]
 
 
-class Ledger:
+class CommitLog:
     """The commits of one slot, and a view on those of the others. `terms` say what the numbers rest
     on, `begin` where partitions start that the group has not read. Without `fail_on_data_loss` a
     topic that was created anew begins anew."""
@@ -71,7 +71,7 @@ class Ledger:
         store: Store,
         group: str,
         slot: str,
-        terms: Terms,
+        terms: CommitSettings,
         begin: Begin,
         fail_on_data_loss: bool = True,
     ) -> None:
@@ -134,7 +134,7 @@ class Ledger:
         """Write a claim behind a source's commit `after`; whether nobody else has written there."""
         table, text = self._table(source), write_claim(claim)
         try:
-            self._append(table, Kind.FENCE, after + 1, claim=text, source=source)
+            self._append(table, CommitKind.FENCE, after + 1, claim=text, source=source)
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
@@ -145,7 +145,7 @@ class Ledger:
         """The last claim of each source: its number and its text."""
         if not self._store.refresh():
             return {}
-        bounds = {"group": (self._group, self._group), "kind": (Kind.FENCE.value, Kind.FENCE.value)}
+        bounds = {"group": (self._group,) * 2, "kind": (CommitKind.FENCE.value,) * 2}
         rows = self._store.read(bounds, ["source_id", "commit_seq", "why"])
         last: dict[str, tuple[int, str]] = {}
         for source, *written in zip(*(column.to_pylist() for column in rows.columns), strict=True):
@@ -198,7 +198,7 @@ class Ledger:
 
     def commit(
         self,
-        pieces: Mapping[TopicPartition, list[Piece]],
+        pieces: Mapping[TopicPartition, list[KeyRangeState]],
         cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
         leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
@@ -218,7 +218,7 @@ class Ledger:
         every = {**known.states, **states} if whole else states
         # Of a consumer there are no batches: the commit's own number stands for one.
         self._append(
-            table, Kind.BATCH, seq, batch_id=seq, states=every, whole=whole, cut_back=cut_back
+            table, CommitKind.BATCH, seq, batch_id=seq, states=every, whole=whole, cut_back=cut_back
         )
         self._states.update(states)
 
@@ -257,7 +257,7 @@ class Ledger:
             if self._fences()[source][0] != read_at:
                 return False
             try:
-                self._append(table, Kind.FENCE, seq, claim=text, source=source)
+                self._append(table, CommitKind.FENCE, seq, claim=text, source=source)
                 return True
             except KeyrangeError as failure:
                 # The writer has committed once more meanwhile.
@@ -283,7 +283,7 @@ class Ledger:
         for later in (False, True):
             some = [partition for partition in new if (partition.topic in known_topics) is later]
             begun |= self._begin(some, later) if some else {}
-        pieces: dict[TopicPartition, list[Piece]] = {}
+        pieces: dict[TopicPartition, list[KeyRangeState]] = {}
         states: States = {}
         table = self._table(self._source)
         known = table.known()
@@ -310,7 +310,7 @@ class Ledger:
         text = write_claim(own.claiming(epoch, wanted, begun, ready))
         try:
             self._append(
-                table, Kind.FENCE, known.seq + 1, claim=text, states=states, counted=counted
+                table, CommitKind.FENCE, known.seq + 1, claim=text, states=states, counted=counted
             )
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
@@ -368,7 +368,7 @@ class Ledger:
     def _append(
         self,
         table: DeltaCommitTable,
-        kind: Kind,
+        kind: CommitKind,
         seq: int,
         batch_id: int = -1,
         claim: str = "",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from keyrange.individual_commits.batch_run import BatchRun, Plan
+from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
 from keyrange.individual_commits.collecting import rows_of
 from keyrange.individual_commits.model.state import Cause, Hole
-from keyrange.individual_commits.model.verdict import Judged
+from keyrange.individual_commits.model.verdict import Outcome
 from keyrange.individual_commits.verdict_rows import HIDDEN, Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
@@ -23,13 +23,13 @@ _RECORD: Final = ("key", "value", "timestamp", "headers")
 Places = dict[TopicPartition, dict[int, Row]]
 
 
-class Bury(Protocol):
+class WriteDeadLetters(Protocol):
     """Where dead letters go."""
 
     def append(
         self,
         options: SourceOptions,
-        plan: Plan,
+        plan: BatchPlan,
         letters: Sequence[DeadLetter],
         spark: SparkSession,
     ) -> None:
@@ -43,7 +43,7 @@ class Bury(Protocol):
     def maintain(self) -> None: ...
 
 
-class Graves:
+class DeadLetterSink:
     """The dead letter table, and the topic where one is named. Opened when something is dead."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Graves:
     def append(
         self,
         options: SourceOptions,
-        plan: Plan,
+        plan: BatchPlan,
         letters: Sequence[DeadLetter],
         spark: SparkSession,
     ) -> None:
@@ -80,7 +80,7 @@ class Graves:
             self._table.maintain()
 
 
-def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Judged]) -> list[DeadLetter]:
+def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> list[DeadLetter]:
     """A dead letter for each record that the batch gave up."""
     dead = {partition: {h.offset: h for h in each.dead} for partition, each in judged.items()}
     dead = {partition: holes for partition, holes in dead.items() if holes}

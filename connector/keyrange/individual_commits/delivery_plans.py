@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from keyrange.individual_commits.model.intake import IntakeLimits, PartitionIntake, plan_intake
-from keyrange.individual_commits.model.log import Known
+from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.partition_delivery import (
+    DeliveryLimits,
+    PartitionDelivery,
+    plan_delivery,
+)
 from keyrange.individual_commits.model.state import PartitionState, cut_span, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
@@ -19,8 +23,8 @@ from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 
 
 def plan_intakes(
-    known: Known, start: Checkpoint, end: Checkpoint, options: SourceOptions
-) -> dict[TopicPartition, PartitionIntake]:
+    known: Snapshot, start: Checkpoint, end: Checkpoint, options: SourceOptions
+) -> dict[TopicPartition, PartitionDelivery]:
     """What the batch from `start` to `end` hands out of each partition, from the state at the
     commit that `end` names."""
     mark = end.commits
@@ -28,14 +32,14 @@ def plan_intakes(
     commits = options.commits
     holes_max = commits.limits.holes_max if mark.holes_max is None else mark.holes_max
     keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
-    intakes: dict[TopicPartition, PartitionIntake] = {}
+    intakes: dict[TopicPartition, PartitionDelivery] = {}
     for partition, at in sorted(end.positions.items()):
-        intakes[partition] = plan_intake(
+        intakes[partition] = plan_delivery(
             state_of(known, partition, start, end),
             spans_of(partition, mark, options),
             at,
             mark.due_ms,
-            IntakeLimits(holes_max),
+            DeliveryLimits(holes_max),
             keeps_order,
         )
     return intakes
@@ -43,22 +47,22 @@ def plan_intakes(
 
 def idle_intakes(
     states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
-) -> dict[TopicPartition, PartitionIntake]:
+) -> dict[TopicPartition, PartitionDelivery]:
     """A batch that runs for the sake of another source, of which nothing is handed out: everything
     stays as the last commit says."""
     return {
-        partition: plan_intake(
+        partition: plan_delivery(
             state,
             spans_of(partition, mark, options),
             state.position,
             NEVER_DUE,
-            IntakeLimits(holes_max=0),
+            DeliveryLimits(holes_max=0),
         )
         for partition, state in sorted(states.items())
     }
 
 
-def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Known:
+def planned_from(mark: CommitMark, known_at: Callable[[str, int], Snapshot]) -> Snapshot:
     """What the plan of a batch knows, by a function that says what is known of a source up to a
     commit.
 
@@ -70,7 +74,7 @@ def planned_from(mark: CommitMark, known_at: Callable[[str, int], Known]) -> Kno
     return known_at(mark.source_id, mark.seq)
 
 
-def resumed_from(before: Known) -> Known:
+def resumed_from(before: Snapshot) -> Snapshot:
     """What a query knows that goes on from the commits of another source.
 
     In transactional isolation finished output above the committed offset is in the other source's
@@ -82,11 +86,11 @@ def resumed_from(before: Known) -> Known:
             p: fresh(state.topic_id, state.committed, state.leader_epoch)
             for p, state in states.items()
         }
-    return Known(states=states, terms=before.terms)
+    return Snapshot(states=states, terms=before.terms)
 
 
 def state_of(
-    known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
+    known: Snapshot, partition: TopicPartition, start: Checkpoint, end: Checkpoint
 ) -> PartitionState:
     """The state of a partition before a batch: as it was committed, or that of one that begins.
 
@@ -105,7 +109,7 @@ def state_of(
 
 
 def cut_of(
-    known: Known, partition: TopicPartition, start: Checkpoint, end: Checkpoint
+    known: Snapshot, partition: TopicPartition, start: Checkpoint, end: Checkpoint
 ) -> int | None:
     """Where the log of a partition was cut back before a batch, below what was committed of it;
     None where it was not."""

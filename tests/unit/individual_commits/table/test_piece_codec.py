@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import strategies
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, Piece
-from keyrange.individual_commits.table.blob import read_piece, write_piece
+from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState
 from keyrange.individual_commits.table.commit_rows import plain_columns
+from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
 from keyrange.individual_commits.table.varints import read_varints, unzigzag, write_varints, zigzag
 from keyrange.kafka.model.offsets import OFFSET_MAX
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
@@ -27,7 +27,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 2**63 - 1, -(
 
 
 @st.composite
-def pieces(draw: st.DrawFn) -> Piece:
+def pieces(draw: st.DrawFn) -> KeyRangeState:
     lo = draw(st.integers(0, HASH_MAX) | st.sampled_from([0, 2**62, HASH_MAX]))
     hi = draw(st.integers(lo, HASH_MAX) | st.just(HASH_MAX))
     base = draw(st.integers(0, OFFSET_MAX - 1) | st.sampled_from(EDGES))
@@ -46,7 +46,7 @@ def pieces(draw: st.DrawFn) -> Piece:
         )
         for offset in sorted(offsets)
     ]
-    return Piece(KeyRange(lo, hi + 1), scanned, tuple(holes))
+    return KeyRangeState(KeyRange(lo, hi + 1), scanned, tuple(holes))
 
 
 def refused(blob: bytes) -> str:
@@ -61,14 +61,14 @@ def sealed(data: bytes) -> bytes:
 
 
 @given(piece=pieces())
-def test_a_piece_comes_back(piece: Piece) -> None:
+def test_a_piece_comes_back(piece: KeyRangeState) -> None:
     assert read_piece(write_piece(piece)) == piece
 
 
 @given(piece=pieces())
-def test_done_ranges_are_counted_without_being_made(piece: Piece) -> None:
+def test_done_ranges_are_counted_without_being_made(piece: KeyRangeState) -> None:
     holes = tuple(h.__class__(h.offset, h.place) for h in piece.holes)
-    plain = plain_columns(Piece(piece.span, piece.scanned, holes))
+    plain = plain_columns(KeyRangeState(piece.span, piece.scanned, holes))
     assert plain["n_ranges"] == len(piece.done())
 
 
@@ -100,17 +100,17 @@ def test_zigzag_goes_back(values: list[int]) -> None:
 
 def test_a_wide_span_with_three_holes_is_small() -> None:
     holes = tuple(Hole(offset, offset, 1, 5, 5) for offset in (7, 50_000_000, 99_999_999))
-    piece = Piece(SPACE, 100_000_005, holes)
+    piece = KeyRangeState(SPACE, 100_000_005, holes)
     blob = write_piece(piece)
     assert len(blob) < 100
     assert read_piece(blob) == piece
 
 
-def many_holes(count: int) -> Piece:
+def many_holes(count: int) -> KeyRangeState:
     chance = random.Random(count)
     offsets = sorted(chance.sample(range(10 * count), count))
     holes = tuple(Hole(each, chance.randrange(1000), 1, 5 + each, 5) for each in offsets)
-    return Piece(KeyRange(0, 1000), 10 * count, holes)
+    return KeyRangeState(KeyRange(0, 1000), 10 * count, holes)
 
 
 def test_what_compresses_is_compressed_and_what_does_not_is_not() -> None:
@@ -126,7 +126,7 @@ def test_what_compresses_is_compressed_and_what_does_not_is_not() -> None:
 
 def test_the_stored_bytes_are_those_of_the_golden_file() -> None:
     for entry in json.loads(GOLDEN.read_text()):
-        piece = Piece(
+        piece = KeyRangeState(
             KeyRange(entry["lo"], entry["hi"] + 1),
             entry["scanned"],
             tuple(Hole(*values[:5], Cause(values[5])) for values in entry["holes"]),
@@ -138,14 +138,14 @@ def test_the_stored_bytes_are_those_of_the_golden_file() -> None:
 
 
 @given(piece=pieces(), at=st.integers(0), bit=st.integers(0, 7))
-def test_no_flipped_bit_is_read(piece: Piece, at: int, bit: int) -> None:
+def test_no_flipped_bit_is_read(piece: KeyRangeState, at: int, bit: int) -> None:
     blob = bytearray(write_piece(piece))
     blob[at % len(blob)] ^= 1 << bit
     assert refused(bytes(blob)) == "COMMITS_DAMAGED"
 
 
 @given(piece=pieces(), cut=st.integers(1), more=st.binary(min_size=1, max_size=9))
-def test_no_cut_and_no_longer_blob_is_read(piece: Piece, cut: int, more: bytes) -> None:
+def test_no_cut_and_no_longer_blob_is_read(piece: KeyRangeState, cut: int, more: bytes) -> None:
     blob = write_piece(piece)
     assert refused(blob[: -(cut % len(blob)) or -1]) == "COMMITS_DAMAGED"
     assert refused(blob + more) == "COMMITS_DAMAGED"
@@ -154,7 +154,7 @@ def test_no_cut_and_no_longer_blob_is_read(piece: Piece, cut: int, more: bytes) 
 
 @given(piece=pieces(), at=st.integers(0), value=st.integers(0, 255), data=st.binary(max_size=80))
 def test_bytes_with_a_checksum_of_their_own_are_refused_or_mean_one_thing(
-    piece: Piece, at: int, value: int, data: bytes
+    piece: KeyRangeState, at: int, value: int, data: bytes
 ) -> None:
     changed = bytearray(write_piece(piece)[:-4])
     changed[at % len(changed)] = value
@@ -168,7 +168,7 @@ def test_bytes_with_a_checksum_of_their_own_are_refused_or_mean_one_thing(
             assert sealed(b"\x01" + _body(found)) == blob
 
 
-def _body(piece: Piece) -> bytes:
+def _body(piece: KeyRangeState) -> bytes:
     """What codec 1 stores, whichever codec was chosen."""
     blob = write_piece(piece)
     if blob[0] == 1:
@@ -221,7 +221,7 @@ def test_a_blob_that_says_it_is_huge_takes_no_memory() -> None:
 
 @pytest.mark.parametrize("codec", [0, 3, 255])
 def test_a_codec_of_a_newer_version_is_said_to_be_one(codec: int) -> None:
-    blob = bytes((codec,)) + write_piece(Piece(SPACE, 7))[1:-4]
+    blob = bytes((codec,)) + write_piece(KeyRangeState(SPACE, 7))[1:-4]
     assert refused(sealed(blob)) == "UNSUPPORTED_COMMITS"
 
 
