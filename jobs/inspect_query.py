@@ -185,8 +185,8 @@ show(figure, "batches", "What each batch did")
 last = commits.where("topic IS NOT NULL").groupBy("topic", "partition")
 last = last.agg(F.max("commit_seq").alias("commit_seq"))
 state = commits.join(last, ["topic", "partition", "commit_seq"])
-holes = keyrange.commits(state)
-holes.groupBy("topic", "partition", "cause").agg(
+pending = keyrange.commits(state)
+pending.groupBy("topic", "partition", "cause").agg(
     F.count("*").alias("records"),
     F.min("offset").alias("first"),
     F.max("deliveries").alias("tries"),
@@ -198,7 +198,7 @@ holes.groupBy("topic", "partition", "cause").agg(
 SPACE = 2.0**63
 ranges = state.where("scanned > committed")
 ranges = ranges.select("topic", "partition", "lo", "hi", "committed", "scanned").toPandas()
-points = holes.orderBy("topic", "partition", "offset").limit(20_000).toPandas()
+points = pending.orderBy("topic", "partition", "offset").limit(20_000).toPandas()
 figure = go.Figure()
 for (name, number), rows in ranges.groupby(["topic", "partition"]):
     # An area for each key range, from its committed offset to where it has been handed out.
@@ -254,7 +254,7 @@ state.select(
 
 # COMMAND ----------
 
-bounds = holes.groupBy("topic", "partition").agg(
+bounds = pending.groupBy("topic", "partition").agg(
     F.min("offset").alias("first"), F.max("offset").alias("last")
 )
 bounds = bounds.collect()
@@ -279,7 +279,7 @@ if bootstrap_servers and bounds:
         .option("columns", "key,topic,partition,offset")
         .load()
     )
-    places = holes.select("topic", "partition", "offset", "deliveries", "cause")
+    places = pending.select("topic", "partition", "offset", "deliveries", "cause")
     records.join(places, ["topic", "partition", "offset"]).groupBy(
         "topic", "partition", F.col("key").cast("string").alias("key")
     ).agg(

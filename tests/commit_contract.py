@@ -22,7 +22,12 @@ from keyrange.individual_commits.model.log import (
     Snapshot,
     known_at,
 )
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
@@ -38,7 +43,7 @@ def piece(span: KeyRange, scanned: int, offsets: list[int], chance: random.Rando
         span,
         scanned,
         tuple(
-            Hole(
+            PendingRecord(
                 offset,
                 chance.randrange(span.from_hash, span.until_hash),
                 chance.randrange(6),
@@ -51,10 +56,12 @@ def piece(span: KeyRange, scanned: int, offsets: list[int], chance: random.Rando
     )
 
 
-def state(position: int, ranges: int = 3, holes: int = 2, topic_id: str = "t-1") -> PartitionState:
+def state(
+    position: int, ranges: int = 3, pending: int = 2, topic_id: str = "t-1"
+) -> PartitionState:
     chance = random.Random(position)
     # An offset is one record, and so in one range.
-    offsets = chance.sample(range(max(position - 500, 0), position), ranges * holes)
+    offsets = chance.sample(range(max(position - 500, 0), position), ranges * pending)
     pieces = (
         piece(span, position, offsets[at::ranges], chance)
         for at, span in enumerate(split_evenly(SPACE, ranges))
@@ -113,14 +120,16 @@ EXTREMES = PartitionState(
             KeyRange(1, 2**62),
             OFFSET_MAX,
             (
-                Hole(0, 1, 0, 0, 0, Cause.HELD_BACK),
-                Hole(2**31 - 1, 2, 2**31 - 1, OFFSET_MAX, 1),
-                Hole(2**31, 2**31, 1, 2**53 + 1, 2),
-                Hole(2**53 + 1, 2**53 - 1, 1, 0, NOW_MS),
-                Hole(OFFSET_MAX - 1, 2**62 - 1, 1, 0, NOW_MS, Cause.UNMENTIONED),
+                PendingRecord(0, 1, 0, 0, 0, Cause.HELD_BACK),
+                PendingRecord(2**31 - 1, 2, 2**31 - 1, OFFSET_MAX, 1),
+                PendingRecord(2**31, 2**31, 1, 2**53 + 1, 2),
+                PendingRecord(2**53 + 1, 2**53 - 1, 1, 0, NOW_MS),
+                PendingRecord(OFFSET_MAX - 1, 2**62 - 1, 1, 0, NOW_MS, Cause.UNMENTIONED),
             ),
         ),
-        KeyRangeState(KeyRange(2**62, HASH_MAX + 1), 2**53, (Hole(2**53 - 1, HASH_MAX, 1, 5, 5),)),
+        KeyRangeState(
+            KeyRange(2**62, HASH_MAX + 1), 2**53, (PendingRecord(2**53 - 1, HASH_MAX, 1, 5, 5),)
+        ),
     ),
 )
 
@@ -147,7 +156,9 @@ class CommitTableContract:
         other = TopicPartition("", 2**31 - 1)
         commits = [
             fence(1),
-            batch(2, states={FLIGHTS: EXTREMES, other: state(900, ranges=5, holes=0)}, terms=terms),
+            batch(
+                2, states={FLIGHTS: EXTREMES, other: state(900, ranges=5, pending=0)}, terms=terms
+            ),
             batch(3, states={}),
             Commit(
                 4,
@@ -158,7 +169,7 @@ class CommitTableContract:
                 "cli-1",
                 -1,
                 NOW_MS + 4,
-                states={FLIGHTS: state(2_000, ranges=1, holes=300)},
+                states={FLIGHTS: state(2_000, ranges=1, pending=300)},
                 whole=True,
                 who="ada",
                 why="a 'poisoned' record\nwas dropped",

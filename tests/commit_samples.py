@@ -14,7 +14,7 @@ import pytest
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, fresh
+from keyrange.individual_commits.model.state import Cause, PartitionState, PendingRecord, fresh
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
@@ -70,7 +70,7 @@ class Query:
     table: MemoryCommitTable = field(default_factory=lambda: MemoryCommitTable(SOURCE))
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     done: dict[TopicPartition, set[int]] = field(default_factory=dict)
-    dead: dict[TopicPartition, list[Hole]] = field(default_factory=dict)
+    dead: dict[TopicPartition, list[PendingRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -102,22 +102,22 @@ class Query:
         intake = plan_delivery(state, spans, end, self.now_ms, DeliveryLimits())
         held = set(intake.held)
         failed = [
-            NotDone(hole.offset, hole.place, Cause.REJECTED)
-            for hole in intake.redelivered
+            NotDone(record.offset, record.key_hash, Cause.REJECTED)
+            for record in intake.redelivered
             if self.random.random() >= self.heals
         ]
-        again = {hole.offset for hole in intake.redelivered}
+        again = {record.offset for record in intake.redelivered}
         new = range(min(cell.from_offset for cell in intake.cells), end)
         done = self.done.setdefault(partition, set())
         for offset in new:
-            place = place_of(offset)
-            if offset < state.piece_of(place).scanned:
+            key_hash = place_of(offset)
+            if offset < state.piece_of(key_hash).scanned:
                 continue
-            if place in held:
-                failed.append(NotDone(offset, place, Cause.HELD_BACK))
+            if key_hash in held:
+                failed.append(NotDone(offset, key_hash, Cause.HELD_BACK))
             elif self.random.random() < self.fails:
                 cause = Cause.TIMED_OUT if self.random.random() < 0.2 else Cause.REJECTED
-                failed.append(NotDone(offset, place, cause))
+                failed.append(NotDone(offset, key_hash, cause))
             else:
                 done.add(offset)
         not_done = {each.offset for each in failed}

@@ -51,7 +51,7 @@ class Record:
 
     partition: TopicPartition
     offset: int
-    place: int
+    key_hash: int
     key: int | None
     poisoned: bool
 
@@ -70,7 +70,7 @@ class World:
 
     random: Random
     keeps_order: bool
-    holes_max: int
+    pending_max: int
     lag_max: int | None
     fails: float = 0.3
     crashes: float = 0.05
@@ -95,11 +95,11 @@ class World:
             individual=True,
             keeps_order=self.keeps_order,
             policy=self.policy,
-            limits=DeliveryLimits(self.holes_max, self.lag_max),
+            limits=DeliveryLimits(self.pending_max, self.lag_max),
         )
         self.options = replace(options, commits=commits)
         self.table = MemoryCommitTable(SOURCE, self.store)
-        self.places = [self.random.getrandbits(63) for _ in range(6)] + [0, 2**63 - 1]
+        self.key_hashes = [self.random.getrandbits(63) for _ in range(6)] + [0, 2**63 - 1]
 
     def may_crash(self, step: str) -> None:
         if self.random.random() < self.crashes:
@@ -130,10 +130,10 @@ class World:
             for _ in range(self.random.choice([0, 0, 1, 4, 12])):
                 at = self.ends[partition] + self.random.choice([0, 0, 0, 1, 5])
                 null = self.random.random() < 0.1
-                place = self.random.choice([0, self.random.getrandbits(63)])
-                place = place if null else self.random.choice(self.places)
-                key = None if null else place
-                log[at] = Record(partition, at, place, key, self.random.random() < 0.05)
+                key_hash = self.random.choice([0, self.random.getrandbits(63)])
+                key_hash = key_hash if null else self.random.choice(self.key_hashes)
+                key = None if null else key_hash
+                log[at] = Record(partition, at, key_hash, key, self.random.random() < 0.05)
                 self.ends[partition] = at + 1
 
 
@@ -212,7 +212,7 @@ class Driver:
             judged = apply_verdict(state, intake, said, world.policy, world.now_ms)
             assert judged.state.committed >= state.committed
             states[partition] = judged.state
-            given_up += [(partition, hole.offset) for hole in judged.dead]
+            given_up += [(partition, pending_record.offset) for pending_record in judged.dead]
         world.dead.setdefault(batch, tuple(given_up))
         world.may_crash("dead letters")
         commit = self.commit(world.table.known(), CommitKind.BATCH, batch, states)
@@ -249,7 +249,7 @@ class Driver:
             found += [
                 (partition, each.offset) for each in new_records(self.world, partition, intake)
             ]
-            found += [(partition, hole.offset) for hole in intake.redelivered]
+            found += [(partition, pending_record.offset) for pending_record in intake.redelivered]
         assert len(found) == len(set(found))
         assert not set(found) & self.world.settled(batch)
         assert self.world.handed_out.setdefault(batch, set(found)) == set(found)
@@ -281,9 +281,11 @@ class Worker:
         self, partition: TopicPartition, intake: PartitionDelivery, cell: CellDelivery
     ) -> tuple[list[Record], list[NotDone], int | None]:
         world = self.world
-        again = {h.offset: h for h in intake.redelivered if cell.span.contains(h.place)}
+        again = {h.offset: h for h in intake.redelivered if cell.span.contains(h.key_hash)}
         records = [world.log[partition][at] for at in again]
-        records += [r for r in new_records(world, partition, intake) if cell.span.contains(r.place)]
+        records += [
+            r for r in new_records(world, partition, intake) if cell.span.contains(r.key_hash)
+        ]
         budget = world.random.choice([1, 3]) if world.random.random() < world.fails / 4 else 10**9
         done: list[Record] = []
         failed: list[NotDone] = []
@@ -291,9 +293,9 @@ class Worker:
         for number, each in enumerate(records):
             if number >= budget:
                 return done, failed, each.offset
-            held = each.place in intake.held or each.place in waiting
+            held = each.key_hash in intake.held or each.key_hash in waiting
             if world.keeps_order and each.key is not None and held:
-                failed.append(NotDone(each.offset, each.place, Cause.HELD_BACK))
+                failed.append(NotDone(each.offset, each.key_hash, Cause.HELD_BACK))
                 continue
             self.check_order(each)
             if not each.poisoned and world.random.random() >= world.fails:
@@ -301,12 +303,12 @@ class Worker:
                 self.settled.add((partition, each.offset))
                 continue
             cause = world.random.choice([Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED])
-            failed.append(NotDone(each.offset, each.place, cause))
+            failed.append(NotDone(each.offset, each.key_hash, cause))
             deliveries = again[each.offset].deliveries if each.offset in again else 0
             if deliveries + 1 >= world.policy.deliveries_max:
                 self.settled.add((partition, each.offset))
             elif each.key is not None:
-                waiting.add(each.place)
+                waiting.add(each.key_hash)
         return done, failed, None
 
     def check_order(self, record: Record) -> None:
@@ -327,7 +329,7 @@ def new_records(
         each
         for at, each in sorted(world.log[partition].items())
         if any(
-            cell.span.contains(each.place) and cell.from_offset <= at < cell.until_offset
+            cell.span.contains(each.key_hash) and cell.from_offset <= at < cell.until_offset
             for cell in intake.cells
         )
     ]

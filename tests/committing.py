@@ -10,7 +10,12 @@ from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
 from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
@@ -92,15 +97,20 @@ def commit_batch(
 
 def rejected(*records: tuple[int, int]) -> PartitionVerdict:
     """Offsets with their places, of records that failed."""
-    return PartitionVerdict(tuple(NotDone(at, place, Cause.REJECTED) for at, place in records))
+    return PartitionVerdict(
+        tuple(NotDone(at, key_hash, Cause.REJECTED) for at, key_hash in records)
+    )
 
 
 def state(
-    position: int, holes: Iterable[Hole] = (), scanned: int | None = None, topic_id: str = ""
+    position: int,
+    pending: Iterable[PendingRecord] = (),
+    scanned: int | None = None,
+    topic_id: str = "",
 ) -> PartitionState:
     """A partition whose map has one piece."""
     reached = position if scanned is None else scanned
-    return PartitionState(topic_id, position, (KeyRangeState(SPACE, reached, tuple(holes)),))
+    return PartitionState(topic_id, position, (KeyRangeState(SPACE, reached, tuple(pending)),))
 
 
 def commit_states(

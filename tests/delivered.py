@@ -17,7 +17,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.ranges.model.splits import Split
 
@@ -43,9 +43,9 @@ def partitions(draw: st.DrawFn) -> tuple[Log, PartitionDelivery, list[KeyRange]]
     for span in draw(cuts()):
         scanned = draw(st.sampled_from([position, position, max(position - 4, 0), 0]))
         own = [at for at in range(scanned) if span.contains(log[at])]
-        holes = draw(st.sets(st.sampled_from(own), max_size=6)) if own else set()
+        pending = draw(st.sets(st.sampled_from(own), max_size=6)) if own else set()
         due = st.sampled_from([0, 5, 99])
-        found = (Hole(at, log[at], due_ms=draw(due)) for at in sorted(holes))
+        found = (PendingRecord(at, log[at], due_ms=draw(due)) for at in sorted(pending))
         pieces.append(KeyRangeState(span, scanned, tuple(found)))
     state = PartitionState("", position, tuple(pieces))
     spans = draw(cuts())
@@ -57,26 +57,26 @@ def partitions(draw: st.DrawFn) -> tuple[Log, PartitionDelivery, list[KeyRange]]
 def delivered(split: Split, log: Log) -> Iterator[int]:
     """The offsets that a task has of a split."""
     for offset in range(split.from_offset, split.until_offset):
-        found, place = split.delivery, log[offset]
+        found, key_hash = split.delivery, log[offset]
         if found is not None and offset not in found.offsets:
-            at = bisect_left(found.uppers, place)
+            at = bisect_left(found.uppers, key_hash)
             if not (found.uppers and found.froms[at] <= offset < found.untils[at]):
                 continue
         if split.placement is not None:
-            owner = split.placement.owners[bisect_left(split.placement.uppers, place)]
+            owner = split.placement.owners[bisect_left(split.placement.uppers, key_hash)]
             if owner != split.placement.reader:
                 continue
         yield offset
 
 
 def handed_out(intake: PartitionDelivery, log: Log) -> list[int]:
-    again = {hole.offset for hole in intake.redelivered}
+    again = {record.offset for record in intake.redelivered}
     return [
         offset
-        for offset, place in enumerate(log)
+        for offset, key_hash in enumerate(log)
         if offset in again
         or any(
-            cell.span.contains(place) and cell.from_offset <= offset < cell.until_offset
+            cell.span.contains(key_hash) and cell.from_offset <= offset < cell.until_offset
             for cell in intake.cells
         )
     ]

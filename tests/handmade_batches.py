@@ -199,7 +199,7 @@ class Stage:
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)
         intake = plan_intakes(known, planned.start, planned.end, self.options)[PLACE]
-        offsets = [hole.offset for hole in intake.redelivered]
+        offsets = [pending_record.offset for pending_record in intake.redelivered]
         for offset in range(intake.end):
             place = place_of(self.log[offset].key)
             [cell] = [cell for cell in intake.cells if cell.span.contains(place)]
@@ -229,7 +229,10 @@ class Stage:
 
 def done(state: PartitionState) -> Mapping[int, Any]:
     """The holes of a state by offset, for a comparison at a glance."""
-    return {hole.offset: (hole.cause.name, hole.deliveries) for hole in state.holes}
+    return {
+        pending_record.offset: (pending_record.cause.name, pending_record.deliveries)
+        for pending_record in state.pending
+    }
 
 
 @pytest.fixture

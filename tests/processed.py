@@ -23,7 +23,7 @@ def check(home: Path, values: list[bytes]) -> None:
     assert {value[:1] for value in dead} <= {b"!", b"?"}
     assert not [value for value in done if value.startswith(b"!")]
     states: dict[Any, Any] = _states(home)
-    assert all(state.committed == state.position and not state.holes for state in states.values())
+    assert all(state.committed == state.position and not state.pending for state in states.values())
 
 
 def _states(home: Path) -> dict[Any, Any]:

@@ -14,7 +14,12 @@ from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Q
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.log import Snapshot
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
@@ -102,15 +107,15 @@ class Lake:
                 topic="flights",
                 topic_id=TOPIC_ID,
                 partition=partition.partition,
-                offset=hole.offset,
-                key=f"N{hole.offset}<i>".encode(),
+                offset=record.offset,
+                key=f"N{record.offset}<i>".encode(),
                 value=b"what nobody may see",
-                error=errors[hole.offset % 5 % 3],
+                error=errors[record.offset % 5 % 3],
                 cause=Cause.REJECTED,
                 attempts=3,
             )
-            for partition, holes in self.query.dead.items()
-            for hole in holes
+            for partition, pending in self.query.dead.items()
+            for record in pending
         ]
         open_dead_letters(options).append(SOURCE, 3, found, self.query.now_ms)
 
@@ -231,7 +236,7 @@ def batch(number: int, state: str, at: int, log_end: int | None) -> dict[str, An
     }  # fmt: skip
 
 
-def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
+def many_ranges(count: int, partitions: int = 1, pending: int = 2) -> Sources:
     """A query of so many key ranges, all of which stand elsewhere and have holes."""
     chance = Random(3)
     states, rows = {}, []
@@ -240,9 +245,9 @@ def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
         pieces = []
         for span in split_evenly(SPACE, count // partitions):
             scanned = position - chance.randrange(20_000)
-            offsets = sorted(chance.sample(range(scanned - 300_000, scanned), holes))
+            offsets = sorted(chance.sample(range(scanned - 300_000, scanned), pending))
             found = tuple(
-                Hole(each, span.from_hash + at, 1 + at % 4, 0, BEGAN_MS - at * 1000)
+                PendingRecord(each, span.from_hash + at, 1 + at % 4, 0, BEGAN_MS - at * 1000)
                 for at, each in enumerate(offsets)
             )
             pieces.append(KeyRangeState(span, scanned, found))
@@ -265,6 +270,6 @@ def many_ranges(count: int, partitions: int = 1, holes: int = 2) -> Sources:
 
 
 def _without(piece: KeyRangeState, taken: set[int]) -> KeyRangeState:
-    holes = tuple(hole for hole in piece.holes if hole.offset not in taken)
-    taken.update(hole.offset for hole in holes)
-    return KeyRangeState(piece.span, piece.scanned, holes)
+    pending = tuple(record for record in piece.pending if record.offset not in taken)
+    taken.update(record.offset for record in pending)
+    return KeyRangeState(piece.span, piece.scanned, pending)

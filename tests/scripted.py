@@ -76,7 +76,7 @@ class FixedSizes:
     ) -> dict[TopicPartition, float]:
         return dict.fromkeys(ranges, 100.0)
 
-    def places(self, partition: TopicPartition) -> list[int]:
+    def key_hashes(self, partition: TopicPartition) -> list[int]:
         return []
 
     def forget(self) -> None: ...

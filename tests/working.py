@@ -24,7 +24,7 @@ class Sent:
     """A record of partition t-0. `place` stands for its key; `key` None for none."""
 
     offset: int
-    place: int
+    key_hash: int
     key: bytes | None = b"k"
     value: bytes | None = b"v"
     partition: int = 0
@@ -38,7 +38,7 @@ def batch_of(records: Sequence[Sent]) -> pa.RecordBatch:
             pa.array(["t"] * len(records), pa.string()),
             pa.array([each.partition for each in records], pa.int32()),
             pa.array([each.offset for each in records], pa.int64()),
-            pa.array([each.place for each in records], pa.int64()),
+            pa.array([each.key_hash for each in records], pa.int64()),
         ],
         names=["key", "value", "topic", "partition", "offset", "keyHash"],
     )

@@ -16,7 +16,7 @@ from documents import read_document
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
@@ -48,14 +48,14 @@ class Case:
         topics.produce_transaction(self.topic, [b"aborted"] * 3, commit=False)
         placed += topics.produce_transaction(self.topic, rows[20:30])
         placed += topics.produce(self.topic, rows[30:])
-        self.places = {at: place_of(key, at) for (_, at), key in zip(placed, keys, strict=True)}
+        self.key_hashes = {at: place_of(key, at) for (_, at), key in zip(placed, keys, strict=True)}
         [(_, self.end)] = topics.offsets(self.topic).values()
-        [high] = [at for at in sorted(self.places) if self.places[at] >= 2**62][10:11]
-        self.hole = Hole(high, self.places[high], 1, 0, BEGAN_MS)
+        [high] = [at for at in sorted(self.key_hashes) if self.key_hashes[at] >= 2**62][10:11]
+        self.record = PendingRecord(high, self.key_hashes[high], 1, 0, BEGAN_MS)
         self.position, self.lagging = self.end - 5, self.end - 20
         pieces = (
             KeyRangeState(LOW, self.lagging),
-            KeyRangeState(HIGH, self.position, (self.hole,)),
+            KeyRangeState(HIGH, self.position, (self.record,)),
         )
         topic_id = topics.admin.describe_topics([self.topic])[0]["topic_id"]
         self.state = PartitionState(topic_id.replace("-", ""), self.position, pieces)
@@ -79,8 +79,8 @@ class Case:
 
     def done(self) -> list[int]:
         ends = {True: self.position, False: self.lagging}
-        done = [at for at, place in self.places.items() if at < ends[place >= 2**62]]
-        return sorted(set(done) - {self.hole.offset})
+        done = [at for at, key_hash in self.key_hashes.items() if at < ends[key_hash >= 2**62]]
+        return sorted(set(done) - {self.record.offset})
 
     def sink(self, offsets: list[int]) -> str:
         path = str(self.path / f"sink-{len(offsets)}")
@@ -126,7 +126,7 @@ def test_the_log_tells_records_from_gaps_and_whose_they_are(case: Case) -> None:
     ]
     assert (row["records"], row["in_sink"]) == (len(case.done()), len(case.done()))
     assert row["missing"]["count"] == 0
-    assert 0 not in case.places or row["from_offset"] == 0
+    assert 0 not in case.key_hashes or row["from_offset"] == 0
     # Without the log the aborted records and the markers seem to be missing.
     [row] = case.document(1, "commits", "verify", "--sink", case.sink(case.done()))["partitions"]
     assert row["missing"]["count"] >= 5
@@ -134,23 +134,25 @@ def test_the_log_tells_records_from_gaps_and_whose_they_are(case: Case) -> None:
 
 
 def test_the_log_shows_what_a_sink_lacks_and_what_it_should_not_have(case: Case) -> None:
-    early = next(at for at, place in case.places.items() if place < 2**62 and case.lagging <= at)
-    gap = next(at for at in range(case.end) if at not in case.places)
+    early = next(
+        at for at, key_hash in case.key_hashes.items() if key_hash < 2**62 and case.lagging <= at
+    )
+    gap = next(at for at in range(case.end) if at not in case.key_hashes)
     lost = case.done()[3]
-    offsets = sorted({*case.done(), early, gap, case.hole.offset} - {lost})
+    offsets = sorted({*case.done(), early, gap, case.record.offset} - {lost})
     [row] = case.document(1, "commits", "verify", "--sink", case.sink(offsets), "--live")[
         "partitions"
     ]
     assert row["missing"] == {"count": 1, "offsets": [lost]}
     assert row["unexpected"] == {
-        "hole": {"count": 1, "offsets": [case.hole.offset]},
+        "hole": {"count": 1, "offsets": [case.record.offset]},
         "not in the log": {"count": 1, "offsets": [gap]},
         "not handed out": {"count": 1, "offsets": [early]},
     }
 
 
 def test_a_reset_to_a_time_goes_to_the_first_record_of_it(case: Case) -> None:
-    wanted = sorted(case.places)[12]
+    wanted = sorted(case.key_hashes)[12]
     at = "2023-11-14T22:13:32Z"
     arguments = ("commits", "reset", "--topic", case.topic, "--to", at, "--redo", "--why", "w")
     [row] = case.document(0, *arguments)["partitions"]
@@ -184,7 +186,7 @@ def test_records_that_kafka_has_no_more_are_not_replayed(case: Case) -> None:
     assert [each["offset"] for each in done["replayed"]] == [young]
     assert [each["why"] for each in done["left"]] == [f"the log holds [{old + 1}, {case.end})"]
     [state] = open_commit_table(CommitOptions(table=case.table), "source").known().states.values()
-    assert young in {hole.offset for hole in state.holes}
+    assert young in {record.offset for record in state.pending}
     case.topics.delete_topic(case.topic)
     result = case.run("deadletters", "replay", "--all", "--live")
     assert "Kafka does not have its partition any more" in result.stdout

@@ -113,9 +113,9 @@ def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
     assert later[0] == first
 
 
-def at_offset(topics: Topics, place: str, *arguments: str) -> Result:
+def at_offset(topics: Topics, key_hash: str, *arguments: str) -> Result:
     servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers]
-    return CliRunner().invoke(app, ["records", "--offset", place, *servers, *arguments])
+    return CliRunner().invoke(app, ["records", "--offset", key_hash, *servers, *arguments])
 
 
 def test_the_record_at_an_offset_is_that_one(topics: Topics, topic: str) -> None:
@@ -134,7 +134,7 @@ def test_an_offset_without_a_record_says_so(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "arguments", "said"),
+    ("key_hash", "arguments", "said"),
     [
         ("orders", [], "TOPIC-PARTITION:OFFSET"),
         ("orders-0:-1", [], "TOPIC-PARTITION:OFFSET"),
@@ -146,9 +146,9 @@ def test_an_offset_without_a_record_says_so(topics: Topics) -> None:
     ],
 )
 def test_an_offset_is_named_in_one_way(
-    topics: Topics, place: str, arguments: list[str], said: str
+    topics: Topics, key_hash: str, arguments: list[str], said: str
 ) -> None:
-    result = at_offset(topics, place, *arguments)
+    result = at_offset(topics, key_hash, *arguments)
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
 
@@ -196,8 +196,10 @@ def test_what_is_suggested_is_taken_and_more_even(topics: Topics, topic: str) ->
 
 def _largest(partition: int, ranges: Sequence[KeyRange]) -> int:
     """How many of the records with a key are in the fullest range of a partition."""
-    places = [hash_of(key) for key in KEYS if key and partition_of(key, PARTITIONS) == partition]
-    return max(Counter(index_of(ranges, place) for place in places).values())
+    key_hashes = [
+        hash_of(key) for key in KEYS if key and partition_of(key, PARTITIONS) == partition
+    ]
+    return max(Counter(index_of(ranges, key_hash) for key_hash in key_hashes).values())
 
 
 @pytest.mark.parametrize("key", ["hot", "key-5", "key-17"])
@@ -214,8 +216,8 @@ def test_the_owner_is_where_the_records_are(topics: Topics, topic: str, key: str
 
 
 def test_the_owner_by_given_ranges_may_be_another_query(topics: Topics, topic: str) -> None:
-    place = mmh3.hash64(b"hot", 0, signed=False)[0] >> 1
-    below = f"--option=keyRanges={json.dumps({topic: [[0, place - 1]]})}"
+    key_hash = mmh3.hash64(b"hot", 0, signed=False)[0] >> 1
+    below = f"--option=keyRanges={json.dumps({topic: [[0, key_hash - 1]]})}"
     partial = "--option=keyRangesCoverage=partial"
     arguments = ("ranges", "owner", "--key", "hot", below, partial)
     assert "another query reads it" in keyrange(topics, topic, *arguments).stdout

@@ -10,7 +10,12 @@ from pyspark.sql import SparkSession
 import keyrange
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.log import Commit, CommitKind
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
@@ -18,8 +23,8 @@ from keyrange.ranges.model.key_ranges import SPACE
 
 
 def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
-    holes = tuple(Hole(at, at, 1, 2000, 1000, Cause.REJECTED) for at in (3, 7))
-    state = PartitionState("id", 10, (KeyRangeState(SPACE, 10, holes),))
+    pending = tuple(PendingRecord(at, at, 1, 2000, 1000, Cause.REJECTED) for at in (3, 7))
+    state = PartitionState("id", 10, (KeyRangeState(SPACE, 10, pending),))
     table = open_commit_table(CommitOptions(table=str(tmp_path / "c")), "s")
     table.append(Commit(1, CommitKind.FENCE, "g", "s", "q", "r", -1, 0))
     states = {TopicPartition("t", 0): state}

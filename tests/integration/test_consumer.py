@@ -113,7 +113,7 @@ def test_the_kafka_group_has_the_least_offset_of_all_ranges(
 ) -> None:
     partition, half = TopicPartition(topic, 0), HASH_MAX // 2
     with KafkaConsumer(group_id=GROUP, **client_config(topics.cluster)) as kafka:
-        place = KafkaPartition(topic, 0)
+        key_hash = KafkaPartition(topic, 0)
         low, high = (Consumer(options | {"member.name": name}) for name in ("low", "high"))
         low.assign({partition: [(0, half)]})
         high.assign({partition: [(half + 1, HASH_MAX)]})
@@ -121,14 +121,14 @@ def test_the_kafka_group_has_the_least_offset_of_all_ranges(
             low.acknowledge(batch)
         low.close()
         first = min(offsets(found := drained(high)))
-        assert kafka.committed(place) == first
+        assert kafka.committed(key_hash) == first
         for batch in found:
             high.acknowledge(batch)
         high.close()
         low = Consumer(options | {"member.name": "low"})
         low.assign({partition: [(0, half)]})
         low.close()
-        assert kafka.committed(place) == RECORDS
+        assert kafka.committed(key_hash) == RECORDS
 
 
 def test_it_commits_by_itself_with_many_ranges(topic: str, options: dict[str, str]) -> None:

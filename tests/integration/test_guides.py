@@ -51,19 +51,19 @@ class Places:
 
     def put(self, text: str) -> str:
         pieces = [text]
-        for name, place in self._names.items():
+        for name, key_hash in self._names.items():
             # What was put in already is not looked at again.
             pieces = [
                 part
                 for at, piece in enumerate(pieces)
-                for part in ([piece] if at % 2 else _between(piece, name, place))
+                for part in ([piece] if at % 2 else _between(piece, name, key_hash))
             ]
         return "".join(pieces)
 
 
-def _between(text: str, name: str, place: str) -> list[str]:
+def _between(text: str, name: str, key_hash: str) -> list[str]:
     first, *others = text.split(name)
-    return [first, *(part for other in others for part in (place, other))]
+    return [first, *(part for other in others for part in (key_hash, other))]
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def session_as_it_was(spark: SparkSession) -> Iterator[None]:
 class Pages:
     """Runs the blocks of documents."""
 
-    def __init__(self, spark: SparkSession, places: Places) -> None:
-        self.spark, self.places = spark, places
-        self.modules = places.home / "modules"
+    def __init__(self, spark: SparkSession, key_hashes: Places) -> None:
+        self.spark, self.key_hashes = spark, key_hashes
+        self.modules = key_hashes.home / "modules"
 
     def run(self, path: Path, languages: tuple[str, ...] = ("python", "bash", "sql")) -> int:
         """Run a document from its beginning; how many blocks ran."""
@@ -108,7 +108,7 @@ class Pages:
         return ran
 
     def _python(self, snippet: Snippet, names: dict[str, Any]) -> None:
-        text = self.places.put(snippet.text)
+        text = self.key_hashes.put(snippet.text)
         if module := snippet.marks.get("file"):
             self._add_module(module, text)
             return
@@ -132,28 +132,30 @@ class Pages:
         if not frame.isStreaming:
             frame.write.format("noop").mode("overwrite").save()
         elif not started:
-            checkpoint = self.places.home / "checkpoints" / f"{snippet.path.stem}-{snippet.line}"
+            checkpoint = (
+                self.key_hashes.home / "checkpoints" / f"{snippet.path.stem}-{snippet.line}"
+            )
             writer = frame.writeStream.format("noop").trigger(availableNow=True)
             query = writer.option("checkpointLocation", str(checkpoint)).start()
             assert query.awaitTermination(120), f"{snippet}: the query goes on"
 
     def _add_module(self, name: str, text: str) -> None:
-        place = self.modules / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (place.parent / "__init__.py").touch()
-        place.write_text(text)
-        archive = shutil.make_archive(str(self.places.home / "modules"), "zip", self.modules)
+        key_hash = self.modules / name
+        key_hash.parent.mkdir(parents=True, exist_ok=True)
+        (key_hash.parent / "__init__.py").touch()
+        key_hash.write_text(text)
+        archive = shutil.make_archive(str(self.key_hashes.home / "modules"), "zip", self.modules)
         self.spark.sparkContext.addPyFile(archive)
 
     def _bash(self, snippet: Snippet, names: dict[str, Any]) -> None:
-        for words in command_lines(self.places.put(snippet.text)):
+        for words in command_lines(self.key_hashes.put(snippet.text)):
             assert words[0] == "keyrange", f"{snippet}: {words[0]} is not run here: mark the block"
             result = CliRunner().invoke(app, words[1:], prog_name="keyrange")
             said = f"{snippet}: {' '.join(words)}\n{result.output}\n{result.exception!r}"
             assert result.exit_code == 0, said
 
     def _sql(self, snippet: Snippet, names: dict[str, Any]) -> None:
-        for statement in self.places.put(snippet.text).split(";"):
+        for statement in self.key_hashes.put(snippet.text).split(";"):
             if statement.strip():
                 self.spark.sql(statement).collect()
 
@@ -185,11 +187,11 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     home = tmp_path_factory.mktemp("guides")
     topics.create_named(TOPIC, PARTITIONS)
     topics.produce(TOPIC, orders())
-    places = Places(topics.cluster.bootstrap_servers, home)
-    made = Pages(spark, places)
+    key_hashes = Places(topics.cluster.bootstrap_servers, home)
+    made = Pages(spark, key_hashes)
     owners = {TopicPartition(TOPIC, n): owned(f"orders-{n % 3}") for n in range(PARTITIONS)}
     append_all(
-        table_at(places.lake / "orders_members"), [stored(1, assignment=assignment(1, owners))]
+        table_at(key_hashes.lake / "orders_members"), [stored(1, assignment=assignment(1, owners))]
     )
     made.run(ROOT / "README.md", ("python",))
     # Twice, so that what failed is tried again and given up.

@@ -111,7 +111,7 @@ def named(text: str) -> str:
 def goes_on(query: Job) -> None:
     query.run(mended)
     assert query.numbers() == sorted(set(range(30)) - {3})
-    assert [len(state.holes) for state in query.known().states.values()].count(1) == 1
+    assert [len(state.pending) for state in query.known().states.values()].count(1) == 1
 
 
 @pytest.mark.parametrize(

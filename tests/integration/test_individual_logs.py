@@ -33,7 +33,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def assert_all_done(query: Job) -> None:
     states = query.known().states.values()
-    assert all(state.committed == state.position and not state.holes for state in states)
+    assert all(state.committed == state.position and not state.pending for state in states)
 
 
 def test_a_hole_whose_record_is_compacted_away_closes(
@@ -46,7 +46,7 @@ def test_a_hole_whose_record_is_compacted_away_closes(
     topics.produce(topic, [*good[:10], *bad, *good[10:]])
     query.run(journal.work)
     [state] = query.known().states.values()
-    assert state.holes
+    assert state.pending
     delivered = len(journal.failures)
     topics.produce(topic, [Record(b"23", key=b"bad")])
     numbers = count(24)

@@ -57,7 +57,7 @@ def test_what_is_done_never_comes_again_however_partitions_are_cut(
         if run < 2:
             query.run(journal.work, **cut)
             states = query.known().states.values()
-            assert all(state.holes for state in states)
+            assert all(state.pending for state in states)
             # At first they are as far as the others.
             differ = [len({piece.scanned for piece in state.pieces}) > 1 for state in states]
             assert differ == [run > 0, run > 0]

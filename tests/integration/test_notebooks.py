@@ -62,8 +62,8 @@ def test_inspect_shows_what_is_not_done(
 
     namespace = run_notebook("inspect_query.py", databricks)
 
-    holes = {row["cause"]: row["deliveries"] for row in namespace["holes"].collect()}
-    assert holes == {"rejected": 1, "held_back": 0}
+    pending = {row["cause"]: row["deliveries"] for row in namespace["holes"].collect()}
+    assert pending == {"rejected": 1, "held_back": 0}
     assert namespace["lag"].groupby("partition")["lag"].last().sum() == 2
     # What was given up was rejected before, and is not counted as both.
     assert tuple(namespace["work"][["rejected", "dead"]].sum()) == (3, 2)

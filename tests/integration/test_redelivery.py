@@ -106,7 +106,7 @@ def handed_out(
         intake = intakes.get(TopicPartition(row.topic, row.partition))
         if intake is None:
             return False
-        again = any(hole.offset == row.offset for hole in intake.redelivered)
+        again = any(record.offset == row.offset for record in intake.redelivered)
         return again or any(
             cell.span.contains(row.keyHash) and cell.from_offset <= row.offset < cell.until_offset
             for cell in intake.cells
@@ -170,7 +170,7 @@ def test_what_failed_comes_again_alone(query: Query, split: dict[str, str]) -> N
         "task",
     }
     query.check()
-    assert all(not state.holes for state in query.known().states.values())
+    assert all(not state.pending for state in query.known().states.values())
     assert committed(query.checkpoint) == [0, 1]
 
 
@@ -180,7 +180,7 @@ def test_what_waits_stays_for_a_later_run(query: Query) -> None:
     query.run()
     assert committed(query.checkpoint) == [0], "nothing was deliverable"
     states = query.known().states.values()
-    assert sorted(len(state.holes) for state in states) == [1, 1]
+    assert sorted(len(state.pending) for state in states) == [1, 1]
 
 
 def test_a_run_that_drains_waits_for_what_waits(query: Query) -> None:
@@ -264,8 +264,10 @@ def test_a_range_at_its_limit_stops_and_the_others_go_on(query: Query) -> None:
     log = batch(query.spark, query.topics, query.topic, includeKeyHash="true").collect()
     assert len(upper) == sum(UPPER.contains(row.keyHash) for row in log)
     assert len(read) < len(log)
-    pieces = [p for state in query.known().states.values() for p in state.pieces if p.holes]
-    assert all(LOWER.contains(piece.span.from_hash) and len(piece.holes) >= 10 for piece in pieces)
+    pieces = [p for state in query.known().states.values() for p in state.pieces if p.pending]
+    assert all(
+        LOWER.contains(piece.span.from_hash) and len(piece.pending) >= 10 for piece in pieces
+    )
 
 
 def test_aborted_transactions_lie_between(query: Query) -> None:
@@ -291,7 +293,7 @@ def test_a_hole_below_the_log_s_start_is_a_loss(query: Query, fails: str) -> Non
         return
     query.run(failOnDataLoss="false")
     assert numbers(query.batches[1]) == [150]
-    assert all(not state.holes for state in query.known().states.values())
+    assert all(not state.pending for state in query.known().states.values())
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -26,10 +26,8 @@ def read_log(world: World) -> dict[Place, str]:
         # Without a limit either waits for ever for a partition that nobody leads.
         ends = consumer.end_offsets(places, timeout_ms=_CALL_MS)
         until = time.monotonic() + _READ_S
-        while open_places := [
-            place for place in places if _position(consumer, place) < ends[place]
-        ]:
-            assert time.monotonic() < until, f"{open_places} are not read in {_READ_S:.0f} s"
+        while unresolved := [place for place in places if _position(consumer, place) < ends[place]]:
+            assert time.monotonic() < until, f"{unresolved} are not read in {_READ_S:.0f} s"
             for records in consumer.poll(timeout_ms=1000).values():
                 for record in records:
                     n = content(record.value).n

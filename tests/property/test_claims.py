@@ -18,7 +18,7 @@ from keyrange.individual_commits.model.claims import (
     read_claim,
     write_claim,
 )
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, fresh
+from keyrange.individual_commits.model.state import KeyRangeState, PendingRecord, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 
@@ -113,10 +113,13 @@ def test_what_is_let_go_of_is_taken_in_the_same_epoch() -> None:
 
 def test_an_overlay_keeps_what_lies_beside_it() -> None:
     low, high = split_evenly(SPACE, 2)
-    base = overlay(fresh("id", 5), [KeyRangeState(high, 9, (Hole(7, high.from_hash),))])
+    base = overlay(fresh("id", 5), [KeyRangeState(high, 9, (PendingRecord(7, high.from_hash),))])
     assert (base.position, base.committed) == (9, 5)
     after = overlay(base, [KeyRangeState(low, 20)])
-    assert [(p.span, p.scanned, len(p.holes)) for p in after.pieces] == [(low, 20, 0), (high, 9, 1)]
+    assert [(p.span, p.scanned, len(p.pending)) for p in after.pieces] == [
+        (low, 20, 0),
+        (high, 9, 1),
+    ]
 
 
 GOOD = write_claim(Claim("s", 3, {PARTITION: (Claimed(KeyRange(0, 5), 2),)}, {PARTITION: 7}))

@@ -20,7 +20,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
     plan_delivery,
 )
-from keyrange.individual_commits.model.state import Cause, Hole, PartitionState, cut_at, fresh
+from keyrange.individual_commits.model.state import (
+    Cause,
+    PartitionState,
+    PendingRecord,
+    cut_at,
+    fresh,
+)
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
@@ -71,39 +77,41 @@ class Partition:
         before = self.state
         judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
         self.state = judged.state
-        self.take_in(intake, verdict, out, {hole.offset: hole for hole in judged.dead})
+        self.take_in(intake, verdict, out, {record.offset: record for record in judged.dead})
         assert self.state.committed >= before.committed
         assert self.state.position == end
         self.compare()
 
     def handed_out(self, intake: PartitionDelivery, due_ms: int) -> dict[int, int]:
         """Offset to place; checks the intake on the way."""
-        out = {hole.offset: hole.place for hole in intake.redelivered}
+        out = {record.offset: record.key_hash for record in intake.redelivered}
         waiting = {at: due for at, (due, _) in self.open.items() if at not in out}
         assert out.keys() <= self.open.keys()
         if self.keeps_order:
             firsts = {self.log[at]: self.open[at][0] for at in sorted(self.open, reverse=True)}
-            assert {place for place, due in firsts.items() if due <= due_ms} == set(out.values())
+            assert {key_hash for key_hash, due in firsts.items() if due <= due_ms} == set(
+                out.values()
+            )
             assert intake.held == {self.log[at] for at in waiting}
             assert not intake.held & set(out.values())
         else:
             assert all(due > due_ms for due in waiting.values())
             assert intake.held == frozenset()
-        for at, place in self.log.items():
-            cells = [cell for cell in intake.cells if cell.span.contains(place)]
+        for at, key_hash in self.log.items():
+            cells = [cell for cell in intake.cells if cell.span.contains(key_hash)]
             assert len(cells) == 1
             if cells[0].from_offset <= at < cells[0].until_offset:
                 assert at not in out
-                out[at] = place
+                out[at] = key_hash
         assert not out.keys() & self.settled
         for point in POINTS:
             (cell,) = (cell for cell in intake.cells if cell.span.contains(point))
             assert cell.from_offset == self.scanned[point] <= cell.until_offset <= intake.end
-            holes, bound = len(self.state.piece_of(point).holes), self.limits.holes_max
-            if 2 * holes < bound:
+            pending, bound = len(self.state.piece_of(point).pending), self.limits.pending_max
+            if 2 * pending < bound:
                 assert cell.until_offset == intake.end
             else:
-                assert cell.until_offset - cell.from_offset <= max(bound - holes, 0)
+                assert cell.until_offset - cell.from_offset <= max(bound - pending, 0)
         return out
 
     def verdict(self, out: dict[int, int], fails: float) -> PartitionVerdict:
@@ -113,29 +121,29 @@ class Partition:
             if out and self.random.random() < fails / 3
         ]
         not_done = [
-            NotDone(at, place, self.random.choice(CAUSES))
-            for at, place in out.items()
-            if not self.is_back(backs, at, place) and self.random.random() < fails
+            NotDone(at, key_hash, self.random.choice(CAUSES))
+            for at, key_hash in out.items()
+            if not self.is_back(backs, at, key_hash) and self.random.random() < fails
         ]
         self.random.shuffle(not_done)
         return PartitionVerdict(tuple(not_done), tuple(backs))
 
     @staticmethod
-    def is_back(backs: list[tuple[KeyRange, int]], at: int, place: int) -> bool:
-        return any(span.contains(place) and at >= since for span, since in backs)
+    def is_back(backs: list[tuple[KeyRange, int]], at: int, key_hash: int) -> bool:
+        return any(span.contains(key_hash) and at >= since for span, since in backs)
 
     def take_in(
         self,
         intake: PartitionDelivery,
         verdict: PartitionVerdict,
         out: dict[int, int],
-        dead: dict[int, Hole],
+        dead: dict[int, PendingRecord],
     ) -> None:
         backs = list(verdict.handed_back)
         said = {each.offset: each.cause for each in verdict.not_done}
         gone: set[int] = set()
-        for at, place in out.items():
-            if self.is_back(backs, at, place):
+        for at, key_hash in out.items():
+            if self.is_back(backs, at, key_hash):
                 continue
             due_ms, deliveries = self.open.pop(at, (0, 0))
             cause = said.get(at)
@@ -155,9 +163,11 @@ class Partition:
 
     def compare(self) -> None:
         state = self.state
-        found = {h.offset: (h.due_ms, h.deliveries) for h in state.holes}
+        found = {h.offset: (h.due_ms, h.deliveries) for h in state.pending}
         assert found == self.open
-        assert {h.offset: h.place for h in state.holes} == {at: self.log[at] for at in self.open}
+        assert {h.offset: h.key_hash for h in state.pending} == {
+            at: self.log[at] for at in self.open
+        }
         assert {point: state.piece_of(point).scanned for point in POINTS} == self.scanned
         assert state.committed == min([*self.scanned.values(), *self.open])
         assert state.scanned == min(self.scanned.values())
@@ -170,7 +180,7 @@ class Partition:
                 at for each in piece.done() for at in range(each.from_offset, each.until_offset)
             }
             above = set(range(piece.committed, piece.scanned))
-            assert done == above - {hole.offset for hole in piece.holes}
+            assert done == above - {record.offset for record in piece.pending}
 
 
 def run(random: Random, base: int) -> None:
@@ -209,7 +219,7 @@ def test_cutting_and_joining_changes_nothing(seed: int) -> None:
     state = world.state
     spans = world.cut()
     for other in (state.refined(spans), state.merged(), state.refined(spans).merged(world.cut())):
-        assert other.holes == state.holes
+        assert other.pending == state.pending
         assert other.committed == state.committed
         assert all(other.piece_of(p).scanned == state.piece_of(p).scanned for p in POINTS)
     cut = cut_at(state.pieces, [b for span in spans for b in (span.from_hash, span.until_hash)])
@@ -234,4 +244,4 @@ def test_cuts_that_change_with_every_batch_do_not_add_up(seed: int) -> None:
             world.state, intake, PartitionVerdict(tuple(failed)), POLICY, 0
         ).state
         assert len(world.state.pieces) <= len(spans)
-    assert len(world.state.holes) > 30
+    assert len(world.state.pending) > 30

@@ -16,8 +16,8 @@ SEEDS = range(by_form(3, 12, 12))
 
 def simulate(seed: int, keeps_order: bool, steps: int = 120) -> World:
     random = Random(seed)
-    holes_max, lag_max = random.choice([2, 6, 10_000]), random.choice([None, None, 60])
-    world = World(random, keeps_order, holes_max, lag_max)
+    pending_max, lag_max = random.choice([2, 6, 10_000]), random.choice([None, None, 60])
+    world = World(random, keeps_order, pending_max, lag_max)
     run(world, steps)
     return world
 
@@ -42,4 +42,4 @@ def test_the_simulation_crashes_at_every_step_and_uses_all_that_may_happen() -> 
     assert any(v.handed_back for w in worlds for s in w.verdicts.values() for v in s.said.values())
     states = [s for world in worlds for commit in world.store for s in commit.states.values()]
     assert any(len({piece.scanned for piece in state.pieces}) > 1 for state in states)
-    assert any(len(state.holes) > 5 for state in states)
+    assert any(len(state.pending) > 5 for state in states)

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.resetting import carried, reopen, rewind, skip
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.model.verdict import (
     NotDone,
     PartitionVerdict,
@@ -24,7 +29,7 @@ from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 OFFSETS = range(12)
 # One of every piece that the bounds below can make.
 PLACES = [0, 1, 2, 2**62 - 1, 2**62, HASH_MAX]
-RECORDS = {(offset, place) for offset in OFFSETS for place in PLACES}
+RECORDS = {(offset, key_hash) for offset in OFFSETS for key_hash in PLACES}
 BOUNDS = [1, 2, 2**62 - 1, 2**62, HASH_MAX]
 
 
@@ -32,24 +37,28 @@ BOUNDS = [1, 2, 2**62 - 1, 2**62, HASH_MAX]
 def states(draw: Any) -> PartitionState:
     cuts = [0, *sorted(draw(st.sets(st.sampled_from(BOUNDS)))), HASH_MAX + 1]
     position = draw(st.integers(0, len(OFFSETS)))
-    holes = draw(st.sets(st.sampled_from(sorted(RECORDS)), max_size=8))
+    pending = draw(st.sets(st.sampled_from(sorted(RECORDS)), max_size=8))
     # Of one partition an offset is one record.
-    holes = set(dict(sorted(holes)).items())
+    pending = set(dict(sorted(pending)).items())
     pieces = []
     for span in (KeyRange(a, b) for a, b in pairwise(cuts)):
         scanned = draw(st.integers(0, position))
-        own = [Hole(*h, deliveries=2) for h in holes if span.contains(h[1]) and h[0] < scanned]
+        own = [
+            PendingRecord(*h, deliveries=2)
+            for h in pending
+            if span.contains(h[1]) and h[0] < scanned
+        ]
         pieces.append(KeyRangeState(span, scanned, tuple(sorted(own))))
     return PartitionState("id", position, tuple(pieces))
 
 
-def holes(state: PartitionState) -> set[tuple[int, int]]:
-    return {(hole.offset, hole.place) for hole in state.holes}
+def pending(state: PartitionState) -> set[tuple[int, int]]:
+    return {(pending_record.offset, pending_record.key_hash) for pending_record in state.pending}
 
 
 def done(state: PartitionState) -> set[tuple[int, int]]:
     scanned = {(o, p) for o, p in RECORDS if o < state.piece_of(p).scanned}
-    return scanned - holes(state)
+    return scanned - pending(state)
 
 
 targets = st.integers(0, len(OFFSETS))
@@ -61,10 +70,10 @@ def test_a_rewind_undoes_what_is_at_or_above_it(state: PartitionState, to: int) 
     reset = rewind(state, to)
     after = reset.state
     assert done(after) == {(o, p) for o, p in done(state) if o < to}
-    assert holes(after) == {(o, p) for o, p in holes(state) if o < to}
+    assert pending(after) == {(o, p) for o, p in pending(state) if o < to}
     undone = done(state) - done(after)
     covered = {o for each in reset.again for o in range(each.from_offset, each.until_offset)}
-    assert covered == {o for o, _ in undone} - {o for o, _ in holes(state)}
+    assert covered == {o for o, _ in undone} - {o for o, _ in pending(state)}
     assert (after.position, after.topic_id) == (state.position, state.topic_id)
     assert after.merged() == after
 
@@ -75,9 +84,9 @@ def test_a_skip_does_what_is_below_it(state: PartitionState, to: int) -> None:
     reset = skip(state, to)
     after = reset.state
     assert done(after) == done(state) | {(o, p) for o, p in RECORDS if o < to}
-    assert holes(after) == {(o, p) for o, p in holes(state) if o >= to}
-    assert {(h.offset, h.place) for h in reset.given_up} == holes(state) - holes(after)
-    never = done(after) - done(state) - holes(state)
+    assert pending(after) == {(o, p) for o, p in pending(state) if o >= to}
+    assert {(h.offset, h.key_hash) for h in reset.given_up} == pending(state) - pending(after)
+    never = done(after) - done(state) - pending(state)
     covered = {o for each in reset.passed_over for o in range(each.from_offset, each.until_offset)}
     assert covered == {o for o, _ in never}
     assert (after.position, after.topic_id) == (state.position, state.topic_id)
@@ -85,19 +94,23 @@ def test_a_skip_does_what_is_below_it(state: PartitionState, to: int) -> None:
 
 @given(states(), st.data())
 def test_what_is_reopened_is_a_hole_that_is_due(state: PartitionState, data: Any) -> None:
-    at = {hole.offset: hole.place for hole in state.holes}
+    at = {pending_record.offset: pending_record.key_hash for pending_record in state.pending}
     wanted = data.draw(st.dictionaries(st.sampled_from(OFFSETS), st.sampled_from(PLACES)))
-    wanted = {offset: at.get(offset, place) for offset, place in wanted.items()}
+    wanted = {offset: at.get(offset, key_hash) for offset, key_hash in wanted.items()}
     found = reopen(state, wanted.items(), now_ms=7)
     after = found.state
     opened = done(state) & set(wanted.items())
-    assert {(h.offset, h.place) for h in found.opened} == opened
+    assert {(h.offset, h.key_hash) for h in found.opened} == opened
     assert {(h.deliveries, h.due_ms, h.since_ms) for h in found.opened} <= {(0, 7, 7)}
-    assert holes(after) == holes(state) | opened
-    assert set(state.holes) <= set(after.holes)
+    assert pending(after) == pending(state) | opened
+    assert set(state.pending) <= set(after.pending)
     assert done(after) == done(state) - opened
     assert set(found.open_already) == at.keys() & wanted.keys()
-    told = {hole.offset for hole in found.opened} | {*found.open_already} | {*found.to_come}
+    told = (
+        {pending_record.offset for pending_record in found.opened}
+        | {*found.open_already}
+        | {*found.to_come}
+    )
     assert told == set(wanted)
     assert [piece.scanned for piece in after.pieces] == [piece.scanned for piece in state.pieces]
 
@@ -120,17 +133,17 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
     spans = [*spans, *complement(spans)]
     end = state.position + draw(st.integers(0, 3))
     intake = plan_delivery(state, sorted(spans), end, 0, DeliveryLimits())
-    again = [NotDone(h.offset, h.place, Cause.REJECTED) for h in intake.redelivered]
-    taken = {h.offset for h in state.holes}
+    again = [NotDone(h.offset, h.key_hash, Cause.REJECTED) for h in intake.redelivered]
+    taken = {h.offset for h in state.pending}
     new = [
-        NotDone(offset, place, Cause.REJECTED)
+        NotDone(offset, key_hash, Cause.REJECTED)
         for offset in range(end)
-        for place in [draw(st.sampled_from(PLACES))]
-        if offset not in taken and state.piece_of(place).scanned <= offset
+        for key_hash in [draw(st.sampled_from(PLACES))]
+        if offset not in taken and state.piece_of(key_hash).scanned <= offset
     ]
     wrong = draw(st.lists(st.sampled_from(again + new), unique=True)) if again + new else []
     back = [cell for cell in intake.cells if draw(st.booleans())]
-    kept = [each for each in wrong if not any(cell.span.contains(each.place) for cell in back)]
+    kept = [each for each in wrong if not any(cell.span.contains(each.key_hash) for cell in back)]
     verdict = PartitionVerdict(
         tuple(sorted(kept, key=lambda each: each.offset)),
         tuple((cell.span, cell.from_offset) for cell in back),
@@ -145,7 +158,7 @@ def test_what_was_set_while_a_batch_ran_stays_set(
     before, judged = batch
     to = min(to, before.position)
     if how == "reopen":
-        at = {hole.offset for hole in (*before.holes, *judged.holes)}
+        at = {pending_record.offset for pending_record in (*before.pending, *judged.pending)}
         records = sorted(record for record in done(before) if record[0] not in at)
         wanted = data.draw(st.lists(st.sampled_from(records))) if records else []
         after = reopen(before, dict(wanted).items(), 7).state
@@ -157,17 +170,17 @@ def test_what_was_set_while_a_batch_ran_stays_set(
     assert not done(found) & (done(before) - done(after))
     assert done(after) <= done(found)
     if how == "rewind":
-        for place in PLACES:
-            rewound = before.piece_of(place).scanned > to
-            scanned = to if rewound else judged.piece_of(place).scanned
-            assert found.piece_of(place).scanned == scanned
-        kept = {(o, p) for o, p in holes(judged) if o < found.piece_of(p).scanned}
-        assert holes(found) == kept
+        for key_hash in PLACES:
+            rewound = before.piece_of(key_hash).scanned > to
+            scanned = to if rewound else judged.piece_of(key_hash).scanned
+            assert found.piece_of(key_hash).scanned == scanned
+        kept = {(o, p) for o, p in pending(judged) if o < found.piece_of(p).scanned}
+        assert pending(found) == kept
     elif how == "skip":
-        assert holes(found) == {(o, p) for o, p in holes(judged) if o >= to}
+        assert pending(found) == {(o, p) for o, p in pending(judged) if o >= to}
         assert done(judged) <= done(found)
     else:
-        assert holes(found) == holes(judged) | (holes(after) - holes(before))
+        assert pending(found) == pending(judged) | (pending(after) - pending(before))
     assert carried(judged, before, before) == judged
 
 

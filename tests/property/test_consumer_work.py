@@ -69,7 +69,7 @@ class Consuming(RuleBasedStateMachine):
     @rule(answered=st.sets(st.integers(0, END - 1)))
     def hand_out_again(self, answered: set[int]) -> None:
         """Some are acknowledged between the plan and the rows."""
-        due = {hole.offset: hole for hole in self.work.due(self.now)}
+        due = {record.offset: record for record in self.work.due(self.now)}
         late = {o for o in self.handed - self.done if self.since[o] + GAP_MS <= self.now}
         keys = {place_of(offset) for offset in late}
         waits = {o for o in self.handed - self.done if place_of(o) in keys}
@@ -89,7 +89,7 @@ class Consuming(RuleBasedStateMachine):
 
     @rule(offsets=st.sets(st.integers(0, END - 1)))
     def acknowledge(self, offsets: set[int]) -> None:
-        known = self.own & (self.handed | {hole.offset for hole in self.work.due(-1)})
+        known = self.own & (self.handed | {record.offset for record in self.work.due(-1)})
         new = (offsets & known) - self.done
         wanted = np.array(sorted(offsets & known), np.int64)
         assert self.work.acknowledge(wanted) == len(new)
@@ -131,7 +131,7 @@ class Consuming(RuleBasedStateMachine):
         self.durable = {
             o for span in spans for piece in self._of(span) for o in self.own
             if span.contains(place_of(o)) and o < piece.scanned
-            and o not in {hole.offset for hole in piece.holes}
+            and o not in {record.offset for record in piece.pending}
         }  # fmt: skip
         self.done = (self.done & self.own) | self.durable
 
@@ -139,10 +139,12 @@ class Consuming(RuleBasedStateMachine):
     def the_table_says_exactly_what_is_durable(self) -> None:
         if not hasattr(self, "work"):
             return
-        holes = {hole.offset for span in self.spans for p in self._of(span) for hole in p.holes}
+        pending = {
+            record.offset for span in self.spans for p in self._of(span) for record in p.pending
+        }
         below = {o for span in self.spans for p in self._of(span) for o in self.own
                  if span.contains(place_of(o)) and o < p.scanned}  # fmt: skip
-        assert below - holes == self.durable
+        assert below - pending == self.durable
         waiting = len(self.handed - self.done)
         assert self.work.waiting == waiting
 

@@ -63,7 +63,7 @@ def decoded(keys: Sequence[bytes | None], offsets: Sequence[int], nulls_first: b
     first, until = offsets[0] if offsets else 0, offsets[-1] + 1 if offsets else 0
     chunk = scan_chunk(array(log), "t", 0, first)
     batches = Decoder("t", 0, settings).decode(chunk, first, until)
-    return [place for batch in batches for place in batch.column(0).to_pylist()]
+    return [key_hash for batch in batches for key_hash in batch.column(0).to_pylist()]
 
 
 class Pass:
@@ -147,27 +147,27 @@ def test_offsets_are_hashed_most_significant_byte_first(offset: int) -> None:
 def keep(run: Pass, wanted: Sequence[tuple[int, bytes]], null: bool) -> None:
     """Keep keys by (place, key)."""
     wanted = sorted(set(wanted))
-    places = np.array([place for place, _ in wanted], np.int64)
+    key_hashes = np.array([key_hash for key_hash, _ in wanted], np.int64)
     ends = np.cumsum([0, *(len(key) for _, key in wanted)]).astype(np.int64)
     text = array(b"".join(key for _, key in wanted) + b"!")
-    kernels.keep_keys(run.region, run.records, run.hashes, run.cursor, places, ends, text, null)
+    kernels.keep_keys(run.region, run.records, run.hashes, run.cursor, key_hashes, ends, text, null)
 
 
 @given(
     keys=key_lists,
     wanted=st.sets(st.sampled_from(KEYS)),
-    places=st.none() | st.lists(st.integers(0, 2), min_size=len(KEYS), max_size=len(KEYS)),
+    key_hashes=st.none() | st.lists(st.integers(0, 2), min_size=len(KEYS), max_size=len(KEYS)),
 )
 def test_certain_keys_are_kept_whoever_shares_their_place(
-    keys: list[bytes | None], wanted: set[bytes | None], places: list[int] | None
+    keys: list[bytes | None], wanted: set[bytes | None], key_hashes: list[int] | None
 ) -> None:
     """With `places` the hashes are made up, so that wanted and other keys collide."""
     run = Pass(keys, range(len(keys)))
     before = run.records.copy()
     hashes = run.hash()
     place_of = {key: hash_of(key or b"") for key in KEYS}
-    if places is not None:
-        place_of = dict(zip(KEYS, places, strict=True))
+    if key_hashes is not None:
+        place_of = dict(zip(KEYS, key_hashes, strict=True))
         hashes = [place_of[key] for key in keys]
         run.hashes[: len(keys)] = hashes
 
@@ -199,14 +199,16 @@ def test_records_are_sorted_by_reader_and_keep_their_order(
     starts, cells = np.full(readers + 1, 99, np.int64), np.zeros(room, np.int32)
     tables = np.array(uppers, np.int64), np.array(owners, np.int32)
 
-    kernels.place_records(
+    kernels.hash_records(
         run.records, run.hashes, run.cursor, *tables, cells, placed, placed_hashes, starts
     )
 
-    def owner(place: int) -> int:
-        return owners[next(cell for cell, upper in enumerate(uppers) if place <= upper)]
+    def owner(key_hash: int) -> int:
+        return owners[next(cell for cell, upper in enumerate(uppers) if key_hash <= upper)]
 
-    of = [[row for row, place in enumerate(hashes) if owner(place) == n] for n in range(readers)]
+    of = [
+        [row for row, key_hash in enumerate(hashes) if owner(key_hash) == n] for n in range(readers)
+    ]
     rows = [row for own in of for row in own]
     assert starts.tolist() == [sum(map(len, of[:reader])) for reader in range(readers + 1)]
     assert placed[: len(rows)].tolist() == before[rows].tolist()

@@ -78,7 +78,10 @@ class Query:
         work = TaskPartition(
             tuple(cell.span for cell in intake.cells),
             intake.held,
-            {hole.offset: hole.deliveries for hole in intake.redelivered},
+            {
+                pending_record.offset: pending_record.deliveries
+                for pending_record in intake.redelivered
+            },
         )
         not_done: list[NotDone] = []
         handed_back: list[tuple[KeyRange, int]] = []
@@ -90,12 +93,12 @@ class Query:
         kept = [
             each
             for each in not_done
-            if not any(s.contains(each.place) and each.offset >= at for s, at in handed_back)
+            if not any(s.contains(each.key_hash) and each.offset >= at for s, at in handed_back)
         ]
         verdict = PartitionVerdict(tuple(kept), tuple(handed_back))
         judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
         self.state = judged.state
-        self.dead += [hole.offset for hole in judged.dead]
+        self.dead += [pending_record.offset for pending_record in judged.dead]
         self.now_ms += 20
 
     def _owners(self) -> dict[TopicPartition, tuple[Owned, ...]]:

@@ -45,13 +45,13 @@ def test_every_hash_has_the_owner_that_it_has_and_had(
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.integers(1, 40))
 def test_what_is_not_done_is_all_that_no_run_says_is_done(
-    scanned: int, holes: set[int], most: int
+    scanned: int, pending: set[int], most: int
 ) -> None:
     """As a piece of a partition's state has it: committed is the first hole."""
-    inside = sorted(hole for hole in holes if hole < scanned)
+    inside = sorted(record for record in pending if record < scanned)
     committed = inside[0] if inside else scanned
     borders = [*inside, scanned]
-    done = [[hole + 1, until] for hole, until in pairwise(borders) if hole + 1 < until]
+    done = [[record + 1, until] for record, until in pairwise(borders) if record + 1 < until]
     row = {"committed": committed, "scanned": scanned, "done": done}
     runs = runs_not_done(row, most)
     found = {at for begin, until in runs for at in range(begin, until)}

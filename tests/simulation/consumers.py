@@ -48,23 +48,23 @@ class Journal:
         self.done: set[Place] = set()
         self.unsure: set[Place] = set()
         self.tried: set[Place] = set()
-        self.places: dict[Place, int] = {}
+        self.key_hashes: dict[Place, int] = {}
         # Who has heard that ranges were lost.
         self.losers: list[str] = []
 
-    def wrong(self, place: Place, mine: set[Place]) -> str:
+    def wrong(self, key_hash: Place, mine: set[Place]) -> str:
         """What is wrong with handing a record out, if whoever gets it can commit it: it comes to
         who has all that lies before it of its key, or after that is done."""
-        if place in self.done:
-            return f"{place} is committed, and handed out again"
-        log = self._world.topics.logs[TopicPartition(place.topic, place.partition)]
-        key = log.keys[place.offset]
+        if key_hash in self.done:
+            return f"{key_hash} is committed, and handed out again"
+        log = self._world.topics.logs[TopicPartition(key_hash.topic, key_hash.partition)]
+        key = log.keys[key_hash.offset]
         if key is not None:
-            before = [place._replace(offset=at) for at in log.keys if log.keys[at] == key]
-            late = [at for at in before if at.offset < place.offset]
+            before = [key_hash._replace(offset=at) for at in log.keys if log.keys[at] == key]
+            late = [at for at in before if at.offset < key_hash.offset]
             left = [at for at in late if at not in self.done | self.unsure | self.tried | mine]
             if left:
-                return f"{place} is handed out before {left[:3]}"
+                return f"{key_hash} is handed out before {left[:3]}"
         return ""
 
 
@@ -90,10 +90,10 @@ class Process(KeyRangeListener):
 
     def assign(self, everything: bool) -> None:
         """Take some key ranges, or all, from whoever has them."""
-        places, count = sorted(self._world.topics.logs), self._random.randint(1, len(CELLS))
-        wanted = places if everything else self._random.sample(places, 1)
+        key_hashes, count = sorted(self._world.topics.logs), self._random.randint(1, len(CELLS))
+        wanted = key_hashes if everything else self._random.sample(key_hashes, 1)
         cells = CELLS if everything else self._random.sample(CELLS, count)
-        self._consumer.assign({place: merge(cells) for place in wanted}, self)
+        self._consumer.assign({key_hash: merge(cells) for key_hash in wanted}, self)
 
     @property
     def member(self) -> SimulatedMember | None:
@@ -112,11 +112,11 @@ class Process(KeyRangeListener):
             for topic, partition, offset, hashed in zip(
                 *(batch.column(name).to_pylist() for name in names), strict=True
             ):
-                place = Place(topic, partition, offset, 0)
-                self._wrong[place] = self._journal.wrong(place, self._mine)
-                self._journal.places[place] = hashed
-                self._mine.add(place)
-                handed.append(place)
+                key_hash = Place(topic, partition, offset, 0)
+                self._wrong[key_hash] = self._journal.wrong(key_hash, self._mine)
+                self._journal.key_hashes[key_hash] = hashed
+                self._mine.add(key_hash)
+                handed.append(key_hash)
         left = [each for each in self._late if each in self._mine] + handed
         self._late = [each for each in left if self._random.random() < 0.4]
         for each in left:
@@ -162,12 +162,12 @@ class Process(KeyRangeListener):
         self._pending -= committed
         return ends
 
-    def _within(self, places: set[Place], ranges: Any) -> set[Place]:
+    def _within(self, key_hashes: set[Place], ranges: Any) -> set[Place]:
         return {
             each
-            for each in places
+            for each in key_hashes
             for span in ranges.get(TopicPartition(each.topic, each.partition), ())
-            if span.contains(self._journal.places[each])
+            if span.contains(self._journal.key_hashes[each])
         }
 
 
@@ -305,11 +305,11 @@ class Group:
         """All is done, and the commits say so."""
         if not self._settled.issuperset(at for at, _ in self.world.topics.produced()):
             return False
-        for place, log in self.world.topics.logs.items():
+        for key_hash, log in self.world.topics.logs.items():
             mine = [self.there[name] for name in self.names if name in self.there]
-            mine = [each for each in mine if place in each.spans]
-            spans = merge([span for each in mine for span in each.spans[place]])
-            if spans != [SPACE] or any(each.ends.get(place, -1) < log.end for each in mine):
+            mine = [each for each in mine if key_hash in each.spans]
+            spans = merge([span for each in mine for span in each.spans[key_hash]])
+            if spans != [SPACE] or any(each.ends.get(key_hash, -1) < log.end for each in mine):
                 return False
         return True
 

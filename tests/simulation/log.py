@@ -66,10 +66,10 @@ class SimulatedCluster:
         while set(expected) & self._hidden().keys() and clock.monotonic() < until:
             clock.sleep(0.1)
         found: dict[str, dict[int, Leader]] = {}
-        for place in topics.logs:
-            if matches(place.topic) and place.topic not in self._hidden():
-                leader = Leader(1, topics.epochs[place])
-                found.setdefault(place.topic, {})[place.partition] = leader
+        for key_hash in topics.logs:
+            if matches(key_hash.topic) and key_hash.topic not in self._hidden():
+                leader = Leader(1, topics.epochs[key_hash])
+                found.setdefault(key_hash.topic, {})[key_hash.partition] = leader
         shown = {name: Topic(topics.ids[name], leaders) for name, leaders in found.items()}
         return ClusterView("", {1: Broker(1, "b1", 9092)}, shown)
 
@@ -88,25 +88,27 @@ class SimulatedCluster:
         self._check_there(wanted)
         now, topics = self._faults.clock.monotonic(), self._topics
         found = {}
-        for place, which in wanted.items():
-            log = topics.logs[place]
-            until, behind = topics.late.get(place, (0.0, 0))
+        for key_hash, which in wanted.items():
+            log = topics.logs[key_hash]
+            until, behind = topics.late.get(key_hash, (0.0, 0))
             latest = max(log.end - behind, log.start) if until > now else log.end
             at = log.start if which == EARLIEST else latest
-            found[place] = (at, topics.epochs[place])
+            found[key_hash] = (at, topics.epochs[key_hash])
         return found
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[Any, tuple[int, int]]:
         self._asked("epochs")
         self._check_there(epochs)
-        return {place: (epoch, self._topics.logs[place].end) for place, epoch in epochs.items()}
+        return {
+            key_hash: (epoch, self._topics.logs[key_hash].end) for key_hash, epoch in epochs.items()
+        }
 
     def _check_there(self, asked: Iterable[TopicPartition]) -> None:
-        for place in sorted(set(asked) - self._topics.logs.keys()):
-            if place.topic not in self._topics.ids:
-                raise error("UNKNOWN_TOPIC_OR_PARTITION", f"no topic {place.topic}")
+        for key_hash in sorted(set(asked) - self._topics.logs.keys()):
+            if key_hash.topic not in self._topics.ids:
+                raise error("UNKNOWN_TOPIC_OR_PARTITION", f"no topic {key_hash.topic}")
             self._faults.clock.sleep(_UNKNOWN_S)
-            raise error("BROKER_ERROR", f"no offsets for {place}")
+            raise error("BROKER_ERROR", f"no offsets for {key_hash}")
 
     def connection(
         self,
@@ -149,8 +151,8 @@ class SimulatedConnection:
         if self._faults.happens(self._faults.chances.broker, "a lost connection at fetch"):
             raise ConnectionLost("the broker is gone")
         names = [name for name, each in self._topics.ids.items() if each == topic_id.hex]
-        place = TopicPartition(names[0], number) if names else None
-        log = self._topics.logs.get(place) if place else None
+        key_hash = TopicPartition(names[0], number) if names else None
+        log = self._topics.logs.get(key_hash) if key_hash else None
         code, records = Code.NONE, b""
         if log is None:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if names else Code.UNKNOWN_TOPIC_ID
@@ -199,7 +201,7 @@ class SimulatedSizes:
     ) -> dict[TopicPartition, float]:
         return dict.fromkeys(ranges, self.bytes_per_offset)
 
-    def places(self, partition: TopicPartition) -> list[int]:
+    def key_hashes(self, partition: TopicPartition) -> list[int]:
         return []
 
     def forget(self) -> None: ...

@@ -21,7 +21,7 @@ import pyarrow as pa
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
 from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
@@ -88,8 +88,10 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 def _wide_span(bench: Bench) -> Iterator[Figure]:
     """Bytes and milliseconds of 100 million offsets with three holes."""
-    holes = [Hole(at, at % 997, 1, _NOW_MS, _NOW_MS) for at in (17, 50_000_000, 99_999_998)]
-    piece = KeyRangeState(SPACE, 100_000_000, tuple(holes))
+    pending = [
+        PendingRecord(at, at % 997, 1, _NOW_MS, _NOW_MS) for at in (17, 50_000_000, 99_999_998)
+    ]
+    piece = KeyRangeState(SPACE, 100_000_000, tuple(pending))
     read_piece(write_piece(piece))  # the first time, machine code is loaded
     spent_ms = []
     for _ in range(bench.runs):
@@ -112,8 +114,8 @@ def _commit(seq: int) -> Commit:
         offsets = chance.sample(range(10_000_000), HOLES // PARTITIONS)
         pieces = []
         for at, span in enumerate(spans):
-            holes = [
-                Hole(
+            pending = [
+                PendingRecord(
                     offset,
                     chance.randrange(span.from_hash, span.until_hash),
                     1 + offset % 3,
@@ -122,7 +124,7 @@ def _commit(seq: int) -> Commit:
                 )
                 for offset in sorted(offsets[at::RANGES])
             ]
-            pieces.append(KeyRangeState(span, position, tuple(holes)))
+            pieces.append(KeyRangeState(span, position, tuple(pending)))
         states[TopicPartition("orders", partition)] = PartitionState("id", position, tuple(pieces))
     return Commit(
         seq,

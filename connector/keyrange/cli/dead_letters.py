@@ -288,8 +288,10 @@ def _gone(
     """Why Kafka cannot hand out some of the records any more."""
     from keyrange.kafka.model.offsets import TopicPartition
 
-    places = {TopicPartition(each.topic, each.partition) for each in letters}
-    states = {place: state for place, state in known.states.items() if place in places}
+    partitions = {TopicPartition(each.topic, each.partition) for each in letters}
+    states = {
+        partition: state for partition, state in known.states.items() if partition in partitions
+    }
     with ask(named, states) as asked:
         logs = asked.logs()
     gone = {}

@@ -122,9 +122,9 @@ def _jars() -> Iterator[CheckResult]:
     from keyrange.embedded import jars
 
     for jar_set in (jars.kafka(), jars.delta()):
-        place = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
-        state = OK if place.is_dir() else MISSING
-        detail = str(place) if place.is_dir() else "resolved when first needed"
+        path = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
+        state = OK if path.is_dir() else MISSING
+        detail = str(path) if path.is_dir() else "resolved when first needed"
         yield CheckResult(f"jars: {jar_set.name} {jar_set.version}", state, detail)
 
 

@@ -212,7 +212,7 @@ class OwnedRanges:
 
     def holds_many(self) -> bool:
         """Whether more ranges are acknowledged and not committed than max.num.ranges.to.commit."""
-        most = self._settings.source.commits.limits.holes_max
+        most = self._settings.source.commits.limits.pending_max
         records = sum(work.acknowledged for work in self._works.values())
         if records <= max(most, self._count_again_at):
             return False
@@ -329,23 +329,23 @@ class OwnedRanges:
         most = self._settings.source.commits.policy.deliveries_max
         assert self._reading is not None
         for partition, work in sorted(self._works.items()):
-            spent = [hole for hole in work.due(passed_ms()) if hole.deliveries >= most]
+            spent = [record for record in work.due(passed_ms()) if record.deliveries >= most]
             if not spent:
                 continue
             for batch in self._reading.records(partition, spent):
                 listener.on_deliveries_spent(batch)
-            for hole in spent:
-                work.forget(hole)
+            for record in spent:
+                work.forget(record)
             _log.warning("%d records of %s were given up", len(spent), partition)
 
     def _begin(self, partitions: Iterable[TopicPartition], found_later: bool) -> Positions:
         """Where the group begins: as the options say, and at the beginning of partitions that were
         found later."""
         wanted = list(partitions)
-        places: Positions = dict.fromkeys(wanted, EARLIEST)
+        positions: Positions = dict.fromkeys(wanted, EARLIEST)
         if not found_later:
-            places = resolve_positions(self._cluster, self._view, self._settings.source.start)
-        return bind(self._cluster, self._view, {p: places[p] for p in wanted})
+            positions = resolve_positions(self._cluster, self._view, self._settings.source.start)
+        return bind(self._cluster, self._view, {p: positions[p] for p in wanted})
 
     def _stop_round(self) -> None:
         self._round = None

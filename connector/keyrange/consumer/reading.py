@@ -19,7 +19,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.state import Hole
+from keyrange.individual_commits.model.state import PendingRecord
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 Works = Mapping[TopicPartition, PartitionWork]
 Batch = tuple[TopicPartition, pa.RecordBatch]
 
-_NO_LIMITS: Final = DeliveryLimits(holes_max=2**62)
+_NO_LIMITS: Final = DeliveryLimits(pending_max=2**62)
 # What an offset is taken to be worth before anything was read.
 _FIRST_BYTES: Final = 200.0
 _FOREVER_MS: Final = 2**63 - 1
@@ -115,9 +115,11 @@ class OwnedRangeReader:
             return None
         return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in intakes})
 
-    def records(self, partition: TopicPartition, holes: list[Hole]) -> list[pa.RecordBatch]:
+    def records(
+        self, partition: TopicPartition, pending: list[PendingRecord]
+    ) -> list[pa.RecordBatch]:
         """The records of some holes, as far as they are in the log."""
-        offsets = tuple(sorted(hole.offset for hole in holes))
+        offsets = tuple(sorted(record.offset for record in pending))
         delivery = Delivery(offsets=offsets)
         # One after the other: those that were given up are few, and may lie far apart.
         return [
@@ -180,17 +182,20 @@ class OwnedRangeReader:
         ]
 
     def _read(
-        self, works: Works, splits: list[Split], again: Mapping[TopicPartition, dict[int, Hole]]
+        self,
+        works: Works,
+        splits: list[Split],
+        again: Mapping[TopicPartition, dict[int, PendingRecord]],
     ) -> Iterator[Batch]:
         late = [split for split in splits if split.delivery is not None]
         new = {split.topic_partition: split for split in splits if split.delivery is None}
         for split in late:
             yield from self._read_some(works, {split.topic_partition: split}, again)
         for partition, left in again.items():
-            for hole in left.values():
+            for record in left.values():
                 # Compaction has removed it, or a loss that was allowed.
-                if works[partition].forget(hole):
-                    _log.info("%s has no record at %d any more", partition, hole.offset)
+                if works[partition].forget(record):
+                    _log.info("%s has no record at %d any more", partition, record.offset)
         if new:
             yield from self._read_some(works, new, {})
 
@@ -198,17 +203,17 @@ class OwnedRangeReader:
         self,
         works: Works,
         splits: Mapping[TopicPartition, Split],
-        again: Mapping[TopicPartition, dict[int, Hole]],
+        again: Mapping[TopicPartition, dict[int, PendingRecord]],
     ) -> Iterator[Batch]:
         for batch in self._reader.read(list(splits.values())):
             partition = TopicPartition(
                 batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
             )
             offsets = batch.column("offset").to_numpy()
-            places = batch.column("keyHash").to_numpy()
+            key_hashes = batch.column("keyHash").to_numpy()
             since_ms = time.time_ns() // 1_000_000
             keep = works[partition].hand_out(
-                offsets, places, again.get(partition, {}), passed_ms(), since_ms
+                offsets, key_hashes, again.get(partition, {}), passed_ms(), since_ms
             )
             _advance(works[partition], splits[partition], int(offsets[-1]) + 1)
             rows = batch if keep is None else batch.filter(pa.array(keep))

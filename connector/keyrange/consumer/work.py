@@ -16,9 +16,9 @@ import numpy as np
 from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce
 from keyrange.individual_commits.model.state import (
     Cause,
-    Hole,
     KeyRangeState,
     PartitionState,
+    PendingRecord,
     by_offset,
     cut_at,
 )
@@ -36,7 +36,7 @@ class _Stretch:
     handed out before the first of them."""
 
     offsets: Longs
-    places: Longs
+    key_hashes: Longs
     deliveries: Longs
     since_ms: Longs
     waits: Flags
@@ -59,7 +59,7 @@ class _Stretch:
         keep = np.zeros(len(self.offsets), bool)
         for span in spans:
             # The last hash of the space is as large as a column's numbers can be.
-            keep |= (self.places >= span.from_hash) & (self.places <= span.until_hash - 1)
+            keep |= (self.key_hashes >= span.from_hash) & (self.key_hashes <= span.until_hash - 1)
         return self.only(keep)
 
     def only(self, keep: Flags) -> list[_Stretch]:
@@ -69,7 +69,7 @@ class _Stretch:
         return [
             _Stretch(
                 self.offsets[keep],
-                self.places[keep],
+                self.key_hashes[keep],
                 self.deliveries[keep],
                 self.since_ms[keep],
                 self.waits[keep],
@@ -103,7 +103,7 @@ class PartitionWork:
         self._gap_ms = gap_ms
         self.leader_epoch = leader_epoch
         # What was not done when it was read from the table, and has not been handed out since.
-        self._again = {hole.offset: hole for piece in self._pieces for hole in piece.holes}
+        self._again = {record.offset: record for piece in self._pieces for record in piece.pending}
         self._scanned = [piece.scanned for piece in self._pieces]
         self._stretches: list[_Stretch] = []
         self._acknowledged = 0
@@ -147,20 +147,20 @@ class PartitionWork:
         """How many records were acknowledged since the last commit."""
         return self._acknowledged
 
-    def due(self, now_ms: int) -> list[Hole]:
+    def due(self, now_ms: int) -> list[PendingRecord]:
         """What is to be handed out again: what an earlier consumer left, and what has waited too
         long, with all that waits of the same keys, so that these come in order."""
         late = [each for each in self._stretches if each.due_ms <= now_ms and each.waits.any()]
         found = dict(self._again)
         if late:
-            places = np.unique(np.concatenate([each.places[each.waits] for each in late]))
+            key_hashes = np.unique(np.concatenate([each.key_hashes[each.waits] for each in late]))
             for each in self._stretches:
-                again = each.waits & np.isin(each.places, places)
-                found |= {hole.offset: hole for hole in _holes(each, again, each in late)}
+                again = each.waits & np.isin(each.key_hashes, key_hashes)
+                found |= {record.offset: record for record in _pending(each, again, each in late)}
         return list(by_offset(found.values()))
 
     def planning_state(
-        self, again: Sequence[Hole], end: int, again_only: bool = False
+        self, again: Sequence[PendingRecord], end: int, again_only: bool = False
     ) -> PartitionState:
         """The state that the next round is planned from: other consumers' keys have no part, and
         with `again_only` nothing that is new."""
@@ -168,7 +168,7 @@ class PartitionWork:
             KeyRangeState(
                 piece.span,
                 end if again_only else scanned,
-                tuple(hole for hole in again if piece.span.contains(hole.place)),
+                tuple(record for record in again if piece.span.contains(record.key_hash)),
             )
             for piece, scanned in zip(self._pieces, self._scanned, strict=True)
         ]
@@ -177,7 +177,12 @@ class PartitionWork:
         return PartitionState("", max(part.scanned for part in parts), tuple(parts))
 
     def hand_out(
-        self, offsets: Longs, places: Longs, again: dict[int, Hole], now_ms: int, since_ms: int
+        self,
+        offsets: Longs,
+        key_hashes: Longs,
+        again: dict[int, PendingRecord],
+        now_ms: int,
+        since_ms: int,
     ) -> Flags | None:
         """Take note of rows that are handed out; which of them are still to be, None for all.
 
@@ -189,14 +194,14 @@ class PartitionWork:
             for row, offset in enumerate(offsets.tolist()):
                 if offset not in again:
                     continue
-                hole = again.pop(offset)
-                keep[row] = self._take_back(hole)
-                deliveries[row], since[row] = hole.deliveries, hole.since_ms
+                record = again.pop(offset)
+                keep[row] = self._take_back(record)
+                deliveries[row], since[row] = record.deliveries, record.since_ms
         if keep.any():
             self._stretches.append(
                 _Stretch(
                     offsets[keep].copy(),
-                    places[keep].copy(),
+                    key_hashes[keep].copy(),
                     deliveries[keep],
                     since[keep],
                     np.ones(int(keep.sum()), bool),
@@ -207,9 +212,9 @@ class PartitionWork:
             )
         return None if keep.all() else keep
 
-    def forget(self, hole: Hole) -> bool:
+    def forget(self, record: PendingRecord) -> bool:
         """A record that was to come again is not in the log any more: it counts as done."""
-        if self._take_back(hole):
+        if self._take_back(record):
             self._acknowledged += 1
             return True
         return False
@@ -239,14 +244,14 @@ class PartitionWork:
     def pieces(self) -> list[KeyRangeState]:
         """What is done, to be committed. What waits behind the last record that is done is left
         out: to whoever goes on from there it is new."""
-        holes = {
-            hole.offset: hole
+        pending = {
+            record.offset: record
             for each in self._stretches
-            for hole in _holes(each, each.waits, worked=False)
+            for record in _pending(each, each.waits, worked=False)
         } | self._again
-        ordered = by_offset(holes.values())
+        ordered = by_offset(pending.values())
         return [
-            self._piece(at, [hole for hole in ordered if piece.span.contains(hole.place)])
+            self._piece(at, [record for record in ordered if piece.span.contains(record.key_hash)])
             for at, piece in enumerate(self._pieces)
         ]
 
@@ -271,10 +276,10 @@ class PartitionWork:
                 kept.append(piece.span)
                 self._scanned[at] = before._scanned[found]
         self._again = {
-            offset: hole
-            for own, holes in ((False, self._again), (True, before._again))
-            for offset, hole in holes.items()
-            if (index_of(kept, hole.place) is not None) is own and self._has(hole.place)
+            offset: record
+            for own, pending in ((False, self._again), (True, before._again))
+            for offset, record in pending.items()
+            if (index_of(kept, record.key_hash) is not None) is own and self._has(record.key_hash)
         }
         self._stretches = [part for each in before._stretches for part in each.within(kept)]
         self._acknowledged = before._acknowledged
@@ -282,34 +287,36 @@ class PartitionWork:
     def cut_back(self, end: int) -> None:
         """The log ends before what was read: what comes there is new."""
         self._pieces = [
-            KeyRangeState(p.span, min(p.scanned, end), tuple(h for h in p.holes if h.offset < end))
+            KeyRangeState(
+                p.span, min(p.scanned, end), tuple(h for h in p.pending if h.offset < end)
+            )
             for p in self._pieces
         ]
         self._scanned = [min(scanned, end) for scanned in self._scanned]
-        self._again = {offset: hole for offset, hole in self._again.items() if offset < end}
+        self._again = {offset: record for offset, record in self._again.items() if offset < end}
         below = [each.only(each.offsets < end) for each in self._stretches]
         self._stretches = [part for parts in below for part in parts]
 
-    def _has(self, place: int) -> bool:
-        return index_of(self.spans, place) is not None
+    def _has(self, key_hash: int) -> bool:
+        return index_of(self.spans, key_hash) is not None
 
-    def _piece(self, at: int, holes: list[Hole]) -> KeyRangeState:
+    def _piece(self, at: int, pending: list[PendingRecord]) -> KeyRangeState:
         piece, scanned = self._pieces[at], self._scanned[at]
         done = piece.scanned
         for each in self._stretches:
-            own = ~each.waits & (each.places >= piece.span.from_hash)
-            own &= each.places <= piece.span.until_hash - 1
+            own = ~each.waits & (each.key_hashes >= piece.span.from_hash)
+            own &= each.key_hashes <= piece.span.until_hash - 1
             if own.any():
                 done = max(done, int(each.offsets[own][-1]) + 1)
-        while holes and holes[-1].offset >= done and not holes[-1].deliveries:
-            scanned = holes.pop().offset
-        return KeyRangeState(piece.span, scanned, tuple(holes))
+        while pending and pending[-1].offset >= done and not pending[-1].deliveries:
+            scanned = pending.pop().offset
+        return KeyRangeState(piece.span, scanned, tuple(pending))
 
-    def _take_back(self, hole: Hole) -> bool:
+    def _take_back(self, record: PendingRecord) -> bool:
         """Whether a record still waits; it does not any more."""
-        if self._again.pop(hole.offset, None) is not None:
+        if self._again.pop(record.offset, None) is not None:
             return True
-        offset = np.array([hole.offset], np.int64)
+        offset = np.array([record.offset], np.int64)
         for each in self._stretches:
             at = each.find(offset)
             if len(at):
@@ -318,18 +325,18 @@ class PartitionWork:
         return False
 
 
-def _holes(stretch: _Stretch, which: Flags, worked: bool) -> list[Hole]:
+def _pending(stretch: _Stretch, which: Flags, worked: bool) -> list[PendingRecord]:
     """Records of a stretch as holes, with one delivery more where it has come to its end."""
     columns = zip(
         stretch.offsets[which].tolist(),
-        stretch.places[which].tolist(),
+        stretch.key_hashes[which].tolist(),
         stretch.deliveries[which].tolist(),
         stretch.since_ms[which].tolist(),
         strict=True,
     )
     return [
-        Hole(offset, place, count + worked, 0, since, _CAUSES[count + worked > 0])
-        for offset, place, count, since in columns
+        PendingRecord(offset, key_hash, count + worked, 0, since, _CAUSES[count + worked > 0])
+        for offset, key_hash, count, since in columns
     ]
 
 

@@ -166,20 +166,20 @@ def resolve(jar_set: JarSet, report: Report = report_nothing) -> list[Path]:
     JAVA_NOT_FOUND, PYSPARK_NOT_FOUND, or JARS_NOT_RESOLVED with the path of Ivy's log.
     """
     root = cache_dir() / "jars"
-    place = root / f"{jar_set.name}-{jar_set.version}"
-    if (jars := _complete(place)) is not None:
+    path = root / f"{jar_set.name}-{jar_set.version}"
+    if (jars := _complete(path)) is not None:
         return jars
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / "lock", report) as lock:
         # Another process may have brought them while this one waited for the lock.
-        if (jars := _complete(place)) is not None:
+        if (jars := _complete(path)) is not None:
             return jars
-        with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=root) as temporary:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=root) as temporary:
             built = _build(jar_set, Path(temporary), root, lock, report)
-            if place.exists():  # incomplete: someone removed a jar
-                place.rename(Path(temporary) / "damaged")
-            built.rename(place)
-    jars = _complete(place)
+            if path.exists():  # incomplete: someone removed a jar
+                path.rename(Path(temporary) / "damaged")
+            built.rename(path)
+    jars = _complete(path)
     if jars is None:
         raise error("JARS_NOT_RESOLVED", "the jars vanished while they were put in place")
     return jars
@@ -197,12 +197,12 @@ def delta_confs(report: Report = report_nothing) -> dict[str, str]:
     }
 
 
-def _complete(place: Path) -> list[Path] | None:
+def _complete(path: Path) -> list[Path] | None:
     try:
-        names = json.loads((place / _MARKER).read_text())
+        names = json.loads((path / _MARKER).read_text())
     except (OSError, ValueError):
         return None
-    jars = [place / name for name in names]
+    jars = [path / name for name in names]
     return jars if all(jar.is_file() for jar in jars) else None
 
 

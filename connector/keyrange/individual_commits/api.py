@@ -17,7 +17,7 @@ from keyrange.individual_commits.collecting import check_columns
 from keyrange.individual_commits.task import Job
 from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.individual_commits.work import work_of
-from keyrange.options.commits import IS_PLACE
+from keyrange.options.commits import IS_PATH
 
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -79,7 +79,7 @@ def process_into(
     output = _checked(run, batch, schema, mode, "keyrange.process_into").toNullable()
     if run.plan.keeps_offsets:
         raise invalid_options(["keyrange.process_into needs commit.isolation=immediate"])
-    if not IS_PLACE.match(table):
+    if not IS_PATH.match(table):
         raise invalid_options(["table must be an absolute path or a URI"])
     job = _job(run.plan, function, output, mode)
     run.said = True

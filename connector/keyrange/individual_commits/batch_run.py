@@ -57,7 +57,11 @@ class BatchPlan:
             partition: TaskPartition(
                 tuple(cell.span for cell in intake.cells),
                 intake.held,
-                {hole.offset: hole.deliveries for hole in intake.redelivered if hole.deliveries},
+                {
+                    record.offset: record.deliveries
+                    for record in intake.redelivered
+                    if record.deliveries
+                },
             )
             for partition, intake in self.intakes.items()
         }
@@ -311,7 +315,7 @@ class BatchRun:
         self.said = True
         for row in collecting.rejected_in(frame, error_column):
             partition = TopicPartition(row.topic, row.partition)
-            self._rejected.add(partition, NotDone(row.offset, row.place, Cause.REJECTED))
+            self._rejected.add(partition, NotDone(row.offset, row.key_hash, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
 
     def told(self) -> ReportedResults:
@@ -348,7 +352,7 @@ class BatchRun:
             self._judged = self._judge(self.told())
         return self._judged
 
-    def closes_holes(self) -> bool:
+    def moves_committed(self) -> bool:
         """Whether committed offsets move with a batch of which nothing is said."""
         judged = self._judge(ReportedResults())
         return any(

@@ -53,7 +53,7 @@ class ReportedResults:
         kept = (
             each
             for each in self.not_done.get(partition, {}).values()
-            if not any(span.contains(each.place) and each.offset >= at for span, at in back)
+            if not any(span.contains(each.key_hash) and each.offset >= at for span, at in back)
         )
         return PartitionVerdict(tuple(sorted(kept)), tuple(back))
 
@@ -70,15 +70,15 @@ def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -
 def told_in(rows: Iterable[tuple[Any, ...]]) -> ReportedResults:
     """What rows of `TOLD_FIELDS` say."""
     told = ReportedResults()
-    for number, topic, number_of, offset, place, until_place in rows:
+    for number, topic, number_of, offset, key_hash, until_hash in rows:
         code, partition = Code(number), TopicPartition(topic, number_of)
         if code is Code.TALLY:
             told.done[partition] = told.done.get(partition, 0) + offset
         elif code is Code.HANDED_BACK:
-            span = KeyRange(place, until_place + 1)
+            span = KeyRange(key_hash, until_hash + 1)
             told.handed_back.setdefault(partition, []).append((span, offset))
         else:
-            told.add(partition, NotDone(offset, place, Cause(code)))
+            told.add(partition, NotDone(offset, key_hash, Cause(code)))
     return told
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
 from keyrange.individual_commits.collecting import rows_of
-from keyrange.individual_commits.model.state import Cause, Hole
+from keyrange.individual_commits.model.state import Cause, PendingRecord
 from keyrange.individual_commits.model.verdict import Outcome
 from keyrange.individual_commits.verdict_rows import HIDDEN, Code
 from keyrange.kafka.model.offsets import TopicPartition
@@ -83,24 +83,26 @@ class DeadLetterSink:
 def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> list[DeadLetter]:
     """A dead letter for each record that the batch gave up."""
     dead = {partition: {h.offset: h for h in each.dead} for partition, each in judged.items()}
-    dead = {partition: holes for partition, holes in dead.items() if holes}
+    dead = {partition: pending for partition, pending in dead.items() if pending}
     if not dead:
         return []
     kept = _kept(running.verdict_rows, dead)
     # What a job rejected by a DataFrame is not in the verdict as it was read.
     missing = {
-        partition: [offset for offset in holes if not _is_whole(kept, partition, offset)]
-        for partition, holes in dead.items()
+        partition: [offset for offset in pending if not _is_whole(kept, partition, offset)]
+        for partition, pending in dead.items()
     }
     read = _read(running.batch, missing)
     return [
-        _letter(running, partition, hole, kept, read)
-        for partition, holes in sorted(dead.items())
-        for _, hole in sorted(holes.items())
+        _letter(running, partition, pending_record, kept, read)
+        for partition, pending in sorted(dead.items())
+        for _, pending_record in sorted(pending.items())
     ]
 
 
-def _kept(rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, Hole]]) -> Places:
+def _kept(
+    rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, PendingRecord]]
+) -> Places:
     """What the verdict holds of dead records."""
     if rows is None:
         return {}
@@ -146,16 +148,22 @@ def _by_place(rows: Iterable[Row]) -> Places:
 
 
 def _letter(
-    running: BatchRun, partition: TopicPartition, hole: Hole, kept: Places, read: Places
+    running: BatchRun,
+    partition: TopicPartition,
+    pending_record: PendingRecord,
+    kept: Places,
+    read: Places,
 ) -> DeadLetter:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
 
     plan, planned = running.plan, running.plan.planned
-    row = kept.get(partition, {}).get(hole.offset)
-    record = row if row is not None and row.whole else read.get(partition, {}).get(hole.offset)
-    text = running.told().errors.get(partition, {}).get(hole.offset)
+    row = kept.get(partition, {}).get(pending_record.offset)
+    record = (
+        row if row is not None and row.whole else read.get(partition, {}).get(pending_record.offset)
+    )
+    text = running.told().errors.get(partition, {}).get(pending_record.offset)
     if text is None:
-        text = row.error if row is not None else _TEXTS.get(hole.cause, "")
+        text = row.error if row is not None else _TEXTS.get(pending_record.cause, "")
     return DeadLetter(
         group=plan.commits.group,
         source_id=planned.mark.source_id,
@@ -164,15 +172,15 @@ def _letter(
         topic=partition.topic,
         topic_id=planned.end.topic_ids.get(partition.topic, ""),
         partition=partition.partition,
-        offset=hole.offset,
+        offset=pending_record.offset,
         key=_bytes(record, "key"),
         value=_bytes(record, "value"),
         headers=tuple((each.key, _bytes(each, "value")) for each in _headers(record)),
         timestamp_ms=(record.timestamp_ms or 0) if record is not None else 0,
         error=text or "",
-        cause=hole.cause,
-        attempts=hole.deliveries,
-        first_at_ms=hole.since_ms,
+        cause=pending_record.cause,
+        attempts=pending_record.deliveries,
+        first_at_ms=pending_record.since_ms,
         last_at_ms=running.now_ms,
     )
 

@@ -30,7 +30,7 @@ def plan_intakes(
     mark = end.commits
     assert mark is not None
     commits = options.commits
-    holes_max = commits.limits.holes_max if mark.holes_max is None else mark.holes_max
+    pending_max = commits.limits.pending_max if mark.pending_max is None else mark.pending_max
     keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
     intakes: dict[TopicPartition, PartitionDelivery] = {}
     for partition, at in sorted(end.positions.items()):
@@ -39,7 +39,7 @@ def plan_intakes(
             spans_of(partition, mark, options),
             at,
             mark.due_ms,
-            DeliveryLimits(holes_max),
+            DeliveryLimits(pending_max),
             keeps_order,
         )
     return intakes
@@ -56,7 +56,7 @@ def idle_intakes(
             spans_of(partition, mark, options),
             state.position,
             NEVER_DUE,
-            DeliveryLimits(holes_max=0),
+            DeliveryLimits(pending_max=0),
         )
         for partition, state in sorted(states.items())
     }

@@ -217,7 +217,7 @@ class EachBatch:
         if running.said or running.plan.is_empty:
             return
         # Records that are gone from Kafka count as done, and what was staged above them is due.
-        if running.batch.isEmpty() and not (running.staged() and running.closes_holes()):
+        if running.batch.isEmpty() and not (running.staged() and running.moves_committed()):
             return
         raise error(
             "NO_VERDICT",

@@ -26,7 +26,7 @@ class RecordRun:
     batch: pa.RecordBatch
     partition: TopicPartition
     offsets: Numbers
-    places: Numbers
+    key_hashes: Numbers
     has_key: NDArray[np.bool_] | None
 
     def row_has_key(self, at: int) -> bool:
@@ -34,8 +34,8 @@ class RecordRun:
 
     def cells(self, bounds: Numbers, rows: Any = slice(None)) -> Iterator[tuple[int, int]]:
         """Each cell that the rows lie in, with the lowest offset in it."""
-        if len(self.places[rows]):
-            cells, first = np.unique(cell_numbers(bounds, self.places[rows]), return_index=True)
+        if len(self.key_hashes[rows]):
+            cells, first = np.unique(cell_numbers(bounds, self.key_hashes[rows]), return_index=True)
             lowest = self.offsets[rows][first]
             yield from zip(cells.tolist(), lowest.tolist(), strict=True)
 
@@ -50,28 +50,30 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordRun]:
     changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows] if batch.num_rows else [0]
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-    places = batch.column("keyHash").to_numpy(zero_copy_only=False)
-    has_key = _has_key(batch, places, nulls_first)
+    key_hashes = batch.column("keyHash").to_numpy(zero_copy_only=False)
+    has_key = _has_key(batch, key_hashes, nulls_first)
     for start, end in itertools.pairwise(bounds):
         yield RecordRun(
             batch.slice(start, end - start),
             TopicPartition(names[indices[start]], int(partitions[start])),
             offsets[start:end],
-            places[start:end],
+            key_hashes[start:end],
             None if has_key is None else has_key[start:end],
         )
 
 
-def _has_key(batch: pa.RecordBatch, places: Numbers, nulls_first: bool) -> NDArray[np.bool_] | None:
+def _has_key(
+    batch: pa.RecordBatch, key_hashes: Numbers, nulls_first: bool
+) -> NDArray[np.bool_] | None:
     if "key" in batch.schema.names:
         key = batch.column("key")
         return np.asarray(pc.is_valid(key)) if key.null_count else None
-    return places != 0 if nulls_first else None
+    return key_hashes != 0 if nulls_first else None
 
 
-def cell_numbers(bounds: Numbers, places: Numbers) -> Numbers:
+def cell_numbers(bounds: Numbers, key_hashes: Numbers) -> Numbers:
     """Which cell each place lies in; `bounds` are the cells' lower ends."""
-    return np.searchsorted(bounds, places, side="right") - 1
+    return np.searchsorted(bounds, key_hashes, side="right") - 1
 
 
 def lower_ends(cells: Sequence[KeyRange]) -> Numbers:
@@ -95,7 +97,7 @@ class OrderCheck:
         if last is None:
             last = self._last[stretch.partition] = np.full(len(bounds), -1, np.int64)
         offsets = stretch.offsets
-        cells = cell_numbers(bounds, stretch.places)
+        cells = cell_numbers(bounds, stretch.key_hashes)
         # Stable, so that the rows of a cell stay as they came.
         by_cell = np.argsort(cells, kind="stable")
         sorted_cells, sorted_offsets = cells[by_cell], offsets[by_cell]

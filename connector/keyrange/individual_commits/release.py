@@ -57,7 +57,7 @@ def floors_of(
         merged = {TopicPartition(topic, number): offset for topic, number, offset in known}
         for partition, offset in reached.items():
             merged[partition] = max(merged.get(partition, 0), offset)
-        floors[each.batch_id] = tuple((*place, at) for place, at in sorted(merged.items()))
+        floors[each.batch_id] = tuple((*partition, at) for partition, at in sorted(merged.items()))
     return floors
 
 

@@ -87,8 +87,8 @@ class Task:
     ) -> bool:
         """A row is not done; whether its key has to wait for it."""
         partition, offset = stretch.partition, int(stretch.offsets[at])
-        place, has_key = int(stretch.places[at]), stretch.row_has_key(at)
-        waits = self.state.failed(partition, offset, place, has_key)
+        key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
+        waits = self.state.failed(partition, offset, key_hash, has_key)
         last = self.state.is_last_delivery(partition, offset)
         not_done.add(at, code, bounded(text), last and keeps_record)
         return waits
@@ -98,7 +98,7 @@ class Task:
         blocked = self.state.blocked(stretch.partition)
         if not blocked:
             return rows
-        held = np.isin(stretch.places[rows], np.fromiter(blocked, np.int64, len(blocked)))
+        held = np.isin(stretch.key_hashes[rows], np.fromiter(blocked, np.int64, len(blocked)))
         if stretch.has_key is not None:
             held &= stretch.has_key[rows]
         for at in rows[held].tolist():

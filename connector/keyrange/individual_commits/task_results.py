@@ -103,13 +103,13 @@ class TaskState:
         """The function has come to an end with some records."""
         self._settled = True
 
-    def failed(self, partition: TopicPartition, offset: int, place: int, has_key: bool) -> bool:
+    def failed(self, partition: TopicPartition, offset: int, key_hash: int, has_key: bool) -> bool:
         """A record is not done. What comes of its key waits for it, unless it is given up."""
         self._settled = True
         given_up = self.is_last_delivery(partition, offset)
         waits = self._terms.keeps_order and has_key and not given_up
         if waits:
-            self._blocked[partition].add(place)
+            self._blocked[partition].add(key_hash)
         return waits
 
     def is_last_delivery(self, partition: TopicPartition, offset: int) -> bool:

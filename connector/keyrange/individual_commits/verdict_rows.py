@@ -79,13 +79,13 @@ def with_hidden(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(HIDDEN, HIDDEN_TYPE))
 
 
-def output_rows(output: pa.RecordBatch, place: Columns | None) -> pa.RecordBatch:
+def output_rows(output: pa.RecordBatch, location: Columns | None) -> pa.RecordBatch:
     """Rows that a function made; `place`: topic, partition and offset, where they are kept."""
-    if place is None:
+    if location is None:
         hidden = pa.nulls(output.num_rows, HIDDEN_TYPE)
     else:
         code = pa.repeat(pa.scalar(int(Code.DONE), pa.int8()), output.num_rows)
-        hidden = hidden_column(output.num_rows, {"code": code, **place})
+        hidden = hidden_column(output.num_rows, {"code": code, **location})
     return pa.RecordBatch.from_arrays([*output.columns, hidden], schema=with_hidden(output.schema))
 
 
@@ -98,9 +98,9 @@ def other_rows(schema: pa.Schema, hidden: pa.StructArray) -> pa.RecordBatch:
 class NotDoneRows:
     """Collects the records of a batch of rows that are not done."""
 
-    def __init__(self, batch: pa.RecordBatch, places: str = "keyHash") -> None:
+    def __init__(self, batch: pa.RecordBatch, key_hash_column: str = "keyHash") -> None:
         self._batch = batch
-        self._places = places
+        self._key_hash_column = key_hash_column
         self._at: list[int] = []
         self._codes: list[int] = []
         self._errors: list[str | None] = []
@@ -121,7 +121,7 @@ class NotDoneRows:
         columns: dict[str, pa.Array] = {
             "code": pa.array(self._codes, pa.int8()),
             "error": pa.array(self._errors, pa.string()),
-            "place": self._batch.column(self._places).take(at),
+            "place": self._batch.column(self._key_hash_column).take(at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)

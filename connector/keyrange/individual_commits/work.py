@@ -87,13 +87,13 @@ class RecordWorker:
         task, hands, function = self._task, self._task.hands, self._function
         state, limited = task.state, task.job.terms.has_limits
         columns = Columns(stretch, state.work_of(stretch.partition).deliveries)
-        blocked, places = state.blocked(stretch.partition), stretch.places.tolist()
+        blocked, key_hashes = state.blocked(stretch.partition), stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []
         allowance = ANY_TIME
-        for at in range(len(places)):
-            if blocked and places[at] in blocked and stretch.row_has_key(at):
+        for at in range(len(key_hashes)):
+            if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
                 not_done.add(at, Code.HELD_BACK)
                 continue
             if limited:
@@ -163,8 +163,8 @@ class RecordWorker:
         unfit: set[int] = set()
         waiting: set[int] = set()
         for at in done:
-            place = int(stretch.places[at])
-            if place in waiting and stretch.row_has_key(at):
+            key_hash = int(stretch.key_hashes[at])
+            if key_hash in waiting and stretch.row_has_key(at):
                 not_done.add(at, Code.HELD_BACK)
                 unfit.add(at)
                 continue
@@ -173,7 +173,7 @@ class RecordWorker:
             except UNFIT as failure:
                 text = f"the function's row does not fit its schema: {failure}"
                 if self._task.fail(stretch, at, Code.REJECTED, text, not_done):
-                    waiting.add(place)
+                    waiting.add(key_hash)
                 unfit.add(at)
         return unfit
 
@@ -269,9 +269,9 @@ class ColumnWorker:
         rows = np.arange(batch.num_rows)
         if texts is not None or blocked:
             kept: list[int] = []
-            places = stretch.places.tolist()
+            key_hashes = stretch.key_hashes.tolist()
             for at in range(batch.num_rows):
-                if blocked and places[at] in blocked and stretch.row_has_key(at):
+                if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
                     not_done.add(at, Code.HELD_BACK)
                 elif texts is not None and texts[at] is not None:
                     text = str(texts[at])

@@ -107,8 +107,8 @@ def quota_callback(cluster: Cluster, timeout_ms: float = 5_000) -> str:
         broker = min(view.brokers)
         request = describe_configs(Resource.BROKER, [str(broker)], [_CALLBACK])
         by = cluster.deadline(timeout_ms)
-        place = view.brokers[broker]
-        answer = cluster.call(place.host, place.port, DESCRIBE_CONFIGS, request, by)
+        node = view.brokers[broker]
+        answer = cluster.call(node.host, node.port, DESCRIBE_CONFIGS, request, by)
     except (KeyrangeError, ConnectionLost) as failure:
         _log.info("%s cannot be read: %s", _CALLBACK, failure)
         return ""

@@ -70,11 +70,13 @@ class GroupMirror:
 
     def _taken(self, due: Positions, absent: set[TopicPartition], now_ms: float) -> None:
         """All but the partitions of topics that are gone, or that Kafka does not tell of yet."""
-        if taken := {place: at for place, at in due.items() if place not in absent}:
+        if taken := {partition: at for partition, at in due.items() if partition not in absent}:
             self._state.acknowledge(taken, now_ms)
         if not absent:
             return
-        text = f"Kafka knows no topic {', '.join(sorted({place.topic for place in absent}))}"
+        text = (
+            f"Kafka knows no topic {', '.join(sorted({partition.topic for partition in absent}))}"
+        )
         if self._state.leave_out(absent, text, now_ms):
             _log.warning("offsets of group '%s' are left out: %s", self._group_id, text)
 

@@ -33,7 +33,7 @@ def resolve_positions(
     NO_GROUP_OFFSETS where the options leave no other way.
     """
     partitions = view.partitions()
-    match spec.place:
+    match spec.positions:
         case Everywhere(which):
             return dict.fromkeys(partitions, which)
         case Offsets(each, rest):
@@ -50,14 +50,14 @@ def resolve_positions(
 
 
 def bind(
-    cluster: Cluster, view: ClusterView, places: Mapping[TopicPartition, int]
+    cluster: Cluster, view: ClusterView, positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The offsets of places: EARLIEST and LATEST are asked for."""
-    open_places = {partition: at for partition, at in places.items() if at < 0}
-    found = cluster.list_offsets(view, open_places) if open_places else {}
+    unresolved = {partition: at for partition, at in positions.items() if at < 0}
+    found = cluster.list_offsets(view, unresolved) if unresolved else {}
     return {
         partition: found[partition][0] if partition in found else at
-        for partition, at in places.items()
+        for partition, at in positions.items()
     }
 
 

@@ -52,7 +52,7 @@ class RecordSizes:
         self._known: dict[TopicPartition, float] = {}
         self._with_keys = with_keys
         self._nulls_first = nulls_first
-        self._places: dict[TopicPartition, list[int]] = {}
+        self._key_hashes: dict[TopicPartition, list[int]] = {}
 
     def of(
         self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
@@ -65,14 +65,14 @@ class RecordSizes:
         usual = float(np.mean(list(self._known.values()))) if self._known else self._ASSUMED
         return {partition: self._known.get(partition, usual) for partition in ranges}
 
-    def places(self, partition: TopicPartition) -> list[int]:
+    def key_hashes(self, partition: TopicPartition) -> list[int]:
         """The places of the keys in a partition's sample, a place per record."""
-        return self._places.get(partition, [])
+        return self._key_hashes.get(partition, [])
 
     def forget(self) -> None:
         """Sample anew at the next call: records may have changed."""
         self._known.clear()
-        self._places.clear()
+        self._key_hashes.clear()
 
     def _sample(self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         by_leader: dict[Broker, list[TopicPartition]] = {}
@@ -98,8 +98,8 @@ class RecordSizes:
         wanted: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
         for partition in partitions:
             key = (partition.topic, view.topic_id(partition.topic))
-            place = (partition.partition, ranges[partition].from_offset, -1)
-            wanted.setdefault(key, []).append(place)
+            location = (partition.partition, ranges[partition].from_offset, -1)
+            wanted.setdefault(key, []).append(location)
         if not all(topic_id for _, topic_id in wanted):
             version = min(version, fetch_response.VERSION_MAX - 1)
         names = {topic_id: name for name, topic_id in wanted}
@@ -133,7 +133,7 @@ class RecordSizes:
                 from keyrange.wire.decode import scan_chunk
 
                 chunk = scan_chunk(data, topic, each.partition, from_offset)
-                self._places[partition] = key_places(partition, chunk, self._nulls_first)
+                self._key_hashes[partition] = key_hashes(partition, chunk, self._nulls_first)
 
 
 def bytes_per_offset(records: memoryview) -> float | None:
@@ -150,7 +150,7 @@ def bytes_per_offset(records: memoryview) -> float | None:
     return at / max(until - first, 1) if at else None
 
 
-def key_places(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> list[int]:
+def key_hashes(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> list[int]:
     """Where the keys of a chunk's records lie in the hash space, a place per record."""
     from keyrange.wire.decode import Decoder, DecodeSettings
     from keyrange.wire.select import Selection
@@ -158,4 +158,4 @@ def key_places(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> li
     selection = Selection(nulls_first=nulls_first)
     settings = DecodeSettings(columns=("keyHash",), selection=selection)
     batches = Decoder(*partition, settings).decode(chunk, 0, chunk.next_offset)
-    return [place for batch in batches for place in batch.column(0).to_pylist()]
+    return [key_hash for batch in batches for key_hash in batch.column(0).to_pylist()]

@@ -66,23 +66,23 @@ def ensure_member(
     Raises MEMBER_NOT_STARTED with what the process printed last, OSError where the directory is
     gone.
     """
-    place = member_directory(setup, directory)
-    status = read_status(place)
+    path = member_directory(setup, directory)
+    status = read_status(path)
     if status is not None and _stands(status, setup):
         return status
-    make_private(place)
-    with _launching(place) as mine:
+    make_private(path)
+    with _launching(path) as mine:
         if not mine:
             return None
-        status = read_status(place)
+        status = read_status(path)
         if status is not None and _stands(status, setup):
             return status
         if status is not None:
             _end(status)
         if not _may_start(status, setup):
             return None
-        _start(setup, place, owner or executor_process())
-        return read_status(place)
+        _start(setup, path, owner or executor_process())
+        return read_status(path)
 
 
 def _stands(status: MemberStatus, setup: MemberSetup) -> bool:
@@ -105,10 +105,10 @@ def _may_start(status: MemberStatus | None, setup: MemberSetup) -> bool:
 
 
 @contextmanager
-def _launching(place: Path) -> Iterator[bool]:
+def _launching(path: Path) -> Iterator[bool]:
     """Whether this process may start the member: others that come meanwhile do not wait."""
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(place / _LAUNCH_LOCK, flags, 0o600)
+    descriptor = os.open(path / _LAUNCH_LOCK, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -131,18 +131,18 @@ def _end(status: MemberStatus) -> None:
             time.sleep(0.02)
 
 
-def _start(setup: MemberSetup, place: Path, owner: Owner) -> None:
+def _start(setup: MemberSetup, path: Path, owner: Owner) -> None:
     """Start the process; returns when it has said that it is there.
 
     The new process forks once and its parent ends, so that nobody has to wait for it later.
     """
-    log_path = place / _LOG
+    log_path = path / _LOG
     if log_path.exists() and log_path.stat().st_size > _LOG_BYTES_MAX:
         log_path.unlink()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with log_path.open("ab") as log:
         starter = subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE, str(place)],
+            [sys.executable, "-P", "-m", MODULE, str(path)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -136,16 +136,16 @@ class SlotLocation:
     executor: Path
 
 
-def note_slot(place: SlotLocation, holding: SlotRanges) -> None:
+def note_slot(location: SlotLocation, holding: SlotRanges) -> None:
     """Say in an executor's directory which slot it has in a query's group, with which ranges. What
     is known of a later epoch stays; another run's epochs say nothing, as the table that they were
     counted in may have been lost. Raises OSError.
     """
     run, epoch, since = holding.run, holding.epoch, list(holding.since)
-    base = place.base
+    base = location.base
     base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     take_private(base)
-    home = base / name_of(place.group, place.name)
+    home = base / name_of(location.group, location.name)
     take_private(home)
     with locked(home / "lock"):
         before = _stored(home)
@@ -161,7 +161,7 @@ def note_slot(place: SlotLocation, holding: SlotRanges) -> None:
             # Somebody may have cleared it.
             state.mkdir(mode=0o700, exist_ok=True)
         document = {
-            "name": place.name,
+            "name": location.name,
             "run": run,
             "epoch": epoch,
             "since": since,
@@ -170,7 +170,9 @@ def note_slot(place: SlotLocation, holding: SlotRanges) -> None:
             "previous": previous,
         }
         put_in_place(home / _NOTE, json.dumps(document))
-        put_in_place(place.executor / _note_name(place.query, place.group), json.dumps(document))
+        put_in_place(
+            location.executor / _note_name(location.query, location.group), json.dumps(document)
+        )
 
 
 def slots_directory(chosen: str) -> Path:
@@ -179,17 +181,17 @@ def slots_directory(chosen: str) -> Path:
     return private_name(Path(chosen)) if chosen else user_state(os.environ) / "slots"
 
 
-def noted(place: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:
+def noted(location: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:
     """The epoch that a run has noted a slot with, and the record of the slot's directory; None
     where it has not."""
-    path = place.executor / _note_name(place.query, place.group)
+    path = location.executor / _note_name(location.query, location.group)
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    if (document["name"], document["run"]) != (place.name, run):
+    if (document["name"], document["run"]) != (location.name, run):
         return None
-    return int(document["epoch"]), ReadRecord(Path(document["directory"]), place.query)
+    return int(document["epoch"]), ReadRecord(Path(document["directory"]), location.query)
 
 
 def _note_prefix(query: str) -> str:

@@ -39,14 +39,14 @@ class MergedFigures:
         self._lock = threading.Lock()
         self._known: WeakKeyDictionary[Any, Merged] = WeakKeyDictionary()
 
-    def add(self, place: Any, samples: Samples, begin: Callable[[Samples], None]) -> None:
+    def add(self, registry: Any, samples: Samples, begin: Callable[[Samples], None]) -> None:
         """Take in another one; `begin` is called with all of them where it is the first there."""
         with self._lock:
-            merged = self._known.get(place)
+            merged = self._known.get(registry)
             if merged is not None:
                 merged.add(samples)
                 return
             merged = Merged()
             merged.add(samples)
             begin(merged)
-            self._known[place] = merged
+            self._known[registry] = merged

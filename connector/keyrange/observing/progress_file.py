@@ -93,15 +93,15 @@ def read_last(path: str | Path, count: int, query_id: str = "") -> list[dict[str
     """
     found: list[dict[str, Any]] = []
     whole = Path(path).expanduser()
-    for place in (whole, rotated(whole)):
+    for file in (whole, rotated(whole)):
         try:
-            for document in _backwards(place):
+            for document in _backwards(file):
                 if not query_id or document.get("id") == query_id:
                     found.append(document)
                 if len(found) == count:
                     return found[::-1]
         except FileNotFoundError:
-            if place == whole and not rotated(whole).exists():
+            if file == whole and not rotated(whole).exists():
                 raise
     return found[::-1]
 

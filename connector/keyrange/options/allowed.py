@@ -42,15 +42,15 @@ def check_found(found: Any) -> None:
         check_module(str(getattr(found, "__module__", None) or f"what {type(found).__name__} is"))
 
 
-def check_path(place: str) -> None:
+def check_path(path: str) -> None:
     """A path, a URI, or a table's name. Raises NotAllowed."""
     prefixes = _listed(PATHS)
     if prefixes is None:
         return
-    forms = _forms(place)
+    forms = _forms(path)
     allowed = [form for each in prefixes for form in _forms(each)]
     if not forms or not all(any(_within(form, each, "/") for each in allowed) for form in forms):
-        raise NotAllowed(f"must not name {place}: {PATHS} of the environment does not allow it")
+        raise NotAllowed(f"must not name {path}: {PATHS} of the environment does not allow it")
 
 
 def not_allowed(option: str, failure: NotAllowed) -> KeyrangeError:
@@ -68,16 +68,16 @@ def _within(name: str, prefix: str, step: str) -> bool:
     return name == prefix or name.startswith(prefix.rstrip(step) + step)
 
 
-def _forms(place: str) -> set[str]:
+def _forms(path: str) -> set[str]:
     """All that a place may mean to who opens it; empty where it cannot be told.
 
     What is escaped in a URI is read by some as it is, and by others as what it stands for.
     """
-    if "\0" in place:
+    if "\0" in path:
         return set()
-    uri = _URI.fullmatch(place)
+    uri = _URI.fullmatch(path)
     if uri is None:
-        return {os.path.realpath(place)} if "/" in place or os.sep in place else {place}
+        return {os.path.realpath(path)} if "/" in path or os.sep in path else {path}
     scheme, rest = uri[1].lower(), uri[2]
     spelled = {rest, unquote(rest)}
     if scheme == "file":

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.verdict import RedeliveryPolicy
-from keyrange.options.commits import DEAD_LETTERS, HOLE_BYTES_MAX, IS_PLACE, CommitOptions, beside
+from keyrange.options.commits import DEAD_LETTERS, IS_PATH, PENDING_BYTES_MAX, CommitOptions, beside
 from keyrange.options.option import Mode
 from keyrange.options.parsing import Violations
 from keyrange.options.secrets import Secret, parse_secret
@@ -43,7 +43,7 @@ def choose_commits(
             "must not be longer than redelivery.backoff.max: "
             f"{given.backoff_ms} and {given.backoff_max_ms} ms",
         )
-    holes_max = min(given.range_holes_max, given.range_bytes_max // HOLE_BYTES_MAX)
+    pending_max = min(given.range_holes_max, given.range_bytes_max // PENDING_BYTES_MAX)
     return replace(
         given,
         individual=individual,
@@ -52,7 +52,7 @@ def choose_commits(
         verdict_directory=given.verdict_directory or beside(given.table, "_verdicts"),
         storage=secrets,
         policy=RedeliveryPolicy(given.deliveries_max, given.backoff_ms, given.backoff_max_ms),
-        limits=DeliveryLimits(holes_max, given.range_lag_max),
+        limits=DeliveryLimits(pending_max, given.range_lag_max),
     )
 
 
@@ -97,18 +97,18 @@ def _check_places(given: CommitOptions, violations: Violations) -> None:
     """Paths are used by several processes, each with a working directory of its own."""
     taken: dict[str, str] = {}
     by_name = given.writer == "delta-spark"
-    for option, place in (
+    for option, path in (
         ("commitTable", given.table),
         ("deadLetterTable", given.dead_letter_table),
         ("verdictDirectory", given.verdict_directory),
     ):
-        if not place:
+        if not path:
             continue
-        if not IS_PLACE.match(place) and not (by_name and option != "verdictDirectory"):
+        if not IS_PATH.match(path) and not (by_name and option != "verdictDirectory"):
             violations.add(option, "must be an absolute path or a URI")
-        other = taken.setdefault(place.rstrip("/"), option)
+        other = taken.setdefault(path.rstrip("/"), option)
         if other != option:
             violations.add(option, f"must not be the same place as {other}")
     table = given.table
-    if by_name and table and not IS_PLACE.match(table) and not given.verdict_directory:
+    if by_name and table and not IS_PATH.match(table) and not given.verdict_directory:
         violations.add("verdictDirectory", "is needed where commitTable is a name and not a path")

@@ -27,9 +27,9 @@ from keyrange.source.model.checkpoint import is_topic_name
 
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"
-IS_PLACE: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 # What a hole takes of a state at the most: varints of its gap, place, times and deliveries.
-HOLE_BYTES_MAX: Final = 40
+PENDING_BYTES_MAX: Final = 40
 
 
 def _topic(value: str) -> str:
@@ -254,7 +254,7 @@ class CommitOptions:
         STREAM,
         size_between(1024, 2**30),
         "bytes, such as 1m",
-        f"The same bound in bytes of what is stored of a key range, {HOLE_BYTES_MAX} a record.",
+        f"The same bound in bytes of what is stored of a key range, {PENDING_BYTES_MAX} a record.",
     )
     range_lag_max: int | None = option(
         "max.range.lag",

@@ -249,11 +249,11 @@ def check_key_ranges(
         violations.add("keyRangesCoverage", "partial needs keyRanges")
     if not given.partial:
         for partition, spans in sorted(given.ranges.items()):
-            holes = complement(spans)
-            if holes:
+            gaps = complement(spans)
+            if gaps:
                 violations.add(
                     "keyRanges",
-                    f"leaves {holes[0]} of {_named(partition)} out; say keyRangesCoverage=partial "
+                    f"leaves {gaps[0]} of {_named(partition)} out; say keyRangesCoverage=partial "
                     "where others read the rest",
                 )
     if split_by != "partition" and is_cut_by_records:

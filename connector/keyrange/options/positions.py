@@ -119,10 +119,10 @@ def choose_start(
     if isinstance(place, Offsets | GroupOffsets):
         place = replace(place, rest=given.rest)
     spec = _first_given("starting", given, place, given.unmatched)
-    if isinstance(spec.place, GroupOffsets) and not spec.place.group_id:
+    if isinstance(spec.positions, GroupOffsets) and not spec.positions.group_id:
         if not group_id:
             violations.add("startingOffsets", "'group' needs a name: group:NAME or kafka.group.id")
-        spec = replace(spec, place=replace(spec.place, group_id=group_id))
+        spec = replace(spec, positions=replace(spec.positions, group_id=group_id))
     return spec
 
 
@@ -152,7 +152,7 @@ def _first_given(
 def check_batch(start: PositionSpec, end: PositionSpec, violations: Violations) -> None:
     _no_position(start, LATEST, violations)
     _no_position(end, EARLIEST, violations)
-    first, last = start.place, end.place
+    first, last = start.positions, end.positions
     offsets = isinstance(first, Offsets) and isinstance(last, Offsets)
     timestamps = isinstance(first, Timestamps) and isinstance(last, Timestamps)
     if not (offsets or timestamps):
@@ -176,10 +176,10 @@ def check_batch(start: PositionSpec, end: PositionSpec, violations: Violations) 
 
 def _no_position(spec: PositionSpec, refused: int, violations: Violations) -> None:
     word = "latest" if refused == LATEST else "earliest"
-    if isinstance(spec.place, Everywhere) and spec.place.which == refused:
+    if isinstance(spec.positions, Everywhere) and spec.positions.which == refused:
         violations.add(spec.option, f"can't be {word} for batch queries")
-    elif isinstance(spec.place, Offsets):
-        for partition in sorted(p for p, at in spec.place.each.items() if at == refused):
+    elif isinstance(spec.positions, Offsets):
+        for partition in sorted(p for p, at in spec.positions.each.items() if at == refused):
             violations.add(spec.option, f"for {partition} can't be {word} for batch queries")
-        if spec.place.rest == refused:
+        if spec.positions.rest == refused:
             violations.add(f"{spec.option}Default", f"can't be {word} for batch queries")

@@ -83,14 +83,14 @@ def referred_path(reference: str) -> str:
 
 
 def _read(path: str) -> str:
-    place = referred_path(f"file:{path}")
+    local = referred_path(f"file:{path}")
     try:
         # Here too: in an executor a path may lead elsewhere.
-        check_path(place)
+        check_path(local)
     except NotAllowed as failure:
         raise error("OPTION_NOT_ALLOWED", f"a secret's reference {failure}") from None
     try:
-        with open(place, "rb") as file:
+        with open(local, "rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
             raise _missing(f"file:{path}", f"has more than {_FILE_BYTES_MAX} bytes")

@@ -14,7 +14,7 @@ from keyrange.text.formats import counted, number, percent_of_hashes, rounded_sp
 
 # A picture of more areas takes a browser too long, and shows no more.
 RUNS_MAX: Final = 40_000
-HOLES_MAX: Final = 1_000
+PENDING_MAX: Final = 1_000
 # Of all partitions together: what a page may weigh.
 AREAS_MAX: Final = 100_000
 BARS_MAX: Final = 200
@@ -168,8 +168,8 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
         f"{number(each.committed)}, handed out to {number(part['position'])}, "
         f"{counted(part['holes'], 'record')} not done."
     )
-    if part["holes"] > HOLES_MAX:
-        summary += f" The oldest {HOLES_MAX:,} of them are marked one by one."
+    if part["holes"] > PENDING_MAX:
+        summary += f" The oldest {PENDING_MAX:,} of them are marked one by one."
     worst = sorted(ranges, key=lambda row: (row["committed"], row["range"]))
     columns = ["keys", "committed", "handed out to", "not done", "oldest", "tries", "lag", "hashes"]
     cells = [
@@ -186,8 +186,8 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
         for row in worst
     ]
     shown = table(f"The key ranges of {each.name}", columns, cells, "keyrange commits show")
-    holes = counted(part["holes"], "record")
-    name = f"{each.name}, lag {number(each.lag) or 'not known'}, {holes} not done"
+    pending = counted(part["holes"], "record")
+    name = f"{each.name}, lag {number(each.lag) or 'not known'}, {pending} not done"
     return View(each.name, name, summary, ranges_figure(each, part, gaps), shown)
 
 
@@ -290,7 +290,7 @@ def _frontier(both: Sequence[tuple[Row, tuple[float, float]]]) -> dict[str, Any]
 
 def _marks(gaps: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """The records that are not done, each where its offset and its key are."""
-    oldest = sorted(gaps, key=lambda row: -row["age_ms"])[:HOLES_MAX]
+    oldest = sorted(gaps, key=lambda row: -row["age_ms"])[:PENDING_MAX]
     if not oldest:
         return
     yield {

@@ -32,11 +32,11 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
     if known is None:
         return []
     rows = known["show"]["partitions"]
-    holes = sum(row["holes"] for row in rows)
-    if not holes:
+    pending = sum(row["holes"] for row in rows)
+    if not pending:
         return [("records not done", "none")]
     oldest = max(row["oldest_hole"]["age_ms"] for row in rows if row["oldest_hole"])
-    return [("records not done", f"{holes:,}, the oldest for {rounded_span(oldest)}")]
+    return [("records not done", f"{pending:,}, the oldest for {rounded_span(oldest)}")]
 
 
 def _members(sources: Sources) -> list[tuple[str, str]]:

@@ -86,7 +86,7 @@ class KeyRangeBatchReader(DataSourceReader):
         sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
         if keys.split_by != "partition":
             # Tasks that share a partition have to mean the same offsets: these stay as planned.
-            return plan_read(pending, sizes, sampled.places, view, view.topic_ids(), options)
+            return plan_read(pending, sizes, sampled.key_hashes, view, view.topic_ids(), options)
         splits = plan_splits(
             pending, sizes, options.min_partitions, options.max_records_per_partition
         )

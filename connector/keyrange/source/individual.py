@@ -26,7 +26,7 @@ from keyrange.individual_commits.model.agreement import check_agreement, check_t
 from keyrange.individual_commits.model.log import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
-    due_holes,
+    due_records,
     due_until_ms,
     lags_too_far,
     next_due_ms,
@@ -143,7 +143,7 @@ class IndividualCommits:
         by its part of the hash space."""
         until_ms = self._due_until_ms()
         return {
-            partition: len(due_holes(state, until_ms, self._commits.keeps_order))
+            partition: len(due_records(state, until_ms, self._commits.keeps_order))
             + sum(
                 (state.position - piece.scanned) * piece.span.size / SPACE.size
                 for piece in state.pieces
@@ -222,7 +222,7 @@ class IndividualCommits:
         """At the end of a run with availableNow: say what waits, or wait for it as the options
         say; returns whether something is due then."""
         due_in_s = self.due_in_s()
-        holes = sum(len(state.holes) for state in self._states.values())
+        pending = sum(len(state.pending) for state in self._states.values())
         if due_in_s is None:
             return False
         left_ms = self._commits.available_now_timeout_ms - self._waited_ms
@@ -234,7 +234,7 @@ class IndividualCommits:
         _log.warning(
             "%d records wait for their next delivery, the first for %.1f s more; "
             "they come with the next run",
-            holes,
+            pending,
             due_in_s,
         )
         return False
@@ -245,7 +245,7 @@ class IndividualCommits:
         states = self._states.values()
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
         return {
-            "holes": sum(len(state.holes) for state in states),
+            "holes": sum(len(state.pending) for state in states),
             "partitionsHeld": len(self._held),
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
@@ -288,7 +288,7 @@ class IndividualCommits:
             seq=self._known.seq,
             due_ms=due_ms,
             ranges=counts,
-            holes_max=self._commits.limits.holes_max,
+            pending_max=self._commits.limits.pending_max,
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if begins and start.fresh else None,
@@ -319,7 +319,7 @@ class IndividualCommits:
                 "holes",
                 slow > 0,
                 f"{slow} of {len(intake.cells)} key ranges of partition {partition} take in less: "
-                f"they have {self._commits.limits.holes_max // 2} records or more that are not "
+                f"they have {self._commits.limits.pending_max // 2} records or more that are not "
                 "done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
             )
 
@@ -357,10 +357,10 @@ def check_left(start: Checkpoint, options: SourceOptions, open_table: OpenTable 
     known = open_table(options.commits, start.commits.source_id).known()
     check_agreement(known, start)
     if is_left(known):
-        holes = sum(len(state.holes) for state in known.states.values())
+        pending = sum(len(state.pending) for state in known.states.values())
         raise error(
             "COMMIT_TERMS_CHANGED",
-            f"commitMode was individual and is batch, and {holes} records are not done, which "
+            f"commitMode was individual and is batch, and {pending} records are not done, which "
             "would never come again",
             seq=known.seq,
         )

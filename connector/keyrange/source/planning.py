@@ -32,11 +32,11 @@ from keyrange.ranges.sharing.shared_directory import name_of
 Ranges = Mapping[TopicPartition, OffsetRange]
 Sizes = Mapping[TopicPartition, float]
 # The places of a sample of a partition's records in the hash space.
-Places = Callable[[TopicPartition], Sequence[int]]
+SampledHashes = Callable[[TopicPartition], Sequence[int]]
 
 
 def plan_read(
-    ranges: Ranges, bytes_per_offset: Sizes, places: Places, options: SourceOptions
+    ranges: Ranges, bytes_per_offset: Sizes, key_hashes: SampledHashes, options: SourceOptions
 ) -> list[tuple[Split, ...]]:
     """The splits of each task that reads `ranges`."""
     if options.key_ranges.split_by == "partition":
@@ -47,7 +47,7 @@ def plan_read(
     check_accepted(ranges, options)
     if options.key_ranges.split_by == "offset":
         return cut_by_bytes(ranges, bytes_per_offset, _task_count(ranges, options))
-    cells = plan_cells(ranges, bytes_per_offset, places, options)
+    cells = plan_cells(ranges, bytes_per_offset, key_hashes, options)
     # As for partitions: no bytes to fill up a task with, so each has its own.
     count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
     return plan_tasks(cells, ranges, count, naming(options))
@@ -57,12 +57,12 @@ def plan_deliveries(
     intakes: Intakes,
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     bytes_per_offset: Sizes,
-    places: Places,
+    key_hashes: SampledHashes,
     options: SourceOptions,
 ) -> list[tuple[Split, ...]]:
     """The splits of each task that reads what `intakes` hand out; `spans` are the key ranges that
     this query reads of each partition."""
-    cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places)
+    cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, key_hashes)
     name = naming(options)
     stretches: list[list[RangeEstimate]]
     if options.key_ranges.split_by == "partition":
@@ -110,7 +110,7 @@ def cores(options: SourceOptions) -> int:
 
 
 def plan_cells(
-    ranges: Ranges, bytes_per_offset: Sizes, places: Places, options: SourceOptions
+    ranges: Ranges, bytes_per_offset: Sizes, key_hashes: SampledHashes, options: SourceOptions
 ) -> list[RangeEstimate]:
     """The key ranges of all partitions, with the bytes that are expected in them."""
     counts = auto_ranges(ranges, bytes_per_offset, cores(options))
@@ -118,7 +118,7 @@ def plan_cells(
     for partition, span in sorted(ranges.items()):
         size = span.size * bytes_per_offset[partition]
         spans = key_ranges_of(partition, options, counts[partition])
-        cells += weigh(partition, spans, size, places(partition))
+        cells += weigh(partition, spans, size, key_hashes(partition))
     return cells
 
 

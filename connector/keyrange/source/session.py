@@ -319,7 +319,7 @@ class PlanningSession:
         topic_ids = {**view.topic_ids(), **end.topic_ids}
         sizes = self._record_sizes(view, ranges)
         return self._tasks.read(
-            ranges, sizes, self._sizes.places, view, topic_ids, end.leader_epochs
+            ranges, sizes, self._sizes.key_hashes, view, topic_ids, end.leader_epochs
         )
 
     def _plan_individual(
@@ -333,7 +333,7 @@ class PlanningSession:
             {partition: intakes[partition] for partition in reaches},
             individual.spans(reaches, end.commits),
             self._record_sizes(view, reaches),
-            self._sizes.places,
+            self._sizes.key_hashes,
             view,
             {**view.topic_ids(), **end.topic_ids},
             end.leader_epochs,

@@ -54,7 +54,7 @@ class TaskPlans:
         self,
         ranges: planning.Ranges,
         sizes: planning.Sizes,
-        places: planning.Places,
+        key_hashes: planning.SampledHashes,
         view: ClusterView,
         topic_ids: TopicIds,
         epochs: Epochs = MappingProxyType({}),
@@ -70,10 +70,12 @@ class TaskPlans:
             if assignment is not None:
                 planning.check_accepted(ranges, self._options)
                 portions = plan_pinned(
-                    ranges, assignment.owners, sizes, places, pinning.shape, self._naming
+                    ranges, assignment.owners, sizes, key_hashes, pinning.shape, self._naming
                 )
                 return self._bind(pinning, portions, sizes, _making(view, topic_ids, epochs))
-        tasks = plan_read(ranges, sizes, places, view, topic_ids, self._options, greeting, epochs)
+        tasks = plan_read(
+            ranges, sizes, key_hashes, view, topic_ids, self._options, greeting, epochs
+        )
         self._note(tasks, [task.splits for task in tasks], sizes)
         return tasks
 
@@ -82,7 +84,7 @@ class TaskPlans:
         intakes: Intakes,
         spans: Mapping[TopicPartition, Sequence[KeyRange]],
         sizes: planning.Sizes,
-        places: planning.Places,
+        key_hashes: planning.SampledHashes,
         view: ClusterView,
         topic_ids: TopicIds,
         epochs: Epochs = MappingProxyType({}),
@@ -98,13 +100,19 @@ class TaskPlans:
             if assignment is not None:
                 planning.check_accepted(intakes, self._options)
                 portions = plan_pinned_deliveries(
-                    intakes, spans, assignment.owners, sizes, places, pinning.shape, self._naming
+                    intakes,
+                    spans,
+                    assignment.owners,
+                    sizes,
+                    key_hashes,
+                    pinning.shape,
+                    self._naming,
                 )
                 if portions is not None:
                     return self._bind(pinning, portions, sizes, _making(view, topic_ids, epochs))
                 pinning.pass_over()
                 _log.info("the batch was cut for another assignment: its tasks run anywhere")
-        planned = planning.plan_deliveries(intakes, spans, sizes, places, self._options)
+        planned = planning.plan_deliveries(intakes, spans, sizes, key_hashes, self._options)
         self._note(planned, planned, sizes)
         return [_make_task(splits, view, topic_ids, greeting, epochs) for splits in planned]
 
@@ -126,7 +134,7 @@ class TaskPlans:
 def plan_read(
     ranges: planning.Ranges,
     bytes_per_offset: planning.Sizes,
-    places: planning.Places,
+    key_hashes: planning.SampledHashes,
     view: ClusterView,
     topic_ids: TopicIds,
     options: SourceOptions,
@@ -134,7 +142,7 @@ def plan_read(
     epochs: Epochs = MappingProxyType({}),
 ) -> list[ReadTask]:
     """The tasks that read `ranges`, anywhere."""
-    planned = planning.plan_read(ranges, bytes_per_offset, places, options)
+    planned = planning.plan_read(ranges, bytes_per_offset, key_hashes, options)
     return [_make_task(splits, view, topic_ids, greeting, epochs) for splits in planned]
 
 

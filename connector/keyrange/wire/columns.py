@@ -187,8 +187,8 @@ class ColumnWriter:
                     return None
                 made[name] = headers
             elif name == "keyHash":
-                buffer, places = _allocate(rows, np.int64)
-                places[:] = hashes[:rows]
+                buffer, key_hashes = _allocate(rows, np.int64)
+                key_hashes[:] = hashes[:rows]
                 made[name] = pa.Array.from_buffers(pa.int64(), rows, [None, buffer], 0)
         return pa.RecordBatch.from_arrays(
             [made[name] for name in self.schema.names], schema=self.schema
@@ -223,8 +223,8 @@ class ColumnWriter:
     @staticmethod
     def _headers(region: Bytes, records: Records, rows: int, cursor: Any) -> pa.Array | None:
         total = int(cursor["header_count"])
-        places = np.empty((total, 4), np.int64)
-        key_total, value_total, broken = kernels.index_headers(region, records, rows, places)
+        locations = np.empty((total, 4), np.int64)
+        key_total, value_total, broken = kernels.index_headers(region, records, rows, locations)
         if broken >= 0:
             cursor["failed_offset"] = records[broken]["offset"]
             return None
@@ -236,7 +236,7 @@ class ColumnWriter:
             ends_buffer, ends = _allocate(total + 1, np.int32)
             data_buffer, data = _allocate(data_bytes, np.uint8)
             valid_buffer, valid = _valid_bitmap(total)
-            nulls = kernels.gather_header_bytes(region, places, total, column, ends, data, valid)
+            nulls = kernels.gather_header_bytes(region, locations, total, column, ends, data, valid)
             columns.append(
                 pa.Array.from_buffers(
                     arrow_type,

@@ -720,12 +720,12 @@ def _count(state, record):
 
 
 @numba.njit(inline="always")
-def _first_not_below(sorted_places, place):
+def _first_not_below(sorted_hashes, key_hash):
     low = 0
-    high = len(sorted_places)
+    high = len(sorted_hashes)
     while low < high:
         middle = (low + high) >> 1
-        if sorted_places[middle] < place:
+        if sorted_hashes[middle] < key_hash:
             low = middle + 1
         else:
             high = middle
@@ -812,7 +812,7 @@ def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
         types.int64[::1],
     )
 )
-def place_records(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
+def hash_records(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
     """Sort records by who reads their key range, each reader's in their order, into `placed`.
 
     Range i ends at `uppers[i]`, included, and is read by `owners[i]`; a negative owner's records

@@ -103,7 +103,7 @@ class Selector:
         if self._placement is None:
             return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
         starts = np.zeros(self._placement.readers + 1, np.int64)
-        kernels.place_records(
+        kernels.hash_records(
             records,
             hashes,
             cursor,
@@ -122,14 +122,14 @@ class _Wanted:
 
     def __init__(self, keys: tuple[bytes | None, ...]) -> None:
         found = sorted({(hash_of(key), key) for key in keys if key is not None})
-        self._places = np.array([place for place, _ in found], np.int64)
+        self._key_hashes = np.array([key_hash for key_hash, _ in found], np.int64)
         self._ends = np.array([0, *accumulate(len(key) for _, key in found)], np.int64)
         self._bytes = _bytes(b"".join(key for _, key in found))
         self._null = None in keys
 
     def keep(self, region: Bytes, records: Records, hashes: Places, cursor: Any) -> None:
         kernels.keep_keys(
-            region, records, hashes, cursor, self._places, self._ends, self._bytes, self._null
+            region, records, hashes, cursor, self._key_hashes, self._ends, self._bytes, self._null
         )
 
 

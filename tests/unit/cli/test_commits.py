@@ -19,7 +19,12 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
@@ -69,12 +74,12 @@ def two_holes() -> Query:
     lower, upper = (
         KeyRangeState(s, 10) for s in (KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1))
     )
-    holes = (
-        Hole(3, 2**62, 2, query.now_ms + 100_000, BEGAN_MS),
-        Hole(5, 2**62 + 9, 1, query.now_ms, BEGAN_MS + 5_000),
+    pending = (
+        PendingRecord(3, 2**62, 2, query.now_ms + 100_000, BEGAN_MS),
+        PendingRecord(5, 2**62 + 9, 1, query.now_ms, BEGAN_MS + 5_000),
     )
     query.states[partition] = PartitionState(
-        state.topic_id, 10, (lower, KeyRangeState(upper.span, 10, holes))
+        state.topic_id, 10, (lower, KeyRangeState(upper.span, 10, pending))
     )
     query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
     return query
@@ -163,8 +168,8 @@ def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(
     query = two_holes()
     [(partition, state)] = query.states.items()
     [lower, upper] = state.pieces
-    held = Hole(7, 2**62, 0, 0, BEGAN_MS, Cause.HELD_BACK)
-    upper = replace(upper, holes=(*upper.holes, held))
+    held = PendingRecord(7, 2**62, 0, 0, BEGAN_MS, Cause.HELD_BACK)
+    upper = replace(upper, pending=(*upper.pending, held))
     query.states[partition] = replace(state, pieces=(lower, upper))
     query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
     of(query)
@@ -216,10 +221,10 @@ def test_lines_fit_a_terminal(of: Callable[..., Query]) -> None:
 def test_counts_agree_with_the_states(of: Callable[..., Query]) -> None:
     query = of(Query(3, 8, 0.05).run(6, 400, tail=50))
     found = document("show", "/t")
-    holes = {place.partition: len(state.holes) for place, state in query.states.items()}
-    assert {row["partition"]: row["holes"] for row in found["partitions"]} == holes
-    assert min(holes.values()) > 3
-    assert len(document("gaps", "/t", "--limit", 10_000)) == sum(holes.values())
+    pending = {key_hash.partition: len(state.pending) for key_hash, state in query.states.items()}
+    assert {row["partition"]: row["holes"] for row in found["partitions"]} == pending
+    assert min(pending.values()) > 3
+    assert len(document("gaps", "/t", "--limit", 10_000)) == sum(pending.values())
     for row in found["partitions"]:
         assert sum(each["holes"] for each in row["ranges"]) == row["holes"]
         assert min(each["committed"] for each in row["ranges"]) == row["committed"]
@@ -233,8 +238,8 @@ def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:
     [row] = document("show", "/t", "--at", 3)["partitions"]
     [state] = then.values()
     assert (row["position"], row["committed"]) == (600, state.committed)
-    assert (row["log_end"], row["holes"]) == (600, len(state.holes))
-    assert len(document("gaps", "/t", "--at", 3)) == len(state.holes)
+    assert (row["log_end"], row["holes"]) == (600, len(state.pending))
+    assert len(document("gaps", "/t", "--at", 3)) == len(state.pending)
     for command in ("show", "gaps"):
         assert "--at 99: the commits are 1 to" in refusal(command, "/t", "--at", 99)
 
@@ -337,7 +342,7 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
         "",
         60,
         (
-            KeyRangeState(KeyRange(0, 9), 60, (Hole(20, 5),)),
+            KeyRangeState(KeyRange(0, 9), 60, (PendingRecord(20, 5),)),
             KeyRangeState(KeyRange(9, HASH_MAX + 1), 40),
         ),
     )
@@ -348,9 +353,9 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
     assert below.index("60") + 2 == line.index(".")
 
 
-@pytest.mark.parametrize(("holes", "mark"), [(9, "○"), (10, "●"), (100, "●")])
-def test_many_holes_look_like_many(holes: int, mark: str) -> None:
-    found = tuple(Hole(100 + at, at) for at in range(holes))
+@pytest.mark.parametrize(("pending", "mark"), [(9, "○"), (10, "●"), (100, "●")])
+def test_many_holes_look_like_many(pending: int, mark: str) -> None:
+    found = tuple(PendingRecord(100 + at, at) for at in range(pending))
     state = PartitionState("", 200, (KeyRangeState(KeyRange(0, HASH_MAX + 1), 200, found),))
     assert draw(state, -1, BLOCKS, width=7)[0] == f"██████{mark}"
 

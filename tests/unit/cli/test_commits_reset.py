@@ -98,22 +98,22 @@ def test_a_driver_that_is_running_is_fenced(query: Query) -> None:
 
 def test_forward_gives_holes_up(query: Query) -> None:
     state = query.states[TopicPartition("flights", 0)]
-    to = state.holes[2].offset + 1
+    to = state.pending[2].offset + 1
     found = document("--to", to, "--partition", 0, "--confirm")
     [row] = found["partitions"]
-    assert row["given_up"] == [hole.offset for hole in state.holes[:3]]
+    assert row["given_up"] == [record.offset for record in state.pending[:3]]
     assert (row["again"], row["passed_over"]) == ([], [])
     after = query.table.known().states[TopicPartition("flights", 0)]
-    assert after.holes == state.holes[3:]
-    assert after.committed == row["committed"] == state.holes[3].offset
+    assert after.pending == state.pending[3:]
+    assert after.committed == row["committed"] == state.pending[3].offset
 
 
 def test_redo_keeps_the_holes_below(query: Query) -> None:
     state = query.states[TopicPartition("flights", 0)]
-    to = state.holes[2].offset + 1
+    to = state.pending[2].offset + 1
     [row] = document("--to", to, "--redo", "--partition", 0, "--confirm")["partitions"]
     after = query.table.known().states[TopicPartition("flights", 0)]
-    assert after.holes == state.holes[:3]
+    assert after.pending == state.pending[:3]
     assert after.scanned == to
     assert (row["given_up"], row["committed"]) == ([], state.committed)
 
@@ -165,14 +165,14 @@ def test_finished_output_above_a_hole_is_not_given_up_with_it(query: Query) -> N
     for at, commit in enumerate(query.table.store):
         terms = replace(commit.terms or CommitSettings(), isolation="transactional")
         query.table.store[at] = replace(commit, terms=terms)
-    hole = query.states[TopicPartition("flights", 0)].holes[0]
+    record = query.states[TopicPartition("flights", 0)].pending[0]
     place = ("--partition", 0, "--confirm")
-    said = refusal("--to", hole.offset + 1, *place)
-    assert f"--to would give up offset {hole.offset} of flights-0" in said
+    said = refusal("--to", record.offset + 1, *place)
+    assert f"--to would give up offset {record.offset} of flights-0" in said
     assert "lower maxDeliveries" in said
     assert query.table.known().seq == 6
     # Back is another matter, and so is what lies below every hole.
-    document("--to", hole.offset, *place)
+    document("--to", record.offset, *place)
     document("--to", 100, *place)
 
 

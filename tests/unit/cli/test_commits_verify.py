@@ -27,7 +27,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.log import CommitKind
 from keyrange.individual_commits.model.resetting import rewind
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 
@@ -39,9 +39,9 @@ NOTHING = np.empty(0, np.int64)
 def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     made = Query(2, 4, 0.05).run(6, 300)
     assert all(made.dead.values())
-    assert all(state.holes for state in made.states.values())
+    assert all(state.pending for state in made.states.values())
     put_in_place(monkeypatch, made)
-    dead = {place: np.array(sorted(h.offset for h in d)) for place, d in made.dead.items()}
+    dead = {key_hash: np.array(sorted(h.offset for h in d)) for key_hash, d in made.dead.items()}
     monkeypatch.setattr(commits_verify, "_dead", lambda *_: dead)
     return made
 
@@ -49,7 +49,11 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
 def sink(
     path: Path, query: Query, names: tuple[str, ...] = ("topic", "partition", "offset")
 ) -> str:
-    rows = [(place.topic, place.partition, at) for place, done in query.done.items() for at in done]
+    rows = [
+        (key_hash.topic, key_hash.partition, at)
+        for key_hash, done in query.done.items()
+        for at in done
+    ]
     types = (pa.string(), pa.int32(), pa.int64())
     columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
     write_deltalake(str(path / "sink"), pa.table(dict(zip(names, columns, strict=True))))
@@ -94,10 +98,10 @@ def test_a_sink_with_exactly_what_is_done_agrees(query: Query, tmp_path: Path) -
 
 
 def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
-    hole = query.states[A].holes[0].offset
+    record = query.states[A].pending[0].offset
     letter = query.dead[A][0].offset
     query.done[A] -= {0, 7}
-    query.done[A] |= {hole, letter, 1800, 2500}
+    query.done[A] |= {record, letter, 1800, 2500}
     path = sink(tmp_path, query)
     again = pa.table({"topic": ["flights"], "partition": pa.array([0], pa.int32()), "offset": [8]})
     write_deltalake(path, again, mode="append")
@@ -105,7 +109,7 @@ def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
     assert first["missing"] == {"count": 2, "offsets": [0, 7]}
     assert first["doubled"] == {"count": 1, "offsets": [8]}
     assert first["unexpected"] == {
-        "hole": {"count": 1, "offsets": [hole]},
+        "hole": {"count": 1, "offsets": [record]},
         "dead letter": {"count": 1, "offsets": [letter]},
         "not handed out": {"count": 2, "offsets": [1800, 2500]},
     }
@@ -113,7 +117,7 @@ def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
     result = run("--sink", path)
     assert result.exit_code == 1
     assert "flights-0 missing: 0, 7\n" in result.stdout
-    assert f"flights-0 unexpected (hole): {hole}\n" in result.stdout
+    assert f"flights-0 unexpected (hole): {record}\n" in result.stdout
     assert result.stdout.endswith("there are differences\n")
     assert "--live asks the log" in result.stderr
 
@@ -186,10 +190,10 @@ def state(*pieces: KeyRangeState) -> PartitionState:
 
 
 LOW, HIGH = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)
-LAGGING = state(KeyRangeState(LOW, 10, (Hole(4, 1),)), KeyRangeState(HIGH, 5))
+LAGGING = state(KeyRangeState(LOW, 10, (PendingRecord(4, 1),)), KeyRangeState(HIGH, 5))
 
 
-def places(*at: tuple[int, KeyRange]) -> Log:
+def key_hashes(*at: tuple[int, KeyRange]) -> Log:
     offsets = np.array([offset for offset, _ in at], np.int64)
     hashes = np.array([span.from_hash for _, span in at], np.int64)
     return Log(OffsetRange(0, 10), offsets, hashes)
@@ -202,7 +206,7 @@ def test_what_some_ranges_have_not_scanned_cannot_be_told_without_keys() -> None
 
 
 def test_the_log_says_whose_an_offset_is_and_which_exist() -> None:
-    log = places((0, LOW), (3, HIGH), (4, LOW), (6, LOW), (7, HIGH), (9, LOW))
+    log = key_hashes((0, LOW), (3, HIGH), (4, LOW), (6, LOW), (7, HIGH), (9, LOW))
     good = recount(LAGGING, np.array([0, 3, 6, 9]), 0, NOTHING, False, log)
     assert (good.records, good.agrees(False), good.unsure) == (4, True, 0)
     bad = recount(LAGGING, np.array([0, 2, 3, 7, 9]), 0, NOTHING, False, log)
@@ -213,16 +217,16 @@ def test_the_log_says_whose_an_offset_is_and_which_exist() -> None:
 
 
 def test_what_retention_took_is_not_missed() -> None:
-    log = replace(places((6, LOW), (9, LOW)), span=OffsetRange(5, 10))
+    log = replace(key_hashes((6, LOW), (9, LOW)), span=OffsetRange(5, 10))
     found = recount(LAGGING, np.array([0, 1, 6, 9]), 0, NOTHING, False, log)
     assert found.agrees(False)
     assert (found.judged, found.unsure) == (OffsetRange(5, 10), 2)
 
 
 def test_a_transactional_sink_has_the_prefix_alone() -> None:
-    held = state(KeyRangeState(LOW, 10, (Hole(4, 1),)), KeyRangeState(HIGH, 10))
+    held = state(KeyRangeState(LOW, 10, (PendingRecord(4, 1),)), KeyRangeState(HIGH, 10))
     assert recount(held, np.arange(4), 0, NOTHING, True).agrees(False)
-    log = places(*((at, HIGH if at % 2 else LOW) for at in range(10)))
+    log = key_hashes(*((at, HIGH if at % 2 else LOW) for at in range(10)))
     assert recount(held, np.arange(4), 0, NOTHING, True, log).agrees(False)
     for known in (None, log):
         found = recount(held, np.array([0, 1, 2, 3, 5]), 0, NOTHING, True, known)
@@ -270,7 +274,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     one, two = consumers("one"), consumers("two")
     one.take({A: [low]}, {})
     two.take({A: [high]}, {})
-    two.commit({A: [KeyRangeState(high, 50, (Hole(7, high.from_hash),))]})
+    two.commit({A: [KeyRangeState(high, 50, (PendingRecord(7, high.from_hash),))]})
     one.take({A: [SPACE]}, {})
     one.commit({A: [KeyRangeState(low, 60), KeyRangeState(high, 60)]})
     two.take({A: [high]}, {})
@@ -278,7 +282,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
 
     with monkeypatch.context() as faulty:
         # It copies what somebody left who is not believed any more.
-        old = [KeyRangeState(high, 50, (Hole(7, high.from_hash),))]
+        old = [KeyRangeState(high, 50, (PendingRecord(7, high.from_hash),))]
         faulty.setattr(following_module, "pieces_done", lambda *_: old)
         one.take({A: [high]}, {})
     assert verified(tmp_path, "two") == []
@@ -337,7 +341,9 @@ def test_what_contradicts_itself_is_named(query: Query) -> None:
     )
     done = next(at for at in range(1200, 1500) if at in query.done[A])
     piece = next(p for p in now.pieces if p.span.contains(place_of(done)))
-    opened = replace(piece, holes=tuple(sorted((*piece.holes, Hole(done, place_of(done))))))
+    opened = replace(
+        piece, pending=tuple(sorted((*piece.pending, PendingRecord(done, place_of(done)))))
+    )
     pieces = tuple(opened if p is piece else p for p in now.pieces)
     assert f"7 {A} offset {done} was done and is a hole again" in said(
         6, states={A: replace(now, pieces=pieces)}

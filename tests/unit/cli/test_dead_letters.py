@@ -103,8 +103,8 @@ class Lake:
         assert result.stdout == ""
         return str(result.exception)
 
-    def holes(self) -> dict[int, int]:
-        return {hole.offset: hole.place for hole in self.table.known().states[A].holes}
+    def pending(self) -> dict[int, int]:
+        return {record.offset: record.key_hash for record in self.table.known().states[A].pending}
 
 
 @pytest.fixture
@@ -225,9 +225,9 @@ def test_a_replay_makes_holes_of_them(lake: Lake) -> None:
     done = lake.document("replay", "--all", "--who", "ann", "--why", "mended", "--confirm")
     assert done["written"] == before.seq + 1
     keys = {each.offset: each.key for each in lake.letters}
-    assert lake.holes() == {at: place_of(key, at) for at, key in keys.items()}
-    [hole, *_] = lake.table.known().states[A].holes
-    assert (hole.deliveries, hole.due_ms) == (0, BEGAN_MS + 60_000)
+    assert lake.pending() == {at: place_of(key, at) for at, key in keys.items()}
+    [record, *_] = lake.table.known().states[A].pending
+    assert (record.deliveries, record.due_ms) == (0, BEGAN_MS + 60_000)
     commit = list(lake.table.history())[-1]
     assert (commit.kind, commit.who, commit.why) == (CommitKind.RESET, "ann", "mended")
     first, *_ = lake.document("list", "--status", "replayed")
@@ -242,10 +242,10 @@ def test_a_replay_makes_holes_of_them(lake: Lake) -> None:
 
 def test_some_of_them_are_replayed(lake: Lake) -> None:
     lake.document("replay", "--error", "keyerror", "--confirm")
-    assert lake.holes().keys() == {41}
+    assert lake.pending().keys() == {41}
     where = ("--topic", "flights", "--partition", 0)
     lake.document("replay", *where, "--offset", 77, "--offset", 99, "--confirm")
-    assert lake.holes().keys() == {41, 77}
+    assert lake.pending().keys() == {41, 77}
     assert lake.offsets("--status", "dead") == [40]
 
 
@@ -280,7 +280,7 @@ def test_what_cannot_come_again_is_left_and_said(lake: Lake) -> None:
         60: "it comes again anyway",
         77: "it comes again anyway",
     }
-    assert lake.holes().keys() == {40, 41}
+    assert lake.pending().keys() == {40, 41}
     assert lake.offsets("--status", "dead") == [50, 60, 77, 51]
 
 
@@ -308,10 +308,10 @@ def test_what_another_source_gave_up_last_is_replayed(lake: Lake) -> None:
 def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
     where = {"topic": "flights", "partition": 0}
     assert keyrange.replay_dead_letters(lake.path, **where, offsets=[40, 41], error="Key") == 1
-    assert lake.holes().keys() == {41}
+    assert lake.pending().keys() == {41}
     assert list(lake.table.history())[-1].why == "replay"
     assert keyrange.replay_dead_letters(lake.path, who="ann", why="mended") == 2
-    assert lake.holes().keys() == {40, 41, 77}
+    assert lake.pending().keys() == {40, 41, 77}
     assert list(lake.table.history())[-1].who == "ann"
     assert keyrange.replay_dead_letters(lake.path) == 0
     with pytest.raises(KeyrangeError, match="no commit table at"):
@@ -323,8 +323,8 @@ def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None
 
     known = replace(lake.table.known(), terms=CommitSettings(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)
-    [hole] = plan.states[A].holes
-    assert hole.place == 0
+    [record] = plan.states[A].pending
+    assert record.key_hash == 0
 
 
 @pytest.mark.parametrize(
@@ -367,9 +367,9 @@ def test_a_query_that_was_started_afresh_replays_what_others_gave_up(lake: Lake)
     assert lake.offsets("--status", "replayed") == []
     own = commit_admin.open_commits(lake.path, "", "", {})
     given_up = commits_verify._dead(lake.path, "", own, own.table.known(), {})
-    assert {place: at.tolist() for place, at in given_up.items()} == {A: [40, 41, 77]}
+    assert {key_hash: at.tolist() for key_hash, at in given_up.items()} == {A: [40, 41, 77]}
     assert keyrange.replay_dead_letters(lake.path, offsets=[40]) == 1
     done = lake.document("replay", "--all", "--confirm")
     assert [each["offset"] for each in done["replayed"]] == [41, 77]
-    assert [hole.offset for hole in heir.known().states[A].holes] == [40, 41, 77]
-    assert lake.holes() == {}
+    assert [record.offset for record in heir.known().states[A].pending] == [40, 41, 77]
+    assert lake.pending() == {}

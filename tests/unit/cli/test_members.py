@@ -320,14 +320,14 @@ def test_the_owner_of_a_key_is_named_with_slot_host_and_executor(path: Path) -> 
     seen = set()
     for key in keys:
         found = document("ranges", "owner", "--key", key, "--topic", "flights", "--members", path)
-        partition, place = partition_of(key), hash_of(key.encode())
-        slot = AFTER.owner_of(TopicPartition("flights", partition), place)
-        assert (found["partition"], found["hash"]) == (partition, place)
+        partition, key_hash = partition_of(key), hash_of(key.encode())
+        slot = AFTER.owner_of(TopicPartition("flights", partition), key_hash)
+        assert (found["partition"], found["hash"]) == (partition, key_hash)
         assert (found["slot"], found["epoch"], found["state"]) == (slot, 2, "ASSIGNED")
         assert found["host"] == ("10.0.0.0" if slot == "orders-0" else None)
         assert found["executor"] == ("0" if slot == "orders-0" else None)
         lo, hi = found["bounds"]
-        assert lo <= place <= hi
+        assert lo <= key_hash <= hi
         seen.add((partition, slot))
     assert len(seen) == 4
 

@@ -14,7 +14,12 @@ import keyrange.consumer.reading as reading_module
 from keyrange.consumer.following import Leaders, follow, read_on
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+    fresh,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
@@ -163,7 +168,7 @@ class TestWhoTakesOver:
 
 def test_a_state_is_cut_back_by_its_own_epoch() -> None:
     states = {
-        "old": PartitionState("id", 10, (KeyRangeState(SPACE, 10, (Hole(8, 5),)),), 1),
+        "old": PartitionState("id", 10, (KeyRangeState(SPACE, 10, (PendingRecord(8, 5),)),), 1),
         "new": PartitionState("id", 20, (KeyRangeState(SPACE, 20),), 2),
         "unknown": PartitionState("id", 20, (KeyRangeState(SPACE, 20),)),
         "unasked": PartitionState("id", 9, (KeyRangeState(SPACE, 9),), 3),
@@ -172,7 +177,7 @@ def test_a_state_is_cut_back_by_its_own_epoch() -> None:
     leaders = Leaders({FIRST: 3}, lambda asked: {p: (e, ends[e]) for p, e in asked.items()})
     found = follow({FIRST: states, SECOND: {}}, leaders)
     assert found[SECOND] == {}
-    assert {source: (s.position, s.holes) for source, s in found[FIRST].items()} == {
+    assert {source: (s.position, s.pending) for source, s in found[FIRST].items()} == {
         "old": (7, ()),
         "new": (15, ()),
         "unknown": (20, ()),

@@ -114,4 +114,4 @@ def test_a_clock_that_is_set_hands_nothing_out_again(clock: Clock, tmp_path: Pat
     # The table is read by others, whose clocks passed otherwise.
     made._works[FIRST].acknowledge(made._works[FIRST]._stretches[-1].offsets[-1:])
     [piece] = made._works[FIRST].pieces()
-    assert {hole.since_ms for hole in piece.holes} == {begun_ms}
+    assert {record.since_ms for record in piece.pending} == {begun_ms}

@@ -23,6 +23,6 @@ def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
     # The rest is done all the same.
     [piece] = work.pieces()
     assert piece.scanned == 10_000
-    assert [hole.offset for hole in piece.holes] == list(range(0, 10_000, 1_000))
+    assert [record.offset for record in piece.pending] == list(range(0, 10_000, 1_000))
     assert work.acknowledge(np.arange(10_000)) == 10
     assert work.pieces() == [KeyRangeState(SPACE, 10_000)]

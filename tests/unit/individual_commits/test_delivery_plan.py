@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from keyrange.individual_commits.model.delivery_plan import plan_deliveries
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
-from keyrange.individual_commits.model.state import Hole
+from keyrange.individual_commits.model.state import PendingRecord
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.ranges.model.range_plan import RangeEstimate
@@ -29,13 +29,13 @@ class Counted(int):
 
 def test_holes_far_apart_are_not_held_against_one_another() -> None:
     partition, count = TopicPartition("t", 0), 2_000
-    holes = tuple(Hole(Counted(at * 1_000), at) for at in range(count))
+    pending = tuple(PendingRecord(Counted(at * 1_000), at) for at in range(count))
     end = count * 1_000
-    intake = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), holes)
+    intake = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), pending)
     cell = RangeEstimate(partition, SPACE, 1.0, False)
     Counted.compared = 0
     [task] = plan_deliveries([[cell]], {partition: intake}, {partition: 1_000.0}, lambda _: "")
-    assert [split.from_offset for split in task] == [hole.offset for hole in holes]
+    assert [split.from_offset for split in task] == [record.offset for record in pending]
     assert all(len(split.delivery.offsets) == 1 for split in task if split.delivery)
     # Some sorting and bisecting: a hundred comparisons each. All with all would be 2,000 each.
     assert Counted.compared < count * 200

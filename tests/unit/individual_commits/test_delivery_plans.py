@@ -15,7 +15,12 @@ from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
     PartitionDelivery,
 )
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+    fresh,
+)
 from keyrange.individual_commits.planned import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
@@ -23,7 +28,9 @@ from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 TP, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
-HOLED = PartitionState("id", 100, (KeyRangeState(SPACE, 100, (Hole(40, 7, 1, 500), Hole(50, 7))),))
+HOLED = PartitionState(
+    "id", 100, (KeyRangeState(SPACE, 100, (PendingRecord(40, 7, 1, 500), PendingRecord(50, 7))),)
+)
 START = Checkpoint({TP: 100}, {"t": "id"})
 
 
@@ -56,14 +63,14 @@ def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
     intakes = planned(Snapshot(3, {TP: HOLED}), until, options())
     assert list(intakes) == [TP, NEW]
     assert intakes[TP].spans == tuple(split_evenly(SPACE, 4))
-    assert intakes[TP].redelivered == HOLED.holes
+    assert intakes[TP].redelivered == HOLED.pending
     assert intakes[NEW].cells == (CellDelivery(SPACE, 5, 9),)
 
 
 def test_options_say_what_order_and_limits_are() -> None:
     known, mark = Snapshot(3, {TP: HOLED}), CommitMark("s", 3, due_ms=499)
     loose = planned(known, end(mark), options(keeps_order=False))[TP]
-    assert [hole.offset for hole in loose.redelivered] == [50]
+    assert [record.offset for record in loose.redelivered] == [50]
     slow = planned(known, end(mark), options(limits=DeliveryLimits(3)))[TP]
     assert slow.cells == (CellDelivery(SPACE, 100, 101),)
 
@@ -73,7 +80,7 @@ def test_a_state_holds_as_long_as_the_topic_is_the_same(topic_id: str) -> None:
     until = end(topic_ids={"t": topic_id} if topic_id else {})
     assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == HOLED
     without = replace(HOLED, topic_id="")
-    assert state_of(Snapshot(3, {TP: without}), TP, START, end()).holes == HOLED.holes
+    assert state_of(Snapshot(3, {TP: without}), TP, START, end()).pending == HOLED.pending
 
 
 def test_a_topic_that_was_made_anew_begins_fresh() -> None:

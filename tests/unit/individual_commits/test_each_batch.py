@@ -19,7 +19,12 @@ from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.log import CommitKind
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+    fresh,
+)
 from keyrange.individual_commits.planned import Planned
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
@@ -107,7 +112,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
 def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_due: bool) -> None:
     """A record that failed is gone from Kafka when it is to come again: what was staged above it is
     due, and would be passed over where the function returns at once."""
-    state = PartitionState("", 21, (KeyRangeState(SPACE, 21, (Hole(10, 5),)),))
+    state = PartitionState("", 21, (KeyRangeState(SPACE, 21, (PendingRecord(10, 5),)),))
     store = VerdictStore(str(tmp_path), "s")
     os.makedirs(tmp_path / "s" / "0" / "one")
     (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")
@@ -137,7 +142,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     """Output above a hole is in its verdict alone: the topic may be back."""
     there, mark = TopicPartition("u", 0), CommitMark(source_id="s", seq=1)
     ids = {"t": "a" * 32, "u": "b" * 32}
-    state = PartitionState(ids["t"], 21, (KeyRangeState(SPACE, 21, (Hole(10, 5),)),))
+    state = PartitionState(ids["t"], 21, (KeyRangeState(SPACE, 21, (PendingRecord(10, 5),)),))
     store = VerdictStore(str(tmp_path), "s")
     os.makedirs(tmp_path / "s" / "0" / "one")
     (tmp_path / "s" / "0" / "one" / "part-0.parquet").write_text("x")

@@ -8,13 +8,18 @@ from keyrange.individual_commits.model.partition_delivery import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,
-    due_holes,
+    due_records,
     due_until_ms,
     lags_too_far,
     next_due_ms,
     plan_delivery,
 )
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+    fresh,
+)
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.source.model.checkpoint import NEVER_DUE
@@ -25,8 +30,8 @@ HALVES = (LOWER, UPPER)
 NO_LIMITS = DeliveryLimits()
 
 
-def state(*holes: Hole, position: int = 100) -> PartitionState:
-    return PartitionState("id", position, (KeyRangeState(SPACE, position, holes),))
+def state(*pending: PendingRecord, position: int = 100) -> PartitionState:
+    return PartitionState("id", position, (KeyRangeState(SPACE, position, pending),))
 
 
 def plan(
@@ -45,15 +50,15 @@ def test_all_ranges_take_what_is_new() -> None:
 
 def test_a_batch_is_empty_that_hands_out_nothing() -> None:
     assert plan(fresh("id", 100), end=100).is_empty
-    assert plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=9).is_empty
-    assert not plan(state(Hole(5, 0, due_ms=10)), end=100, due_ms=10).is_empty
+    assert plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=9).is_empty
+    assert not plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=10).is_empty
     assert not plan(PartitionState("id", 100, (KeyRangeState(SPACE, 99),)), end=100).is_empty
 
 
 def test_a_batch_reaches_from_the_first_to_the_last_that_it_hands_out() -> None:
     behind = PartitionState("id", 100, (KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 100)))
     assert plan(behind).reach == OffsetRange(60, 120)
-    assert plan(state(Hole(5, 0)), due_ms=0).reach == OffsetRange(5, 120)
+    assert plan(state(PendingRecord(5, 0)), due_ms=0).reach == OffsetRange(5, 120)
     assert plan(fresh("id", 100), end=100).reach == OffsetRange(100, 100)
 
 
@@ -74,12 +79,12 @@ def test_a_range_that_is_behind_keeps_its_bounds_and_catches_up() -> None:
 
 
 def test_cuts_of_the_state_are_none_of_the_batch_where_the_offsets_are_the_same() -> None:
-    cut = state(Hole(5, 0, due_ms=99)).refined(split_evenly(SPACE, 8))
+    cut = state(PendingRecord(5, 0, due_ms=99)).refined(split_evenly(SPACE, 8))
     assert plan(cut).cells == plan(fresh("id", 100)).cells
 
 
 def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
-    many = tuple(Hole(at, at, due_ms=at) for at in range(8))
+    many = tuple(PendingRecord(at, at, due_ms=at) for at in range(8))
     pieces = (KeyRangeState(LOWER, 50, many), KeyRangeState(UPPER, 100))
     found = PartitionState("id", 100, pieces)
     limits = DeliveryLimits(10)
@@ -87,18 +92,18 @@ def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
         plan_delivery(found, s, 120, 3, limits) for s in ([SPACE], split_evenly(SPACE, 5))
     )
     assert (one.redelivered, one.held) == (other.redelivered, other.held)
-    for place in (0, 7, BORDER - 1, BORDER, 2**63 - 1):
+    for key_hash in (0, 7, BORDER - 1, BORDER, 2**63 - 1):
         taken = {
             (cell.from_offset, cell.until_offset)
             for intake in (one, other)
             for cell in intake.cells
-            if cell.span.contains(place)
+            if cell.span.contains(key_hash)
         }
-        assert taken == {(50, 52) if place < BORDER else (100, 120)}
+        assert taken == {(50, 52) if key_hash < BORDER else (100, 120)}
 
 
 @pytest.mark.parametrize(
-    ("holes", "holes_max", "until"),
+    ("pending", "pending_max", "until"),
     [
         (0, 1, 120),
         (1, 1, 100),
@@ -114,25 +119,32 @@ def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
     ],
 )
 def test_a_range_slows_from_half_of_its_holes_and_stops_at_all(
-    holes: int, holes_max: int, until: int
+    pending: int, pending_max: int, until: int
 ) -> None:
-    lower = KeyRangeState(LOWER, 100, tuple(Hole(at, at) for at in range(holes)))
+    lower = KeyRangeState(LOWER, 100, tuple(PendingRecord(at, at) for at in range(pending)))
     found = PartitionState("id", 100, (lower, KeyRangeState(UPPER, 100)))
-    intake = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(holes_max))
+    intake = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(pending_max))
     assert intake.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
 
 
 def test_with_order_the_holes_of_a_key_go_together_when_the_first_is_due() -> None:
-    found = state(Hole(1, 7, due_ms=20), Hole(2, 8, due_ms=10), Hole(3, 7), Hole(4, 8, due_ms=99))
-    assert [h.offset for h in due_holes(found, 10)] == [2, 4]
-    assert [h.offset for h in due_holes(found, 20)] == [1, 2, 3, 4]
+    found = state(
+        PendingRecord(1, 7, due_ms=20),
+        PendingRecord(2, 8, due_ms=10),
+        PendingRecord(3, 7),
+        PendingRecord(4, 8, due_ms=99),
+    )
+    assert [h.offset for h in due_records(found, 10)] == [2, 4]
+    assert [h.offset for h in due_records(found, 20)] == [1, 2, 3, 4]
     intake = plan(found, due_ms=10)
     assert [h.offset for h in intake.redelivered] == [2, 4]
     assert intake.held == {7}
 
 
 def test_without_order_each_hole_goes_when_it_is_due_and_no_key_waits() -> None:
-    found = state(Hole(1, 7, due_ms=20), Hole(2, 8, due_ms=10), Hole(3, 7))
+    found = state(
+        PendingRecord(1, 7, due_ms=20), PendingRecord(2, 8, due_ms=10), PendingRecord(3, 7)
+    )
     intake = plan(found, due_ms=10, keeps_order=False)
     assert [h.offset for h in intake.redelivered] == [2, 3]
     assert intake.held == frozenset()
@@ -140,21 +152,21 @@ def test_without_order_each_hole_goes_when_it_is_due_and_no_key_waits() -> None:
 
 def test_no_hole_is_due_where_none_is_to_be() -> None:
     for keeps_order in (True, False):
-        assert due_holes(state(Hole(1, 7, due_ms=0)), NEVER_DUE, keeps_order) == ()
+        assert due_records(state(PendingRecord(1, 7, due_ms=0)), NEVER_DUE, keeps_order) == ()
 
 
 def test_null_keys_in_one_place_wait_for_the_first_of_them() -> None:
     """The empty key lies in place 0 too, and keeps its order."""
-    found = state(Hole(1, 0, due_ms=20), Hole(2, 0, due_ms=10))
-    assert due_holes(found, 10) == ()
-    assert [h.offset for h in due_holes(found, 20)] == [1, 2]
+    found = state(PendingRecord(1, 0, due_ms=20), PendingRecord(2, 0, due_ms=10))
+    assert due_records(found, 10) == ()
+    assert [h.offset for h in due_records(found, 20)] == [1, 2]
 
 
 def test_the_next_hole_that_is_due_says_when() -> None:
     one, other = TopicPartition("t", 0), TopicPartition("t", 1)
     states = {
-        one: state(Hole(1, 7, due_ms=30), Hole(2, 7, due_ms=5)),
-        other: state(Hole(4, 1, due_ms=20)),
+        one: state(PendingRecord(1, 7, due_ms=30), PendingRecord(2, 7, due_ms=5)),
+        other: state(PendingRecord(4, 1, due_ms=20)),
     }
     assert next_due_ms(states) == 20
     assert next_due_ms(states, keeps_order=False) == 5
@@ -168,9 +180,9 @@ def test_the_next_hole_that_is_due_says_when() -> None:
     [(0, 1_000), (1_000, 1_000), (1_500, 1_000), (61_500, 1_000), (61_501, 61_501)],
 )
 def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: int) -> None:
-    waiting = state(Hole(1, 7, due_ms=due_ms), Hole(2, 8, due_ms=1_400))
+    waiting = state(PendingRecord(1, 7, due_ms=due_ms), PendingRecord(2, 8, due_ms=1_400))
     assert due_until_ms({TopicPartition("t", 0): waiting}, 1_000, 500) == until_ms
-    behind = state(Hole(1, 7, due_ms=900), Hole(2, 7, due_ms=due_ms))
+    behind = state(PendingRecord(1, 7, due_ms=900), PendingRecord(2, 7, due_ms=due_ms))
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500) == 1_000
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500, keeps_order=False) == until_ms
     assert due_until_ms({}, 1_000, 500) == 1_000

@@ -43,7 +43,7 @@ def output(count: int, placed: bool = False) -> pa.RecordBatch:
     return output_rows(rows, place)
 
 
-def hole(offset: int, code: Code) -> pa.RecordBatch:
+def record(offset: int, code: Code) -> pa.RecordBatch:
     row = {"code": int(code), "topic": "t", "partition": 0, "offset": offset, "place": offset + 7}
     return other_rows(OUTPUT, hidden_rows([row]))
 
@@ -66,10 +66,10 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
     back = handed_back_rows({PLACE: {0: 90}}, {PLACE: [KeyRange(5, 9)]})
     data = file_of(
         output(5, placed),
-        hole(3, Code.REJECTED),
+        record(3, Code.REJECTED),
         output(5, placed),
-        hole(4, Code.HELD_BACK),
-        hole(6, Code.MENTIONED),
+        record(4, Code.HELD_BACK),
+        record(6, Code.MENTIONED),
         other_rows(OUTPUT, back),
         other_rows(OUTPUT, tally_rows({PLACE: 10})),
     )
@@ -83,7 +83,7 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
 
 def test_a_group_of_nothing_but_output_is_not_read() -> None:
     metadata = pq.ParquetFile(
-        pa.BufferReader(file_of(output(5), hole(3, Code.REJECTED), output(2)))
+        pa.BufferReader(file_of(output(5), record(3, Code.REJECTED), output(2)))
     ).metadata
     assert list(parts._groups_with_rows(metadata)) == [1]
 

@@ -8,9 +8,9 @@ import pytest
 
 from keyrange.individual_commits.model.state import (
     MERGED_HOLES_MAX,
-    Hole,
     KeyRangeState,
     PartitionState,
+    PendingRecord,
     by_offset,
     cut_at,
     cut_span,
@@ -24,8 +24,8 @@ LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash
 
 
-def holes(*offsets: int, place: int = 0) -> tuple[Hole, ...]:
-    return tuple(Hole(offset, place) for offset in offsets)
+def pending(*offsets: int, key_hash: int = 0) -> tuple[PendingRecord, ...]:
+    return tuple(PendingRecord(offset, key_hash) for offset in offsets)
 
 
 def state(*pieces: KeyRangeState, position: int = 100) -> PartitionState:
@@ -38,23 +38,30 @@ def test_a_piece_without_holes_is_done_up_to_where_it_was_scanned() -> None:
 
 
 def test_a_piece_is_done_up_to_its_first_hole_and_in_between() -> None:
-    piece = KeyRangeState(SPACE, 50, holes(40, 41, 45))
+    piece = KeyRangeState(SPACE, 50, pending(40, 41, 45))
     assert piece.committed == 40
     assert piece.done() == (OffsetRange(42, 45), OffsetRange(46, 50))
-    assert KeyRangeState(SPACE, 50, holes(48, 49)).done() == ()
+    assert KeyRangeState(SPACE, 50, pending(48, 49)).done() == ()
 
 
 def test_a_cut_hands_each_hole_to_the_side_of_its_key() -> None:
-    own = by_offset((Hole(5, BORDER - 1), Hole(3, BORDER), Hole(9, 0), Hole(7, END - 1)))
+    own = by_offset(
+        (
+            PendingRecord(5, BORDER - 1),
+            PendingRecord(3, BORDER),
+            PendingRecord(9, 0),
+            PendingRecord(7, END - 1),
+        )
+    )
     lower, upper = KeyRangeState(SPACE, 10, own).cut([BORDER])
     assert (lower.span, upper.span) == (LOWER, UPPER)
-    assert [hole.offset for hole in lower.holes] == [5, 9]
-    assert [hole.offset for hole in upper.holes] == [3, 7]
+    assert [record.offset for record in lower.pending] == [5, 9]
+    assert [record.offset for record in upper.pending] == [3, 7]
     assert lower.scanned == upper.scanned == 10
 
 
 def test_a_piece_is_cut_only_inside() -> None:
-    piece = KeyRangeState(UPPER, 10, holes(3, place=END - 1))
+    piece = KeyRangeState(UPPER, 10, pending(3, key_hash=END - 1))
     assert piece.cut([0, 1, BORDER, END]) == [piece]
     assert cut_at([piece], []) == [piece]
 
@@ -69,25 +76,27 @@ def test_a_span_is_cut_at_the_hashes_inside() -> None:
 
 def test_a_partition_stands_where_its_last_range_stands() -> None:
     found = state(
-        KeyRangeState(LOWER, 70, holes(30)), KeyRangeState(UPPER, 60, holes(40, place=BORDER))
+        KeyRangeState(LOWER, 70, pending(30)),
+        KeyRangeState(UPPER, 60, pending(40, key_hash=BORDER)),
     )
     assert (found.committed, found.scanned) == (30, 60)
-    assert [hole.offset for hole in found.holes] == [30, 40]
+    assert [record.offset for record in found.pending] == [30, 40]
     assert state(KeyRangeState(LOWER, 70), KeyRangeState(UPPER, 60)).committed == 60
 
 
 def test_all_holes_stand_by_offset() -> None:
     found = state(
-        KeyRangeState(LOWER, 70, holes(30, 50)), KeyRangeState(UPPER, 60, holes(40, place=BORDER))
+        KeyRangeState(LOWER, 70, pending(30, 50)),
+        KeyRangeState(UPPER, 60, pending(40, key_hash=BORDER)),
     )
-    assert [hole.offset for hole in found.holes] == [30, 40, 50]
+    assert [record.offset for record in found.pending] == [30, 40, 50]
 
 
 @pytest.mark.parametrize(
-    ("place", "span"), [(0, LOWER), (BORDER - 1, LOWER), (BORDER, UPPER), (END - 1, UPPER)]
+    ("key_hash", "span"), [(0, LOWER), (BORDER - 1, LOWER), (BORDER, UPPER), (END - 1, UPPER)]
 )
-def test_a_hash_lies_in_one_piece(place: int, span: KeyRange) -> None:
-    assert state(KeyRangeState(LOWER, 1), KeyRangeState(UPPER, 1)).piece_of(place).span == span
+def test_a_hash_lies_in_one_piece(key_hash: int, span: KeyRange) -> None:
+    assert state(KeyRangeState(LOWER, 1), KeyRangeState(UPPER, 1)).piece_of(key_hash).span == span
 
 
 @pytest.mark.parametrize(
@@ -118,17 +127,20 @@ def test_a_piece_is_scanned_within_the_position(scanned: int) -> None:
 @pytest.mark.parametrize("offsets", [(50,), (51,), (-1,), (7, 7), (8, 7)])
 def test_holes_lie_in_order_below_what_was_scanned(offsets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="was scanned to 50, and has a hole at"):
-        state(KeyRangeState(SPACE, 50, holes(*offsets)))
+        state(KeyRangeState(SPACE, 50, pending(*offsets)))
 
 
 def test_a_hole_lies_where_its_key_does() -> None:
     with pytest.raises(ValueError, match=f"has a hole of a key at {BORDER}"):
-        state(KeyRangeState(LOWER, 50, holes(3, place=BORDER)), KeyRangeState(UPPER, 50))
+        state(KeyRangeState(LOWER, 50, pending(3, key_hash=BORDER)), KeyRangeState(UPPER, 50))
 
 
 def test_an_offset_is_one_record() -> None:
     with pytest.raises(ValueError, match="two ranges have a hole at one offset"):
-        state(KeyRangeState(LOWER, 50, holes(3)), KeyRangeState(UPPER, 50, holes(3, place=BORDER)))
+        state(
+            KeyRangeState(LOWER, 50, pending(3)),
+            KeyRangeState(UPPER, 50, pending(3, key_hash=BORDER)),
+        )
 
 
 def test_refining_cuts_at_both_ends_of_a_span() -> None:
@@ -141,44 +153,45 @@ def test_refining_cuts_at_both_ends_of_a_span() -> None:
 def test_neighbours_that_differ_stay_apart() -> None:
     for found in (
         state(KeyRangeState(LOWER, 70), KeyRangeState(UPPER, 60)),
-        state(KeyRangeState(LOWER, 60, holes(1)), KeyRangeState(UPPER, 60)),
-        state(KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 60, holes(1, place=BORDER))),
+        state(KeyRangeState(LOWER, 60, pending(1)), KeyRangeState(UPPER, 60)),
+        state(KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 60, pending(1, key_hash=BORDER))),
     ):
         assert found.merged() == found
 
 
 def test_inside_a_key_range_holes_do_not_keep_neighbours_apart() -> None:
     found = state(
-        KeyRangeState(LOWER, 60, holes(5)), KeyRangeState(UPPER, 60, holes(3, place=BORDER))
+        KeyRangeState(LOWER, 60, pending(5)), KeyRangeState(UPPER, 60, pending(3, key_hash=BORDER))
     )
     (joined,) = found.merged([SPACE]).pieces
-    assert joined == KeyRangeState(SPACE, 60, (Hole(3, BORDER), Hole(5, 0)))
+    assert joined == KeyRangeState(SPACE, 60, (PendingRecord(3, BORDER), PendingRecord(5, 0)))
     assert found.merged([LOWER, UPPER]) == found
-    behind = state(KeyRangeState(LOWER, 59, holes(5)), KeyRangeState(UPPER, 60))
+    behind = state(KeyRangeState(LOWER, 59, pending(5)), KeyRangeState(UPPER, 60))
     assert behind.merged([SPACE]) == behind
 
 
 def test_many_holes_are_not_put_together() -> None:
-    most = holes(*range(MERGED_HOLES_MAX))
+    most = pending(*range(MERGED_HOLES_MAX))
     found = state(KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000), position=5_000)
     assert len(found.merged([SPACE]).pieces) == 1
-    more = replace(found.pieces[1], holes=holes(2_000, place=BORDER))
+    more = replace(found.pieces[1], pending=pending(2_000, key_hash=BORDER))
     found = state(found.pieces[0], more, position=5_000)
     assert found.merged([SPACE]) == found
 
 
 def test_a_log_that_was_cut_back_keeps_what_is_below() -> None:
     found = state(
-        KeyRangeState(LOWER, 40, holes(10, 35)), KeyRangeState(UPPER, 90, holes(60, place=BORDER))
+        KeyRangeState(LOWER, 40, pending(10, 35)),
+        KeyRangeState(UPPER, 90, pending(60, key_hash=BORDER)),
     )
     assert found.cut_back(50) == state(
-        KeyRangeState(LOWER, 40, holes(10, 35)), KeyRangeState(UPPER, 50), position=50
+        KeyRangeState(LOWER, 40, pending(10, 35)), KeyRangeState(UPPER, 50), position=50
     )
-    assert found.cut_back(35).pieces[0] == KeyRangeState(LOWER, 35, holes(10))
+    assert found.cut_back(35).pieces[0] == KeyRangeState(LOWER, 35, pending(10))
     assert found.cut_back(5) == fresh("id", 5)
 
 
 def test_nothing_of_a_fresh_partition_is_done() -> None:
     found = fresh("id", 7)
-    assert (found.committed, found.scanned, found.position, found.holes) == (7, 7, 7, ())
+    assert (found.committed, found.scanned, found.position, found.pending) == (7, 7, 7, ())
     assert [piece.span for piece in found.pieces] == [SPACE]

@@ -13,9 +13,9 @@ from keyrange.individual_commits.model.partition_delivery import (
 )
 from keyrange.individual_commits.model.state import (
     Cause,
-    Hole,
     KeyRangeState,
     PartitionState,
+    PendingRecord,
     fresh,
 )
 from keyrange.individual_commits.model.verdict import (
@@ -52,67 +52,67 @@ def judged(
     return apply_verdict(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
 
 
-def failed(offset: int, place: int = 7, cause: Cause = Cause.REJECTED) -> NotDone:
-    return NotDone(offset, place, cause)
+def failed(offset: int, key_hash: int = 7, cause: Cause = Cause.REJECTED) -> NotDone:
+    return NotDone(offset, key_hash, cause)
 
 
-def with_holes(*holes: Hole) -> PartitionState:
-    return PartitionState("id", 100, (KeyRangeState(SPACE, 100, holes),))
+def with_holes(*pending: PendingRecord) -> PartitionState:
+    return PartitionState("id", 100, (KeyRangeState(SPACE, 100, pending),))
 
 
 def test_what_is_not_mentioned_is_done() -> None:
     assert judged(fresh("id", 100)) == Outcome(fresh("id", 120), ())
-    assert judged(with_holes(Hole(5, 7)), due_ms=0) == Outcome(fresh("id", 120), ())
+    assert judged(with_holes(PendingRecord(5, 7)), due_ms=0) == Outcome(fresh("id", 120), ())
 
 
 def test_holes_that_were_not_handed_out_stay_as_they_are() -> None:
-    hole = Hole(5, 7, 2, 500, 400, Cause.TIMED_OUT)
-    assert judged(with_holes(hole), due_ms=499).state.holes == (hole,)
+    record = PendingRecord(5, 7, 2, 500, 400, Cause.TIMED_OUT)
+    assert judged(with_holes(record), due_ms=499).state.pending == (record,)
 
 
 @pytest.mark.parametrize("cause", [Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED])
 def test_a_record_that_failed_is_a_hole_and_waits(cause: Cause) -> None:
-    (hole,) = judged(fresh("id", 100), failed(110, cause=cause)).state.holes
-    assert hole == Hole(110, 7, 1, NOW_MS + 10, NOW_MS, cause)
+    (record,) = judged(fresh("id", 100), failed(110, cause=cause)).state.pending
+    assert record == PendingRecord(110, 7, 1, NOW_MS + 10, NOW_MS, cause)
 
 
 def test_what_was_held_back_counts_no_delivery_and_waits_for_nothing() -> None:
-    (hole,) = judged(fresh("id", 100), failed(110, cause=Cause.HELD_BACK)).state.holes
-    assert hole == Hole(110, 7, 0, 0, NOW_MS, Cause.HELD_BACK)
+    (record,) = judged(fresh("id", 100), failed(110, cause=Cause.HELD_BACK)).state.pending
+    assert record == PendingRecord(110, 7, 0, 0, NOW_MS, Cause.HELD_BACK)
 
 
 def test_a_hole_that_failed_again_waits_longer_and_keeps_its_age() -> None:
-    state = with_holes(Hole(5, 7, 1, 500, 400))
-    (hole,) = judged(state, failed(5, cause=Cause.TIMED_OUT), due_ms=500).state.holes
-    assert hole == Hole(5, 7, 2, NOW_MS + 20, 400, Cause.TIMED_OUT)
+    state = with_holes(PendingRecord(5, 7, 1, 500, 400))
+    (record,) = judged(state, failed(5, cause=Cause.TIMED_OUT), due_ms=500).state.pending
+    assert record == PendingRecord(5, 7, 2, NOW_MS + 20, 400, Cause.TIMED_OUT)
 
 
 def test_a_hole_that_is_held_back_on_its_way_keeps_its_deliveries() -> None:
-    state = with_holes(Hole(5, 7, 2, 500, 400))
-    (hole,) = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=500).state.holes
-    assert hole == Hole(5, 7, 2, 500, 400, Cause.HELD_BACK)
+    state = with_holes(PendingRecord(5, 7, 2, 500, 400))
+    (record,) = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=500).state.pending
+    assert record == PendingRecord(5, 7, 2, 500, 400, Cause.HELD_BACK)
 
 
 def test_a_record_that_failed_too_often_is_given_up() -> None:
-    state = with_holes(Hole(5, 7, 2), Hole(6, 7, 1))
+    state = with_holes(PendingRecord(5, 7, 2), PendingRecord(6, 7, 1))
     result = judged(state, failed(5), failed(6), due_ms=0)
-    assert [(hole.offset, hole.deliveries) for hole in result.dead] == [(5, 3)]
-    assert [(hole.offset, hole.deliveries) for hole in result.state.holes] == [(6, 2)]
+    assert [(record.offset, record.deliveries) for record in result.dead] == [(5, 3)]
+    assert [(record.offset, record.deliveries) for record in result.state.pending] == [(6, 2)]
     once = RedeliveryPolicy(deliveries_max=1)
     result = judged(fresh("id", 100), failed(110), policy=once)
-    assert ([hole.offset for hole in result.dead], result.state) == ([110], fresh("id", 120))
+    assert ([record.offset for record in result.dead], result.state) == ([110], fresh("id", 120))
 
 
 def test_a_hole_beyond_a_limit_that_was_lowered_is_not_given_up_unworked() -> None:
-    state = with_holes(Hole(5, 7, 4))
+    state = with_holes(PendingRecord(5, 7, 4))
     held = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=0)
-    assert (held.dead, len(held.state.holes)) == ((), 1)
+    assert (held.dead, len(held.state.pending)) == ((), 1)
 
 
 def test_dead_letters_stand_by_offset() -> None:
-    state = with_holes(Hole(5, 7, 2), Hole(6, 8, 2))
+    state = with_holes(PendingRecord(5, 7, 2), PendingRecord(6, 8, 2))
     result = judged(state, failed(6, 8), failed(5), due_ms=0)
-    assert [hole.offset for hole in result.dead] == [5, 6]
+    assert [record.offset for record in result.dead] == [5, 6]
 
 
 def test_what_is_handed_back_was_not_scanned() -> None:
@@ -122,10 +122,13 @@ def test_what_is_handed_back_was_not_scanned() -> None:
 
 
 def test_handed_back_among_what_comes_again_leaves_holes_as_they_are() -> None:
-    first, last = Hole(5, 7, 1, 500, 400), Hole(8, 7, 2, 600, 400, Cause.TIMED_OUT)
+    first, last = (
+        PendingRecord(5, 7, 1, 500, 400),
+        PendingRecord(8, 7, 2, 600, 400, Cause.TIMED_OUT),
+    )
     result = judged(with_holes(first, last), back=[(SPACE, 8)], due_ms=700)
     (piece,) = result.state.pieces
-    assert (piece.scanned, piece.holes) == (100, (last,))
+    assert (piece.scanned, piece.pending) == (100, (last,))
 
 
 def test_the_least_that_was_handed_back_counts() -> None:
@@ -140,11 +143,13 @@ def test_handed_back_from_beyond_what_was_taken_in_is_all_of_it() -> None:
 
 
 def test_a_range_that_was_stopped_is_not_scanned() -> None:
-    holes = tuple(Hole(at, at, due_ms=9) for at in range(2))
-    state = PartitionState("id", 100, (KeyRangeState(LOWER, 90, holes), KeyRangeState(UPPER, 100)))
+    pending = tuple(PendingRecord(at, at, due_ms=9) for at in range(2))
+    state = PartitionState(
+        "id", 100, (KeyRangeState(LOWER, 90, pending), KeyRangeState(UPPER, 100))
+    )
     intake = plan_delivery(state, (LOWER, UPPER), 120, 0, DeliveryLimits(2))
     after = apply_verdict(state, intake, PartitionVerdict(), POLICY, NOW_MS).state
-    assert after.pieces == (KeyRangeState(LOWER, 90, holes), KeyRangeState(UPPER, 120))
+    assert after.pieces == (KeyRangeState(LOWER, 90, pending), KeyRangeState(UPPER, 120))
     with pytest.raises(ValueError, match="offset 95 was not handed out"):
         apply_verdict(state, intake, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
 
@@ -154,14 +159,14 @@ def test_a_range_that_was_stopped_is_not_scanned() -> None:
     [
         failed(99),
         failed(120),
-        failed(5, place=8),
-        failed(6, place=9),
+        failed(5, key_hash=8),
+        failed(6, key_hash=9),
         failed(-1),
     ],
     ids=["before", "behind", "with another key", "not due", "no offset"],
 )
 def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
-    state = with_holes(Hole(5, 7), Hole(6, 9, due_ms=50))
+    state = with_holes(PendingRecord(5, 7), PendingRecord(6, 9, due_ms=50))
     with pytest.raises(ValueError, match=f"offset {said.offset} was not handed out"):
         judged(state, said, due_ms=0)
 
@@ -169,17 +174,22 @@ def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
 @pytest.mark.parametrize("offset", [5, 110, 119])
 def test_what_was_handed_back_has_no_verdict(offset: int) -> None:
     with pytest.raises(ValueError, match=f"offset {offset} was not handed out"):
-        judged(with_holes(Hole(5, 7)), failed(offset), back=[(SPACE, min(offset, 110))], due_ms=0)
+        judged(
+            with_holes(PendingRecord(5, 7)),
+            failed(offset),
+            back=[(SPACE, min(offset, 110))],
+            due_ms=0,
+        )
 
 
-@pytest.mark.parametrize("place", [-1, 2**63])
-def test_a_verdict_names_keys_of_the_space(place: int) -> None:
+@pytest.mark.parametrize("key_hash", [-1, 2**63])
+def test_a_verdict_names_keys_of_the_space(key_hash: int) -> None:
     with pytest.raises(ValueError, match="no key has the place"):
-        judged(fresh("id", 100), failed(110, place))
+        judged(fresh("id", 100), failed(110, key_hash))
 
 
 def test_the_same_said_twice_counts_once_and_two_things_are_refused() -> None:
-    assert len(judged(fresh("id", 100), failed(110), failed(110)).state.holes) == 1
+    assert len(judged(fresh("id", 100), failed(110), failed(110)).state.pending) == 1
     for other in (failed(110, 8), failed(110, cause=Cause.HELD_BACK)):
         with pytest.raises(ValueError, match="two things were said of offset 110"):
             judged(fresh("id", 100), failed(110), other)
@@ -193,7 +203,7 @@ def test_a_verdict_is_taken_into_the_state_it_was_planned_from() -> None:
 
 
 def test_cuts_that_no_range_has_any_more_are_joined() -> None:
-    state = with_holes(Hole(5, 7, due_ms=9), Hole(6, BORDER, due_ms=9))
+    state = with_holes(PendingRecord(5, 7, due_ms=9), PendingRecord(6, BORDER, due_ms=9))
     cut = judged(state, spans=split_evenly(SPACE, 4)).state
     assert len(cut.pieces) == 4
     again = plan_delivery(cut, (SPACE,), 130, -1, DeliveryLimits())
@@ -221,14 +231,14 @@ def proposed(committed: int, *done: tuple[int, int]) -> PartitionState:
     position = max(last for _, last in done) + 1
     inside = {offset for first, last in done for offset in range(first, last + 1)}
     open_ = [offset for offset in range(committed + 1, position) if offset not in inside]
-    holes = tuple(Hole(offset, offset) for offset in open_)
-    return PartitionState("id", position, (KeyRangeState(SPACE, position, holes),))
+    pending = tuple(PendingRecord(offset, offset) for offset in open_)
+    return PartitionState("id", position, (KeyRangeState(SPACE, position, pending),))
 
 
 def worked_on(state: PartitionState, *done: int) -> PartitionState:
     """After a batch that hands out what is not done, of which some is done then."""
     intake = plan_delivery(state, (SPACE,), state.position, 0, DeliveryLimits())
-    left = [failed(hole.offset, hole.place) for hole in intake.redelivered]
+    left = [failed(record.offset, record.key_hash) for record in intake.redelivered]
     verdict = PartitionVerdict(tuple(each for each in left if each.offset not in done), ())
     return apply_verdict(state, intake, verdict, POLICY, NOW_MS).state
 
@@ -258,5 +268,5 @@ def test_the_proposal_amends_gaps() -> None:
     state = proposed(40, (43, 45), (48, 49))
     intake = plan_delivery(state, (SPACE,), 51, 0, DeliveryLimits())
     new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in intake.cells]
-    assert [hole.offset for hole in intake.redelivered] == [41, 42, 46, 47]
+    assert [record.offset for record in intake.redelivered] == [41, 42, 46, 47]
     assert new == [OffsetRange(50, 51)]

@@ -67,14 +67,16 @@ def make_case(seed: int, limits: bool) -> Case:
     records: list[Sent] = []
     for offset in sorted(chance.sample(range(scanned, 400), count)):
         null = chance.random() < 0.1
-        place = chance.randrange(2**63) if null else chance.choice(keys)
-        records.append(Sent(offset, place, None if null else b"k"))
+        key_hash = chance.randrange(2**63) if null else chance.choice(keys)
+        records.append(Sent(offset, key_hash, None if null else b"k"))
     # Holes of earlier batches come first; the keys of some others are held.
     again = [
         Sent(offset, chance.choice(keys))
         for offset in sorted(chance.sample(range(scanned), chance.randrange(6)))
     ]
-    held = {place for place in keys if chance.random() < 0.2} - {each.place for each in again}
+    held = {key_hash for key_hash in keys if chance.random() < 0.2} - {
+        each.key_hash for each in again
+    }
     terms = WorkSettings(
         keeps_order=chance.random() < 0.7,
         deliveries_max=chance.choice([1, 2, 5]),
@@ -111,14 +113,14 @@ def expect(case: Case) -> Expected:
             begun_ms is not None
             and case.terms.budget_ms
             and clock_ms - begun_ms >= case.terms.budget_ms
-            and not (each.key is not None and each.place in waiting)
+            and not (each.key is not None and each.key_hash in waiting)
         ):
             over = True
         if over:
-            [cell] = [cell for cell in case.cells if cell.contains(each.place)]
+            [cell] = [cell for cell in case.cells if cell.contains(each.key_hash)]
             expected.handed_back.setdefault(cell, each.offset)
             continue
-        if each.key is not None and each.place in waiting:
+        if each.key is not None and each.key_hash in waiting:
             expected.codes[each.offset] = Code.HELD_BACK
             continue
         begun_ms = clock_ms if begun_ms is None else begun_ms
@@ -132,7 +134,7 @@ def expect(case: Case) -> Expected:
             if left_ms < timeout_ms:
                 over = True
                 if worked:
-                    [cell] = [cell for cell in case.cells if cell.contains(each.place)]
+                    [cell] = [cell for cell in case.cells if cell.contains(each.key_hash)]
                     expected.handed_back.setdefault(cell, each.offset)
                     continue
         clock_ms += min(cost_ms, timeout_ms, left_ms)
@@ -143,7 +145,7 @@ def expect(case: Case) -> Expected:
         expected.codes[each.offset] = code
         last = case.deliveries.get(each.offset, 0) + 1 >= case.terms.deliveries_max
         if case.terms.keeps_order and each.key is not None and not last:
-            waiting.add(each.place)
+            waiting.add(each.key_hash)
     return expected
 
 
@@ -184,7 +186,7 @@ def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) ->
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
         failed: set[int] = set()
         for each in case.records:
-            [cell] = [cell for cell in case.cells if cell.contains(each.place)]
+            [cell] = [cell for cell in case.cells if cell.contains(each.key_hash)]
             back = told.handed_back.get(cell)
             if back is not None and each.offset >= back:
                 assert each.offset not in told.output, seed
@@ -193,10 +195,10 @@ def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) ->
             assert ways == 1, (seed, each)
             code = told.codes.get(each.offset, Code.DONE)
             if each.key is not None and case.terms.keeps_order:
-                assert (code is Code.HELD_BACK) == (each.place in failed | case.held), seed
+                assert (code is Code.HELD_BACK) == (each.key_hash in failed | case.held), seed
             last = case.deliveries.get(each.offset, 0) + 1 >= case.terms.deliveries_max
             if code in (Code.REJECTED, Code.TIMED_OUT) and each.key is not None and not last:
-                failed.add(each.place)
+                failed.add(each.key_hash)
 
 
 def test_a_task_always_gets_on() -> None:

@@ -50,9 +50,9 @@ def place(spec: Any, option: str = "startingOffsets") -> dict[TopicPartition, in
 
 def test_places_stay_open_until_they_are_bound() -> None:
     log: Any = Log()
-    open_places = place(Offsets({T0: 5, T1: LATEST, T2: EARLIEST}))
-    assert open_places == {T0: 5, T1: LATEST, T2: EARLIEST}
-    assert position_lookup.bind(log, VIEW, open_places) == {T0: 5, T1: 10, T2: 2}
+    unresolved = place(Offsets({T0: 5, T1: LATEST, T2: EARLIEST}))
+    assert unresolved == {T0: 5, T1: LATEST, T2: EARLIEST}
+    assert position_lookup.bind(log, VIEW, unresolved) == {T0: 5, T1: 10, T2: 2}
     assert place(Everywhere(EARLIEST)) == dict.fromkeys((T0, T1, T2), EARLIEST)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmh3
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.record_sizes import bytes_per_offset, key_places
+from keyrange.kafka.record_sizes import bytes_per_offset, key_hashes
 from keyrange.wire.decode import scan_chunk
 from strategies import Batch, Record, array, encode_batch, marker
 
 
-def place(key: bytes) -> int:
+def key_hash(key: bytes) -> int:
     return int(mmh3.hash64(key, 0, signed=False)[0]) >> 1
 
 
@@ -18,10 +18,10 @@ def test_a_sample_has_a_place_per_record_where_the_read_will_see_it() -> None:
     records = (Record(0, 0, b"a"), Record(1, 0, None), Record(4, 0, b""), Record(5, 0, b"a"))
     log = encode_batch(Batch(7, records, "zstd")) + encode_batch(marker(13, 1, True))
     chunk = scan_chunk(array(log), "t", 3, 9)
-    spread = [place(b"a"), place((8).to_bytes(8, "big")), 0, place(b"a")]
-    first = [place(b"a"), 0, 0, place(b"a")]
-    assert key_places(TopicPartition("t", 3), chunk, nulls_first=False) == spread
-    assert key_places(TopicPartition("t", 3), chunk, nulls_first=True) == first
+    spread = [key_hash(b"a"), key_hash((8).to_bytes(8, "big")), 0, key_hash(b"a")]
+    first = [key_hash(b"a"), 0, 0, key_hash(b"a")]
+    assert key_hashes(TopicPartition("t", 3), chunk, nulls_first=False) == spread
+    assert key_hashes(TopicPartition("t", 3), chunk, nulls_first=True) == first
 
 
 def test_bytes_per_offset_are_those_of_whole_batches() -> None:

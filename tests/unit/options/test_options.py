@@ -169,7 +169,7 @@ def test_names_are_not_case_sensitive(change: Any) -> None:
     plain = parse_options(given)
     assert parse_options({change(name): value for name, value in given.items()}) == plain
     assert plain.subscription == Subscribe(("MyTopic",))
-    assert plain.start.place == Everywhere(EARLIEST)
+    assert plain.start.positions == Everywhere(EARLIEST)
     assert plain.client.client_id == "Me"
 
 

@@ -115,7 +115,7 @@ def test_a_range_is_bounded_by_records_and_by_bytes() -> None:
     assert commits(INDIVIDUAL).limits == DeliveryLimits(10_000)
     given = {"max.num.ranges.to.commit": "1", "max.range.lag": "7"}
     assert commits(INDIVIDUAL | given).limits == DeliveryLimits(1, 7)
-    assert commits(INDIVIDUAL | {"max.bytes.ranges.to.commit": "4000"}).limits.holes_max == 100
+    assert commits(INDIVIDUAL | {"max.bytes.ranges.to.commit": "4000"}).limits.pending_max == 100
     for name in given:
         assert refused(INDIVIDUAL | {name: "0"})
 

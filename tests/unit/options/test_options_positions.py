@@ -41,7 +41,7 @@ def test_the_start_by_precedence() -> None:
         "startingOffsetsByTimestamp", Timestamps({T0: 7}, LATEST)
     )
     del given["startingOffsetsByTimestamp"]
-    assert parse_options(REQUIRED | given).start.place == Offsets({T0: 3})
+    assert parse_options(REQUIRED | given).start.positions == Offsets({T0: 3})
 
 
 def test_the_end_by_precedence() -> None:
@@ -51,19 +51,19 @@ def test_the_end_by_precedence() -> None:
         "endingOffsetsByTimestamp": '{"t":{"0":7}}',
         "endingTimestamp": "9",
     }
-    assert parse_options(REQUIRED | given, "batch").end.place == Timestamp(9, LATEST)
+    assert parse_options(REQUIRED | given, "batch").end.positions == Timestamp(9, LATEST)
     del given["endingTimestamp"]
-    assert parse_options(REQUIRED | given, "batch").end.place == Timestamps({T0: 7}, LATEST)
+    assert parse_options(REQUIRED | given, "batch").end.positions == Timestamps({T0: 7}, LATEST)
 
 
 def test_a_default_for_partitions_that_are_not_named() -> None:
     given = {"startingOffsetsDefault": "Earliest", "endingOffsetsDefault": "latest"}
     offsets = {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"1":3}}'}
     options = parse_options(REQUIRED | given | offsets, "batch")
-    assert options.start.place == Offsets({T0: 3}, EARLIEST)
-    assert options.end.place == Offsets({T1: 3}, LATEST)
+    assert options.start.positions == Offsets({T0: 3}, EARLIEST)
+    assert options.end.positions == Offsets({T1: 3}, LATEST)
     times = {"startingOffsetsByTimestamp": TIMES["startingOffsetsByTimestamp"]}
-    assert parse_options(REQUIRED | given | times).start.place == Timestamps(
+    assert parse_options(REQUIRED | given | times).start.positions == Timestamps(
         {T0: 7}, None, EARLIEST
     )
     assert violations({"endingOffsetsDefault": "earliest"}) == [
@@ -76,11 +76,11 @@ def test_a_default_for_partitions_that_are_not_named() -> None:
 
 def test_the_start_of_a_group() -> None:
     group = {"kafka.group.id": "g"}
-    assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.place == (
+    assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.positions == (
         GroupOffsets("Other")
     )
     given = {"startingOffsets": "GROUP", "startingOffsetsDefault": "latest"} | group
-    assert parse_options(REQUIRED | given).start.place == GroupOffsets("g", LATEST)
+    assert parse_options(REQUIRED | given).start.positions == GroupOffsets("g", LATEST)
     [message] = violations({"startingOffsets": "group"})
     assert "needs a name" in message
     [message] = violations({"startingOffsets": "group:" + "g" * 32_768})

@@ -236,23 +236,23 @@ def test_there_are_ranges_for_all_cores(sizes: list[int], cores: int) -> None:
 
 
 @given(
-    places=st.lists(st.integers(0, 50) | st.integers(0, HASH_MAX), max_size=60),
+    key_hashes=st.lists(st.integers(0, 50) | st.integers(0, HASH_MAX), max_size=60),
     bounds=st.sets(st.sampled_from([1, 2, 30, 50, 51, 2**60, 2**62]), max_size=5),
 )
-@example(places=[0] * 16 + [1], bounds={1, 2})
-def test_bytes_are_expected_where_the_sample_lies(places: list[int], bounds: set[int]) -> None:
+@example(key_hashes=[0] * 16 + [1], bounds={1, 2})
+def test_bytes_are_expected_where_the_sample_lies(key_hashes: list[int], bounds: set[int]) -> None:
     spans = [KeyRange(a, b) for a, b in pairwise([0, *sorted(bounds), HASH_MAX + 1])]
-    cells = weigh(TP[1], spans, 1000.0, places)
+    cells = weigh(TP[1], spans, 1000.0, key_hashes)
     assert [(cell.partition, cell.span) for cell in cells] == [(TP[1], span) for span in spans]
     assert sum(cell.bytes for cell in cells) == pytest.approx(1000.0)
     by_chance = []
     for cell in cells:
         found, even = (
-            sum(map(cell.span.contains, places)),
-            len(places) * cell.span.size / SPACE.size,
+            sum(map(cell.span.contains, key_hashes)),
+            len(key_hashes) * cell.span.size / SPACE.size,
         )
         if max(found, even) > 4 and abs(found - even) > 4 * sqrt(even):
-            assert cell.bytes == pytest.approx(1000.0 * found / len(places))
+            assert cell.bytes == pytest.approx(1000.0 * found / len(key_hashes))
         else:
             by_chance.append(cell.bytes / cell.span.size)
             assert not cell.hot

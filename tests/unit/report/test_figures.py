@@ -10,7 +10,12 @@ from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.log import Snapshot
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
@@ -20,8 +25,8 @@ from report_samples import batch, many_ranges, sources
 HALF = 2**62
 LOWER, UPPER = KeyRange(0, HALF), KeyRange(HALF, HASH_MAX + 1)
 HOLES = (
-    Hole(120, HALF, 2, 0, BEGAN_MS - 5_000, Cause.TIMED_OUT),
-    Hole(130, HALF + HALF // 2, 1, 0, BEGAN_MS - 9_000),
+    PendingRecord(120, HALF, 2, 0, BEGAN_MS - 5_000, Cause.TIMED_OUT),
+    PendingRecord(130, HALF + HALF // 2, 1, 0, BEGAN_MS - 9_000),
 )
 
 
@@ -130,7 +135,7 @@ def test_ten_thousand_ranges_are_a_few_traces_with_bounds() -> None:
     [view] = section.pictures[1].views
     kinds = [each["name"] for each in view.figure["data"]]
     assert len(kinds) == len(set(kinds)) <= 8
-    assert len(trace(view.figure, "a record that is not done")["x"]) == offsets.HOLES_MAX
+    assert len(trace(view.figure, "a record that is not done")["x"]) == offsets.PENDING_MAX
     assert len(view.table.rows) == ROWS_MAX
     assert view.table.left_out == 10_000 - ROWS_MAX
     assert "10,000 key ranges" in view.summary
@@ -147,7 +152,7 @@ def test_partitions_beyond_what_a_page_can_hold_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(offsets, "AREAS_MAX", 5_000)
-    section = offsets.offsets_section(many_ranges(8_000, partitions=8, holes=0))
+    section = offsets.offsets_section(many_ranges(8_000, partitions=8, pending=0))
     assert len(section.pictures[1].views) == 5
     assert section.notes[0].startswith("3 partitions would make the page too large")
 

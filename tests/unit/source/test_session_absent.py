@@ -263,7 +263,7 @@ class TestIndividually:
         splits = [s for s in query.batch() if s.topic == "t2"]
         assert [(s.from_offset, s.until_offset) for s in splits] == [(100, 120)]
         known = query.committed(query.options.commits, query.mark()["sourceId"]).known()
-        assert [hole.offset for hole in known.states[T2].holes] == [60]
+        assert [record.offset for record in known.states[T2].pending] == [60]
         assert (known.states[T2].position, known.states[T2].committed) == (120, 60)
 
     def test_a_table_that_says_otherwise_of_what_is_absent_is_refused(
@@ -294,7 +294,7 @@ class TestIndividually:
         forget_metadata(query.run)
         query.batch()
         known = query.committed(query.options.commits, query.mark()["sourceId"]).known()
-        assert [hole.offset for hole in known.states[T2].holes] == [60]
+        assert [record.offset for record in known.states[T2].pending] == [60]
 
 
 def test_an_old_offset_knows_nothing_absent() -> None:

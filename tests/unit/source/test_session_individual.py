@@ -10,7 +10,7 @@ import pytest
 
 from committing import commit_batch, commit_states, rejected, state
 from keyrange.individual_commits.model.log import CommitKind
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.model.verdict import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual as individual_module
@@ -121,9 +121,9 @@ def test_the_pause_of_an_idle_query_ends_when_something_is_due(
 def test_a_replay_is_planned_from_what_was_known_and_as_it_was_said() -> None:
     query = Query(ScriptedCluster(10))
     query.batch()
-    holes = (Hole(3, 7, due_ms=1), Hole(9, 7, due_ms=2**60))
+    pending = (PendingRecord(3, 7, due_ms=1), PendingRecord(9, 7, due_ms=2**60))
     source = query.mark()["sourceId"]
-    commit_states(query.committed.store, source, {T0: state(10, holes)}, CommitKind.RESET)
+    commit_states(query.committed.store, source, {T0: state(10, pending)}, CommitKind.RESET)
     query.restarted()
     query.cluster.latest = 20
     before, end = query.offset, query.next()
@@ -251,7 +251,7 @@ def test_other_ranges_go_on_where_one_stops() -> None:
                 10,
                 (
                     KeyRangeState(LOWER, 10),
-                    KeyRangeState(UPPER, 10, (Hole(9, UPPER.from_hash, 1, due_ms),)),
+                    KeyRangeState(UPPER, 10, (PendingRecord(9, UPPER.from_hash, 1, due_ms),)),
                 ),
             )
         },

@@ -150,7 +150,10 @@ def _export_positions(progress: CheckpointProgress, source: int, output: OutputF
     if output is OutputFormat.JSON:
         print_text(jvm_offset(positions))
     else:
-        rows = [[place.topic, place.partition, at] for place, at in sorted(positions.items())]
+        rows = [
+            [partition.topic, partition.partition, at]
+            for partition, at in sorted(positions.items())
+        ]
         print_table("The next offset to read", ["topic", "partition", "offset"], rows)
 
 

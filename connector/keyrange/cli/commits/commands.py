@@ -129,9 +129,9 @@ def gaps(
         print_document("commits.gaps/1", {"table": table, "gaps": rows})
     else:
         _show_gaps(rows)
-    holes = sum(len(state.holes) for state in known.states.values())
-    if len(rows) < holes:
-        note(f"the first {len(rows):,} of {holes:,} holes; --limit shows more")
+    pending = sum(len(state.pending) for state in known.states.values())
+    if len(rows) < pending:
+        note(f"the first {len(rows):,} of {pending:,} holes; --limit shows more")
 
 
 @app.command()
@@ -165,9 +165,9 @@ def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd
     wanted = set(known.states)
     # A partition of which no batch said it is not looked for through years of commits.
     for commit in islice(commits.backwards(known.seq), _ENDS_WITHIN):
-        for place in wanted & commit.counts.keys():
-            if commit.counts[place].log_end >= 0:
-                ends[place] = LogEnd(commit.counts[place].log_end, "batch")
+        for partition in wanted & commit.counts.keys():
+            if commit.counts[partition].log_end >= 0:
+                ends[partition] = LogEnd(commit.counts[partition].log_end, "batch")
         if wanted <= ends.keys():
             break
     return ends
@@ -180,7 +180,7 @@ def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition
     check_live(True, named)
     with ask(named, known.states) as asked:
         found = asked.offsets_at(LATEST)
-    return {place: LogEnd(offset, "now") for place, offset in found.items()}
+    return {partition: LogEnd(offset, "now") for partition, offset in found.items()}
 
 
 def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:

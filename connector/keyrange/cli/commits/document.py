@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.state import Cause
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.log import Commit, CommitCounts, Snapshot
-    from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState
+    from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.ranges.model.key_ranges import KeyRange
 
@@ -70,7 +70,7 @@ def _partition(
         "log_end_known_by": end.known_by if end else None,
         "lag": _lag(state.committed, end),
         "done_ranges": sum(len(piece.done()) for piece in state.pieces),
-        **_holes(state.holes, now_ms),
+        **_holes(state.pending, now_ms),
         "ranges": [_piece(piece, end, now_ms) for piece in state.pieces],
     }
 
@@ -82,14 +82,14 @@ def _piece(piece: KeyRangeState, end: LogEnd | None, now_ms: int) -> dict[str, A
         "scanned": piece.scanned,
         "lag": _lag(piece.committed, end),
         "done": [[each.from_offset, each.until_offset] for each in piece.done()],
-        **_holes(piece.holes, now_ms),
+        **_holes(piece.pending, now_ms),
     }
 
 
-def _holes(holes: Sequence[Hole], now_ms: int) -> dict[str, Any]:
-    oldest = min(holes, key=lambda hole: (hole.since_ms, hole.offset), default=None)
+def _holes(pending: Sequence[PendingRecord], now_ms: int) -> dict[str, Any]:
+    oldest = min(pending, key=lambda record: (record.since_ms, record.offset), default=None)
     return {
-        "holes": len(holes),
+        "holes": len(pending),
         "oldest_hole": {
             "offset": oldest.offset,
             "since": iso(oldest.since_ms),
@@ -97,7 +97,7 @@ def _holes(holes: Sequence[Hole], now_ms: int) -> dict[str, Any]:
         }
         if oldest
         else None,
-        "deliveries_max": max((hole.deliveries for hole in holes), default=0),
+        "deliveries_max": max((record.deliveries for record in pending), default=0),
     }
 
 
@@ -115,18 +115,18 @@ def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
     the first of its key."""
     for partition, state in sorted(known.states.items()):
         first: dict[int, int] = {}
-        for hole in state.holes:
-            first_due_ms = first.setdefault(hole.place, hole.due_ms)
-            due_ms = first_due_ms if hole.cause is Cause.HELD_BACK else hole.due_ms
+        for record in state.pending:
+            first_due_ms = first.setdefault(record.key_hash, record.due_ms)
+            due_ms = first_due_ms if record.cause is Cause.HELD_BACK else record.due_ms
             yield {
                 **partition._asdict(),
-                "offset": hole.offset,
-                "place": hole.place,
-                "range": bounds_of(state.piece_of(hole.place).span),
-                "deliveries": hole.deliveries,
-                "cause": hole.cause.name.lower(),
-                "since": iso(hole.since_ms),
-                "age_ms": max(now_ms - hole.since_ms, 0),
+                "offset": record.offset,
+                "place": record.key_hash,
+                "range": bounds_of(state.piece_of(record.key_hash).span),
+                "deliveries": record.deliveries,
+                "cause": record.cause.name.lower(),
+                "since": iso(record.since_ms),
+                "age_ms": max(now_ms - record.since_ms, 0),
                 "due": iso(due_ms),
                 "due_in_ms": max(due_ms - now_ms, 0),
             }
@@ -141,7 +141,7 @@ def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
         "committed_at": iso(commit.committed_at_ms),
         "run_id": commit.run_id,
         **_sums(commit.counts.values()),
-        "holes": sum(len(state.holes) for state in before.after(commit).states.values()),
+        "holes": sum(len(state.pending) for state in before.after(commit).states.values()),
         "moved": list(_moved(commit, before)),
         "who": commit.who or None,
         "why": commit.why or _cut_text(commit) or None,
@@ -149,7 +149,9 @@ def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
 
 
 def _cut_text(commit: Commit) -> str:
-    cuts = (f"the log of {place} was cut back to {at}" for place, at in commit.cut_back.items())
+    cuts = (
+        f"the log of {partition} was cut back to {at}" for partition, at in commit.cut_back.items()
+    )
     return ", ".join(cuts)
 
 

@@ -48,9 +48,9 @@ def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
     if not topic:
         return known
     states = {
-        place: state
-        for place, state in known.states.items()
-        if place.topic == topic and partition in (None, place.partition)
+        each: state
+        for each, state in known.states.items()
+        if each.topic == topic and partition in (None, each.partition)
     }
     if not states:
         named = topic if partition is None else f"{topic}-{partition}"

@@ -28,7 +28,7 @@ class Marks:
 
     committed: str
     done: str
-    hole: str
+    pending: str
     dense: str
     some: str
     waiting: str
@@ -36,7 +36,7 @@ class Marks:
     @property
     def legend(self) -> str:
         return (
-            f"{self.committed} committed  {self.done} done above  {self.hole} holes  "
+            f"{self.committed} committed  {self.done} done above  {self.pending} holes  "
             f"{self.dense} 10%+ holes  {self.some} done by some keys  {self.waiting} to come"
         )
 
@@ -77,17 +77,17 @@ def _scaled(state: PartitionState, cells: int, marks: Marks) -> str:
     if not cells:
         return ""
     begin, span = state.committed, state.position - state.committed
-    holes = [hole.offset for hole in state.holes]
+    pending = [record.offset for record in state.pending]
     scanned = [piece.scanned for piece in state.pieces]
     least, most = min(scanned), max(scanned)
     line = []
     for cell in range(cells):
         from_offset = begin + span * cell // cells
         until_offset = begin + span * (cell + 1) // cells
-        found = bisect_left(holes, until_offset) - bisect_left(holes, from_offset)
+        found = bisect_left(pending, until_offset) - bisect_left(pending, from_offset)
         if found:
             dense = found * 10 >= until_offset - from_offset
-            line.append(marks.dense if dense else marks.hole)
+            line.append(marks.dense if dense else marks.pending)
         elif from_offset >= most:
             line.append(marks.waiting)
         elif until_offset > least:

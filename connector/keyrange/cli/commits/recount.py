@@ -27,7 +27,7 @@ class Log:
 
     span: OffsetRange
     offsets: Numbers
-    places: Numbers
+    key_hashes: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ def recount(
     `transactional` query hands its sink nothing at or above the committed offset.
     """
     present, times = np.unique(in_sink, return_counts=True)
-    holes = np.array([hole.offset for hole in state.holes], np.int64)
-    exempt = np.union1d(holes, dead)
+    pending = np.array([record.offset for record in state.pending], np.int64)
+    exempt = np.union1d(pending, dead)
     # Below `least` everything was scanned, from `most` on nothing.
     least = state.committed if transactional else state.scanned
     most = state.committed if transactional else max(each.scanned for each in state.pieces)
     unexpected = {
-        "hole": np.intersect1d(present, holes),
+        "hole": np.intersect1d(present, pending),
         "dead letter": np.intersect1d(present, dead),
         "not handed out": present[present >= most],
         "before the query began": present[present < begin],
@@ -131,7 +131,7 @@ def _done(state: PartitionState, log: Log, below: int | None) -> Any:
         return log.offsets < below
     begins = np.array([piece.span.from_hash for piece in state.pieces], np.int64)
     scanned = np.array([piece.scanned for piece in state.pieces], np.int64)
-    return log.offsets < scanned[np.searchsorted(begins, log.places, side="right") - 1]
+    return log.offsets < scanned[np.searchsorted(begins, log.key_hashes, side="right") - 1]
 
 
 def _without(offsets: Numbers, others: Numbers) -> Numbers:

@@ -107,16 +107,21 @@ def reset(
     states = chosen(known, topic, partition).states
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
-    changed = {place: each for place, each in resets.items() if each.state != states[place]}
+    changed = {
+        partition: each for partition, each in resets.items() if each.state != states[partition]
+    }
     if known.terms is not None and known.terms.isolation == "transactional":
         _check_releases(changed)
     if checkpoint:
         check_no_batch_is_open(checkpoint)
     written = None
     if confirm and changed:
-        new = {place: each.state for place, each in changed.items()}
+        new = {partition: each.state for partition, each in changed.items()}
         written = write_reset(commits, known, new, who or user_name(), why, now())
-    rows = [_row(place, states[place], wanted[place], each) for place, each in resets.items()]
+    rows = [
+        _row(partition, states[partition], wanted[partition], each)
+        for partition, each in resets.items()
+    ]
     if output is OutputFormat.JSON:
         document = {"table": table, "source_id": commits.source_id, "seq": known.seq}
         values = {**document, "written": written, "partitions": rows}
@@ -139,15 +144,17 @@ def plan(
     from keyrange.individual_commits.model.resetting import rewind, skip
 
     if violations := [
-        f"--to {at} lies beyond the position of {place}, {states[place].position}: what was never "
-        "handed out cannot be skipped here"
-        for place, at in sorted(wanted.items())
-        if at > states[place].position
+        f"--to {at} lies beyond the position of {partition}, {states[partition].position}: what "
+        "was never handed out cannot be skipped here"
+        for partition, at in sorted(wanted.items())
+        if at > states[partition].position
     ]:
         raise invalid_options(violations)
     return {
-        place: (rewind if redo or at <= states[place].committed else skip)(states[place], at)
-        for place, at in sorted(wanted.items())
+        partition: (rewind if redo or at <= states[partition].committed else skip)(
+            states[partition], at
+        )
+        for partition, at in sorted(wanted.items())
     }
 
 
@@ -160,10 +167,10 @@ def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
     from keyrange.errors import invalid_options
 
     if violations := [
-        f"--to would give up offset {each.given_up[0].offset} of {place}, and lose the finished "
-        "output above it, which commit.isolation=transactional releases when that record is done "
-        "or a dead letter: lower maxDeliveries to give it up"
-        for place, each in sorted(changed.items())
+        f"--to would give up offset {each.given_up[0].offset} of {partition}, and lose the "
+        "finished output above it, which commit.isolation=transactional releases when that "
+        "record is done or a dead letter: lower maxDeliveries to give it up"
+        for partition, each in sorted(changed.items())
         if each.given_up
     ]:
         raise invalid_options(violations)
@@ -220,9 +227,11 @@ def _first_known(
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for commit in commits.forwards(seq + 1):
-        for place in (commit.states.keys() & states.keys()) - found.keys():
-            if commit.states[place].topic_id == states[place].topic_id:
-                found[place] = min(commit.states[place].committed, states[place].committed)
+        for partition in (commit.states.keys() & states.keys()) - found.keys():
+            if commit.states[partition].topic_id == states[partition].topic_id:
+                found[partition] = min(
+                    commit.states[partition].committed, states[partition].committed
+                )
         if found.keys() == states.keys():
             break
     return found
@@ -241,14 +250,14 @@ def _at_commit(
         raise invalid_options([f"--to {to}: the commits are 1 to {known.seq}"])
     then = commits.table.known(int(number)).states
     unknown = [
-        place
-        for place in sorted(states)
-        if place not in then or then[place].topic_id != states[place].topic_id
+        partition
+        for partition in sorted(states)
+        if partition not in then or then[partition].topic_id != states[partition].topic_id
     ]
     if unknown:
         named = ", ".join(map(str, unknown))
         raise invalid_options([f"--to {to}: {named} had no state then"])
-    return {place: then[place].committed for place in states}
+    return {partition: then[partition].committed for partition in states}
 
 
 def _at_time(
@@ -265,20 +274,22 @@ def _at_time(
         raise invalid_options([f"--to: {', '.join(map(str, gone))} cannot be asked for"])
     # A time behind the last record is its end; what was not handed out yet comes by itself.
     return {
-        place: min(at if at >= 0 else ends[place], states[place].position)
-        for place, at in found.items()
+        partition: min(at if at >= 0 else ends[partition], states[partition].position)
+        for partition, at in found.items()
     }
 
 
-def _row(place: TopicPartition, before: PartitionState, to: int, reset: Reset) -> dict[str, Any]:
+def _row(
+    partition: TopicPartition, before: PartitionState, to: int, reset: Reset
+) -> dict[str, Any]:
     return {
-        **place._asdict(),
+        **partition._asdict(),
         "to": to,
         "committed_before": before.committed,
         "committed": reset.state.committed,
         "position": before.position,
         "again": [[each.from_offset, each.until_offset] for each in reset.again],
-        "given_up": [hole.offset for hole in reset.given_up],
+        "given_up": [record.offset for record in reset.given_up],
         "passed_over": [[each.from_offset, each.until_offset] for each in reset.passed_over],
     }
 

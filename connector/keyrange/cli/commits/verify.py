@@ -185,8 +185,8 @@ def _read_places(
                     pieces.append(_columns(batch))
                     advance(batch.num_rows)
         offsets = [piece[0] for piece in pieces] or [np.empty(0, np.int64)]
-        places = [piece[1] for piece in pieces] or [np.empty(0, np.int64)]
-        found[partition] = Log(span, np.concatenate(offsets), np.concatenate(places))
+        key_hashes = [piece[1] for piece in pieces] or [np.empty(0, np.int64)]
+        found[partition] = Log(span, np.concatenate(offsets), np.concatenate(key_hashes))
         note(f"{partition}: {len(found[partition].offsets):,} records in {span} of the log")
     return found
 
@@ -201,18 +201,18 @@ def _begins(commits: Commits, known: Snapshot) -> dict[TopicPartition, int]:
     """Where the query began to read each partition, by the first commit of it."""
     begins: dict[TopicPartition, int] = {}
     for commit in commits.forwards(known.seq + 1):
-        for place in (commit.states.keys() & known.states.keys()) - begins.keys():
-            if commit.states[place].topic_id == known.states[place].topic_id:
-                begins[place] = _began_at(commit, place)
+        for partition in (commit.states.keys() & known.states.keys()) - begins.keys():
+            if commit.states[partition].topic_id == known.states[partition].topic_id:
+                begins[partition] = _began_at(commit, partition)
         if begins.keys() == known.states.keys():
             break
     return begins
 
 
-def _began_at(commit: Commit, place: TopicPartition) -> int:
+def _began_at(commit: Commit, partition: TopicPartition) -> int:
     """Where the first commit of a partition began: it counts what lies behind that."""
-    state = commit.states[place]
-    counts = commit.counts.get(place)
+    state = commit.states[partition]
+    counts = commit.counts.get(partition)
     if counts is None:
         return state.committed
     handed_out = counts.done + counts.rejected + counts.held_back + counts.dead
@@ -234,20 +234,23 @@ def _recount(
     nothing = np.empty(0, np.int64)
     transactional = known.terms is not None and known.terms.isolation == "transactional"
     found: dict[TopicPartition, Recount] = {}
-    for place, state in sorted(known.states.items()):
-        rows = in_sink.get(place, nothing)
-        begin = begins[place]
+    for partition, state in sorted(known.states.items()):
+        rows = in_sink.get(partition, nothing)
+        begin = begins[partition]
         if given is not None:
             begin = given
         elif len(rows):
             begin = min(int(rows[0]), begin)
-        log = logs.get(place) if logs is not None else None
-        letters = dead.get(place, nothing)
-        found[place] = recount(state, rows, begin, letters, transactional, log)
-    topics = {place.topic for place in known.states}
-    for place in sorted(in_sink.keys() - known.states.keys()):
-        if place.topic in topics:
-            note(f"the sink holds {len(in_sink[place]):,} rows of {place}, which is not looked at")
+        log = logs.get(partition) if logs is not None else None
+        letters = dead.get(partition, nothing)
+        found[partition] = recount(state, rows, begin, letters, transactional, log)
+    topics = {partition.topic for partition in known.states}
+    for partition in sorted(in_sink.keys() - known.states.keys()):
+        if partition.topic in topics:
+            note(
+                f"the sink holds {len(in_sink[partition]):,} rows of {partition}, which is not "
+                "looked at"
+            )
     return found
 
 
@@ -266,13 +269,13 @@ def _dead(
     of_group = chosen_letters(letters, last.group if last is not None else "")
     found: dict[TopicPartition, dict[int, bool]] = {}
     for letter in sorted(of_group, key=lambda each: (each.written_at_ms, each.batch_id)):
-        place = TopicPartition(letter.topic, letter.partition)
-        state = known.states.get(place)
+        partition = TopicPartition(letter.topic, letter.partition)
+        state = known.states.get(partition)
         if state is None or not letter.topic_id or letter.topic_id == state.topic_id:
-            found.setdefault(place, {})[letter.offset] = letter.replayed_by is None
+            found.setdefault(partition, {})[letter.offset] = letter.replayed_by is None
     return {
-        place: np.array(sorted(at for at, dead in offsets.items() if dead), np.int64)
-        for place, offsets in found.items()
+        partition: np.array(sorted(at for at, dead in offsets.items() if dead), np.int64)
+        for partition, offsets in found.items()
     }
 
 
@@ -300,13 +303,13 @@ def _document(
             }
             for found in findings
         ],
-        "partitions": [_partition(place, each) for place, each in recounts.items()],
+        "partitions": [_partition(partition, each) for partition, each in recounts.items()],
     }
 
 
-def _partition(place: TopicPartition, found: Recount) -> dict[str, Any]:
+def _partition(partition: TopicPartition, found: Recount) -> dict[str, Any]:
     return {
-        **place._asdict(),
+        **partition._asdict(),
         "from_offset": found.judged.from_offset,
         "until_offset": found.judged.until_offset,
         "in_sink": found.in_sink,
@@ -337,29 +340,29 @@ def _print(
     columns = ["partition", "offsets", "in the sink", "missing", "doubled", "unexpected"]
     rows = [
         [
-            str(place),
+            str(partition),
             str(each.judged),
             number(each.in_sink),
             number(each.missing.count),
             number(each.doubled.count),
             number(sum(wrong.count for wrong in each.unexpected.values())),
         ]
-        for place, each in recounts.items()
+        for partition, each in recounts.items()
     ]
     print_table(f"Recount of {sink}", columns, rows)
-    for place, each in recounts.items():
-        _examples(str(place), "missing", each.missing)
-        _examples(str(place), "doubled", each.doubled)
+    for partition, each in recounts.items():
+        _examples(str(partition), "missing", each.missing)
+        _examples(str(partition), "doubled", each.doubled)
         for why, offsets in each.unexpected.items():
-            _examples(str(place), f"unexpected ({why})", offsets)
+            _examples(str(partition), f"unexpected ({why})", offsets)
         if each.unsure:
-            note(f"{place}: {each.unsure:,} rows cannot be judged without --live")
+            note(f"{partition}: {each.unsure:,} rows cannot be judged without --live")
     if not live and not may_miss and any(each.missing.count for each in recounts.values()):
         note("what is missing may be no record at all: --live asks the log")
 
 
-def _examples(place: str, what: str, offsets: Offsets) -> None:
+def _examples(partition: str, what: str, offsets: Offsets) -> None:
     if offsets.count:
         left = offsets.count - len(offsets.first)
         more = f" and {left:,} more" if left else ""
-        print_text(f"{place} {what}: {', '.join(map(str, offsets.first))}{more}")
+        print_text(f"{partition} {what}: {', '.join(map(str, offsets.first))}{more}")

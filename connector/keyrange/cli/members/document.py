@@ -86,11 +86,11 @@ def command(asked: Command) -> dict[str, Any]:
     }
 
 
-def owner(stored: Stored, partition: TopicPartition | None, place: int | None) -> dict[str, Any]:
+def owner(stored: Stored, partition: TopicPartition | None, key_hash: int | None) -> dict[str, Any]:
     """Who owns a place of a partition: slot, host and executor, each None where it is not known."""
     slot = None
-    if stored.assignment is not None and partition is not None and place is not None:
-        slot = stored.assignment.owner_of(partition, place)
+    if stored.assignment is not None and partition is not None and key_hash is not None:
+        slot = stored.assignment.owner_of(partition, key_hash)
     member = next((each for each in stored.members if each.slot == slot), None)
     return {
         "slot": slot,
@@ -222,17 +222,17 @@ def _shares(stored: Stored) -> dict[str, dict[str, Any]]:
     owners = _owners(stored)
     sizes: dict[str, int] = {}
     ranges: dict[str, int] = {}
-    places: dict[str, set[TopicPartition]] = {}
+    partitions: dict[str, set[TopicPartition]] = {}
     for partition, owned in owners.items():
         for each in owned:
             sizes[each.slot] = sizes.get(each.slot, 0) + each.span.size
             ranges[each.slot] = ranges.get(each.slot, 0) + 1
-            places.setdefault(each.slot, set()).add(partition)
+            partitions.setdefault(each.slot, set()).add(partition)
     return {
         slot: {
             "share": round(sizes[slot] / (len(owners) * SPACE.size), 6),
             "ranges": ranges[slot],
-            "partitions": len(places[slot]),
+            "partitions": len(partitions[slot]),
         }
         for slot in sizes
     }

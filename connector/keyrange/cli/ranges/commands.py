@@ -157,9 +157,9 @@ def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
     split_by = options.key_ranges.split_by
     cells: Sequence[RangeEstimate] = ()
     if split_by == "keyRange":
-        cells = planning.plan_cells(reading.pending, sizes, sampled.places, options)
-    tasks = planning.plan_read(reading.pending, sizes, sampled.places, options)
-    samples = {p: len(sampled.places(p)) for p in reading.pending}
+        cells = planning.plan_cells(reading.pending, sizes, sampled.key_hashes, options)
+    tasks = planning.plan_read(reading.pending, sizes, sampled.key_hashes, options)
+    samples = {p: len(sampled.key_hashes(p)) for p in reading.pending}
     made = RangesPlan(tasks, cells, reading.pending, sizes, samples)
     return document(made, split_by, planning.cores(options))
 

@@ -18,7 +18,7 @@ from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
 from keyrange.cli.watch.sources import Where
 from keyrange.errors import KeyrangeError, invalid_options
-from keyrange.report.offsets import HOLES_MAX
+from keyrange.report.offsets import PENDING_MAX
 from keyrange.report.parts import Source, Sources, partition_name
 from keyrange.storage.directory import FAILURES
 
@@ -215,7 +215,7 @@ def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
     return [
         gap
         for _, found in groupby(gaps(known, now_ms), key=partition_name)
-        for gap in heapq.nlargest(HOLES_MAX, found, key=lambda row: row["age_ms"])
+        for gap in heapq.nlargest(PENDING_MAX, found, key=lambda row: row["age_ms"])
     ]
 
 

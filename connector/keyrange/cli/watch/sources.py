@@ -243,9 +243,10 @@ class EndsSource:
             view = self._cluster.describe(topics, may_miss=topics)
             # Where either side knows no id of the topic, its name has to do.
             there = {
-                place
-                for place in wanted.keys() & set(view.partitions())
-                if not wanted[place] or view.topic_id(place.topic) in ("", wanted[place])
+                partition
+                for partition in wanted.keys() & set(view.partitions())
+                if not wanted[partition]
+                or view.topic_id(partition.topic) in ("", wanted[partition])
             }
             found = self._cluster.list_offsets(view, dict.fromkeys(sorted(there), LATEST))
             held = held_back(self._cluster, view, there)

@@ -105,8 +105,8 @@ def caught_up_text(lag: Mapping[str, Any]) -> str:
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What there is beside rate and lag: its name, and how it stands."""
     if commits := document["commits"]:
-        holes = commits["holes"]
-        yield "holes", f"{holes:,} holes" if holes else "no holes"
+        pending = commits["holes"]
+        yield "holes", f"{pending:,} holes" if pending else "no holes"
     if members := document["members"]:
         text = f"{members['there']} of {members['members']} members, epoch {members['epoch']}"
         if due := members["next"]:

@@ -92,7 +92,7 @@ def _moves(commit: Commit, before: PartitionState, after: PartitionState) -> Ite
         yield f"the committed offset fell from {before.committed} to {after.committed}"
     if after.position == before.position and after.scanned < before.scanned:
         yield f"what was scanned fell from {before.scanned} to {after.scanned}"
-    known = {hole.offset for hole in before.holes}
-    for hole in after.holes:
-        if hole.offset not in known and hole.offset < before.piece_of(hole.place).scanned:
-            yield f"offset {hole.offset} was done and is a hole again"
+    known = {record.offset for record in before.pending}
+    for record in after.pending:
+        if record.offset not in known and record.offset < before.piece_of(record.key_hash).scanned:
+            yield f"offset {record.offset} was done and is a hole again"

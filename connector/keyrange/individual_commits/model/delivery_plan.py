@@ -46,13 +46,13 @@ class _Spans:
     def __init__(self, intake: PartitionDelivery) -> None:
         self._cells = intake.cells
         self._bounds = [cell.span.from_hash for cell in intake.cells]
-        again = sorted((hole.place, hole.offset) for hole in intake.redelivered)
-        self._places = [place for place, _ in again]
+        again = sorted((record.key_hash, record.offset) for record in intake.redelivered)
+        self._key_hashes = [key_hash for key_hash, _ in again]
         self._offsets = [offset for _, offset in again]
 
     def of(self, span: KeyRange) -> _Span:
         first, last = (bisect_left(self._bounds, at) for at in (span.from_hash, span.until_hash))
-        low, high = (bisect_left(self._places, at) for at in (span.from_hash, span.until_hash))
+        low, high = (bisect_left(self._key_hashes, at) for at in (span.from_hash, span.until_hash))
         return _Span(span, self._cells[first:last], tuple(self._offsets[low:high]))
 
 
@@ -60,13 +60,13 @@ def plan_cells(
     intakes: Intakes,
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     bytes_per_offset: Mapping[TopicPartition, float],
-    places: Callable[[TopicPartition], Sequence[int]],
+    key_hashes: Callable[[TopicPartition], Sequence[int]],
 ) -> list[RangeEstimate]:
     """The key ranges that have something to read, with the bytes that are expected in each."""
     cells: list[RangeEstimate] = []
     for partition, intake in sorted(intakes.items()):
         per_offset, inside = bytes_per_offset[partition], _Spans(intake)
-        for cell in weigh(partition, spans[partition], per_offset, places(partition)):
+        for cell in weigh(partition, spans[partition], per_offset, key_hashes(partition)):
             found = inside.of(cell.span)
             offsets = sum(
                 (each.until_offset - each.from_offset) * each.span.size / cell.span.size

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from keyrange.individual_commits.model.claims import Claim, is_of_consumer, read_claim
 from keyrange.individual_commits.model.log import Commit, CommitKind
-from keyrange.individual_commits.model.state import Hole, PartitionState, cut_span
+from keyrange.individual_commits.model.state import PartitionState, PendingRecord, cut_span
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of
 
@@ -68,14 +68,14 @@ class Handovers:
                     yield f"a claim took {part} over, not as source {source} has left it"
 
     def _left(
-        self, commit: Commit, claim: Claim, partition: TopicPartition, place: int
+        self, commit: Commit, claim: Claim, partition: TopicPartition, key_hash: int
     ) -> tuple[str, PartitionState | None]:
         """The source that was believed of a place before it was claimed, and its state."""
         found: tuple[int, str, PartitionState | None] = (-1, "", None)
         for source, steps in self._steps.items():
             own = source == commit.source_id
             for step in reversed(steps):
-                epoch = _epoch(step.claim, partition, place)
+                epoch = _epoch(step.claim, partition, key_hash)
                 if step.seq < commit.seq if own else epoch < claim.epoch:
                     left = epoch, source, step.states.get(partition)
                     found = max(found, left, key=lambda each: each[:2]) if epoch >= 0 else found
@@ -114,16 +114,18 @@ def _steps(commits: Iterable[Commit]) -> Iterator[_Step]:
             yield _Step(commit.seq, claim, states)
 
 
-def _epoch(claim: Claim, partition: TopicPartition, place: int) -> int:
+def _epoch(claim: Claim, partition: TopicPartition, key_hash: int) -> int:
     """The epoch in which a place was claimed last; -1 where it was not."""
     claimed = claim.ranges.get(partition, ())
-    return next((each.epoch for each in claimed if each.span.contains(place)), -1)
+    return next((each.epoch for each in claimed if each.span.contains(key_hash)), -1)
 
 
-def _said(state: PartitionState, part: KeyRange) -> tuple[int, tuple[Hole, ...]]:
+def _said(state: PartitionState, part: KeyRange) -> tuple[int, tuple[PendingRecord, ...]]:
     """What a state says of a part of one of its pieces."""
     piece = state.piece_of(part.from_hash)
-    return piece.scanned, tuple(hole for hole in piece.holes if part.contains(hole.place))
+    return piece.scanned, tuple(
+        record for record in piece.pending if part.contains(record.key_hash)
+    )
 
 
 def _follows(later: PartitionState, earlier: PartitionState, part: KeyRange) -> bool:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keyrange.individual_commits.model.state import Hole, KeyRangeState, PartitionState, cut_span
+from keyrange.individual_commits.model.state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+    cut_span,
+)
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 
@@ -19,11 +24,11 @@ _STEP_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLimits:
-    """Where a key range takes in less, and nothing: from half of `holes_max` holes on it slows, and
-    stops there; what it takes in before may bring it beyond. `lag_max`: how many offsets a range
-    may be behind its partition's position; None for any."""
+    """Where a key range takes in less, and nothing: from half of `pending_max` records on it
+    slows, and stops there; what it takes in before may bring it beyond. `lag_max`: how many
+    offsets a range may be behind its partition's position; None for any."""
 
-    holes_max: int = 10_000
+    pending_max: int = 10_000
     lag_max: int | None = None
 
 
@@ -48,7 +53,7 @@ class PartitionDelivery:
     start: int
     end: int
     cells: tuple[CellDelivery, ...]
-    redelivered: tuple[Hole, ...] = ()
+    redelivered: tuple[PendingRecord, ...] = ()
     held: frozenset[int] = frozenset()
     spans: tuple[KeyRange, ...] = ()
 
@@ -62,7 +67,7 @@ class PartitionDelivery:
         """The offsets that all of it lies in."""
         spans = [OffsetRange(cell.from_offset, cell.until_offset) for cell in self.cells]
         spans = [span for span in spans if span.size]
-        spans += [OffsetRange(hole.offset, hole.offset + 1) for hole in self.redelivered]
+        spans += [OffsetRange(record.offset, record.offset + 1) for record in self.redelivered]
         return OffsetRange(
             min((span.from_offset for span in spans), default=self.end),
             max((span.until_offset for span in spans), default=self.end),
@@ -86,9 +91,11 @@ def plan_delivery(
     """
     if end < state.position:
         raise ValueError(f"a batch up to {end} goes back behind {state.position}")
-    redelivered = due_holes(state, due_ms, keeps_order)
-    again = {hole.offset for hole in redelivered}
-    waiting = (hole.place for hole in state.holes if keeps_order and hole.offset not in again)
+    redelivered = due_records(state, due_ms, keeps_order)
+    again = {record.offset for record in redelivered}
+    waiting = (
+        record.key_hash for record in state.pending if keeps_order and record.offset not in again
+    )
     return PartitionDelivery(
         state.position,
         end,
@@ -99,16 +106,18 @@ def plan_delivery(
     )
 
 
-def due_holes(state: PartitionState, due_ms: int, keeps_order: bool = True) -> tuple[Hole, ...]:
+def due_records(
+    state: PartitionState, due_ms: int, keeps_order: bool = True
+) -> tuple[PendingRecord, ...]:
     """The holes that are handed out again, by offset.
 
     With `keeps_order` the first hole of a key says when. Null keys that share place 0 with the
     empty key wait for one another as one key does.
     """
     if not keeps_order:
-        return tuple(hole for hole in state.holes if hole.due_ms <= due_ms)
+        return tuple(record for record in state.pending if record.due_ms <= due_ms)
     first = _first_of_keys(state)
-    return tuple(hole for hole in state.holes if first[hole.place].due_ms <= due_ms)
+    return tuple(record for record in state.pending if first[record.key_hash].due_ms <= due_ms)
 
 
 def next_due_ms(
@@ -137,8 +146,8 @@ def due_until_ms(
 
 def _times_due(states: Mapping[TopicPartition, PartitionState], keeps_order: bool) -> Iterator[int]:
     for state in states.values():
-        for hole in _first_of_keys(state).values() if keeps_order else state.holes:
-            yield hole.due_ms
+        for record in _first_of_keys(state).values() if keeps_order else state.pending:
+            yield record.due_ms
 
 
 def lags_too_far(state: PartitionState, limits: DeliveryLimits) -> bool:
@@ -146,11 +155,11 @@ def lags_too_far(state: PartitionState, limits: DeliveryLimits) -> bool:
     return limits.lag_max is not None and state.position - state.scanned > limits.lag_max
 
 
-def _first_of_keys(state: PartitionState) -> dict[int, Hole]:
+def _first_of_keys(state: PartitionState) -> dict[int, PendingRecord]:
     """The first hole of each place."""
-    first: dict[int, Hole] = {}
-    for hole in state.holes:
-        first.setdefault(hole.place, hole)
+    first: dict[int, PendingRecord] = {}
+    for record in state.pending:
+        first.setdefault(record.key_hash, record)
     return first
 
 
@@ -180,8 +189,8 @@ def _same(one: CellDelivery, other: CellDelivery) -> bool:
 
 def _slowed(piece: KeyRangeState, end: int, limits: DeliveryLimits) -> int:
     """How far a range is read that has so many holes."""
-    if 2 * len(piece.holes) < limits.holes_max:
+    if 2 * len(piece.pending) < limits.pending_max:
         return end
     # A hole may come of every record: never more than there is room for.
-    room = max(limits.holes_max - len(piece.holes), 0)
+    room = max(limits.pending_max - len(piece.pending), 0)
     return min(end, piece.scanned + room)

@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import OffsetRange
 
 
@@ -25,7 +30,7 @@ class Reset:
 
     state: PartitionState
     again: Ranges = ()
-    given_up: tuple[Hole, ...] = ()
+    given_up: tuple[PendingRecord, ...] = ()
     passed_over: Ranges = ()
 
 
@@ -38,7 +43,7 @@ class Reopened:
     """
 
     state: PartitionState
-    opened: tuple[Hole, ...]
+    opened: tuple[PendingRecord, ...]
     open_already: tuple[int, ...] = ()
     to_come: tuple[int, ...] = ()
 
@@ -53,12 +58,12 @@ def rewind(state: PartitionState, to: int) -> Reset:
         KeyRangeState(
             piece.span,
             min(piece.scanned, to),
-            tuple(hole for hole in piece.holes if hole.offset < to),
+            tuple(record for record in piece.pending if record.offset < to),
         )
         for piece in state.pieces
     )
     farthest = max(piece.scanned for piece in state.pieces)
-    undone = of_offsets(hole.offset for hole in state.holes)
+    undone = of_offsets(record.offset for record in state.pending)
     again = gaps(undone, OffsetRange(min(to, farthest), farthest))
     return Reset(replace(state, pieces=pieces).merged(), again=again)
 
@@ -72,10 +77,10 @@ def skip(state: PartitionState, to: int) -> Reset:
     pieces = []
     passed_over = []
     for piece in state.pieces:
-        kept = tuple(hole for hole in piece.holes if hole.offset >= to)
+        kept = tuple(record for record in piece.pending if record.offset >= to)
         pieces.append(KeyRangeState(piece.span, max(piece.scanned, to), kept))
         passed_over.append(OffsetRange(piece.scanned, max(piece.scanned, to)))
-    given_up = tuple(hole for hole in state.holes if hole.offset < to)
+    given_up = tuple(record for record in state.pending if record.offset < to)
     after = replace(state, pieces=tuple(pieces)).merged()
     return Reset(after, given_up=given_up, passed_over=coalesce(passed_over))
 
@@ -84,18 +89,18 @@ def reopen(state: PartitionState, records: Iterable[tuple[int, int]], now_ms: in
     """Make holes of done records, each an offset and the place of its key: due at once, and never
     worked on."""
     wanted = dict(records)
-    known = {hole.offset for hole in state.holes}
-    opened: list[Hole] = []
+    known = {record.offset for record in state.pending}
+    opened: list[PendingRecord] = []
     to_come: list[int] = []
-    for offset, place in sorted(wanted.items()):
+    for offset, key_hash in sorted(wanted.items()):
         if offset in known:
             continue
-        if offset >= state.piece_of(place).scanned:
+        if offset >= state.piece_of(key_hash).scanned:
             to_come.append(offset)
         else:
-            opened.append(Hole(offset, place, 0, now_ms, now_ms, Cause.REJECTED))
+            opened.append(PendingRecord(offset, key_hash, 0, now_ms, now_ms, Cause.REJECTED))
     pieces = tuple(
-        replace(piece, holes=tuple(sorted((*piece.holes, *_within(opened, piece)))))
+        replace(piece, pending=tuple(sorted((*piece.pending, *_within(opened, piece)))))
         for piece in state.pieces
     )
     return Reopened(
@@ -131,19 +136,19 @@ def _carried(judged: KeyRangeState, before: KeyRangeState, after: KeyRangeState)
         scanned = min(scanned, after.scanned)
     elif after.scanned > before.scanned:
         scanned = max(scanned, after.scanned)
-    were = {hole.offset for hole in before.holes}
-    given_up = were - {hole.offset for hole in after.holes}
-    holes = {
-        hole.offset: hole
-        for hole in judged.holes
-        if hole.offset < scanned
-        and hole.offset not in given_up
-        and not before.scanned <= hole.offset < after.scanned
+    were = {record.offset for record in before.pending}
+    given_up = were - {record.offset for record in after.pending}
+    pending = {
+        record.offset: record
+        for record in judged.pending
+        if record.offset < scanned
+        and record.offset not in given_up
+        and not before.scanned <= record.offset < after.scanned
     }
-    for hole in after.holes:
-        if hole.offset not in were and hole.offset < scanned:
-            holes.setdefault(hole.offset, hole)
-    return KeyRangeState(judged.span, scanned, tuple(holes[offset] for offset in sorted(holes)))
+    for record in after.pending:
+        if record.offset not in were and record.offset < scanned:
+            pending.setdefault(record.offset, record)
+    return KeyRangeState(judged.span, scanned, tuple(pending[offset] for offset in sorted(pending)))
 
 
 def _check(state: PartitionState, to: int) -> None:
@@ -151,5 +156,5 @@ def _check(state: PartitionState, to: int) -> None:
         raise ValueError(f"offset {to} is not within [0, {state.position}]")
 
 
-def _within(holes: Iterable[Hole], piece: KeyRangeState) -> list[Hole]:
-    return [hole for hole in holes if piece.span.contains(hole.place)]
+def _within(pending: Iterable[PendingRecord], piece: KeyRangeState) -> list[PendingRecord]:
+    return [record for record in pending if piece.span.contains(record.key_hash)]

@@ -43,7 +43,7 @@ class Cause(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Hole:
+class PendingRecord:
     """A record that was handed out and is not done.
 
     `place` is the hash of its key. `deliveries` counts how often it was worked on. It is not handed
@@ -51,7 +51,7 @@ class Hole:
     """
 
     offset: int
-    place: int
+    key_hash: int
     deliveries: int = 0
     due_ms: int = 0
     since_ms: int = 0
@@ -64,17 +64,19 @@ class KeyRangeState:
 
     span: KeyRange
     scanned: int
-    holes: tuple[Hole, ...] = ()
+    pending: tuple[PendingRecord, ...] = ()
 
     @property
     def committed(self) -> int:
         """Everything below it is done."""
-        return self.holes[0].offset if self.holes else self.scanned
+        return self.pending[0].offset if self.pending else self.scanned
 
     def done(self) -> Ranges:
         """The done ranges above the committed offset."""
-        between = pairwise([*(hole.offset for hole in self.holes), self.scanned])
-        return tuple(OffsetRange(hole + 1, until) for hole, until in between if hole + 1 < until)
+        between = pairwise([*(record.offset for record in self.pending), self.scanned])
+        return tuple(
+            OffsetRange(offset + 1, until) for offset, until in between if offset + 1 < until
+        )
 
     def cut(self, borders: Sequence[int]) -> list[KeyRangeState]:
         """Cut at those of some sorted hashes that lie inside; each hole goes to the side of its
@@ -83,12 +85,12 @@ class KeyRangeState:
         if len(spans) == 1:
             return [self]
         inside = [span.from_hash for span in spans[1:]]
-        holes: list[list[Hole]] = [[] for _ in spans]
-        for hole in self.holes:
-            holes[bisect_right(inside, hole.place)].append(hole)
+        pending: list[list[PendingRecord]] = [[] for _ in spans]
+        for record in self.pending:
+            pending[bisect_right(inside, record.key_hash)].append(record)
         return [
             KeyRangeState(span, self.scanned, tuple(each))
-            for span, each in zip(spans, holes, strict=True)
+            for span, each in zip(spans, pending, strict=True)
         ]
 
 
@@ -118,8 +120,8 @@ class PartitionState:
             if not 0 <= piece.scanned <= self.position:
                 raise ValueError(f"{piece.span} was scanned to {piece.scanned} of {self.position}")
             _check_holes(piece)
-            offsets.update(hole.offset for hole in piece.holes)
-        if len(offsets) != sum(len(piece.holes) for piece in self.pieces):
+            offsets.update(record.offset for record in piece.pending)
+        if len(offsets) != sum(len(piece.pending) for piece in self.pieces):
             raise ValueError("two ranges have a hole at one offset")
 
     @cached_property
@@ -133,13 +135,13 @@ class PartitionState:
         return min(piece.scanned for piece in self.pieces)
 
     @cached_property
-    def holes(self) -> tuple[Hole, ...]:
+    def pending(self) -> tuple[PendingRecord, ...]:
         """All holes, by offset."""
-        return by_offset(hole for piece in self.pieces for hole in piece.holes)
+        return by_offset(record for piece in self.pieces for record in piece.pending)
 
-    def piece_of(self, place: int) -> KeyRangeState:
+    def piece_of(self, key_hash: int) -> KeyRangeState:
         """The piece that a hash lies in."""
-        at = bisect_right(self.pieces, place, key=lambda piece: piece.span.from_hash)
+        at = bisect_right(self.pieces, key_hash, key=lambda piece: piece.span.from_hash)
         return self.pieces[at - 1]
 
     def refined(self, spans: Iterable[KeyRange]) -> PartitionState:
@@ -176,7 +178,7 @@ class PartitionState:
                 KeyRangeState(
                     piece.span,
                     min(piece.scanned, end),
-                    tuple(hole for hole in piece.holes if hole.offset < end),
+                    tuple(record for record in piece.pending if record.offset < end),
                 )
                 for piece in self.pieces
             ),
@@ -203,28 +205,28 @@ def cut_span(span: KeyRange, borders: Sequence[int]) -> list[KeyRange]:
     return [KeyRange(*two) for two in pairwise(bounds)]
 
 
-def by_offset(holes: Iterable[Hole]) -> tuple[Hole, ...]:
+def by_offset(pending: Iterable[PendingRecord]) -> tuple[PendingRecord, ...]:
     """Holes in order."""
-    return tuple(sorted(holes, key=lambda hole: hole.offset))
+    return tuple(sorted(pending, key=lambda record: record.offset))
 
 
-def _alike(lower: KeyRangeState, upper: KeyRangeState, holes_max: int) -> bool:
-    return lower.scanned == upper.scanned and len(lower.holes) + len(upper.holes) <= holes_max
+def _alike(lower: KeyRangeState, upper: KeyRangeState, pending_max: int) -> bool:
+    return lower.scanned == upper.scanned and len(lower.pending) + len(upper.pending) <= pending_max
 
 
 def _joined(lower: KeyRangeState, upper: KeyRangeState) -> KeyRangeState:
     span = KeyRange(lower.span.from_hash, upper.span.until_hash)
-    return KeyRangeState(span, upper.scanned, by_offset((*lower.holes, *upper.holes)))
+    return KeyRangeState(span, upper.scanned, by_offset((*lower.pending, *upper.pending)))
 
 
 def _check_holes(piece: KeyRangeState) -> None:
     before = -1
-    for hole in piece.holes:
-        if not before < hole.offset < piece.scanned:
+    for record in piece.pending:
+        if not before < record.offset < piece.scanned:
             raise ValueError(
-                f"{piece.span} was scanned to {piece.scanned}, and has a hole at {hole.offset} "
+                f"{piece.span} was scanned to {piece.scanned}, and has a hole at {record.offset} "
                 f"behind one at {before}"
             )
-        if not piece.span.contains(hole.place):
-            raise ValueError(f"{piece.span} has a hole of a key at {hole.place}")
-        before = hole.offset
+        if not piece.span.contains(record.key_hash):
+            raise ValueError(f"{piece.span} has a hole of a key at {record.key_hash}")
+        before = record.offset

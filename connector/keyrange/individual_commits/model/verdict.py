@@ -10,9 +10,9 @@ from typing import Final
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.state import (
     Cause,
-    Hole,
     KeyRangeState,
     PartitionState,
+    PendingRecord,
     by_offset,
     cut_at,
 )
@@ -43,7 +43,7 @@ class NotDone:
     """A record of the batch that is not done, and why."""
 
     offset: int
-    place: int
+    key_hash: int
     cause: Cause
 
 
@@ -63,7 +63,7 @@ class Outcome:
     """The state afterwards, and the holes that are given up: they go to the dead letters."""
 
     state: PartitionState
-    dead: tuple[Hole, ...]
+    dead: tuple[PendingRecord, ...]
 
 
 def apply_verdict(
@@ -85,28 +85,34 @@ def apply_verdict(
     begins = [piece.span.from_hash for piece in pieces]
     backs = _handed_back(begins, intake.end, verdict.handed_back)
     scanned = _scanned(pieces, backs, intake.cells)
-    redelivered = {hole.offset: hole for hole in intake.redelivered}
-    holes: list[list[Hole]] = [
-        [hole for hole in piece.holes if hole.offset not in redelivered or hole.offset >= back]
+    redelivered = {record.offset: record for record in intake.redelivered}
+    pending: list[list[PendingRecord]] = [
+        [
+            record
+            for record in piece.pending
+            if record.offset not in redelivered or record.offset >= back
+        ]
         for piece, back in zip(pieces, backs, strict=True)
     ]
-    dead: list[Hole] = []
+    dead: list[PendingRecord] = []
     for each in _ordered(verdict.not_done):
-        at = bisect_right(begins, each.place) - 1
-        hole = redelivered.get(each.offset)
-        if hole is None and pieces[at].scanned <= each.offset < scanned[at]:
-            hole = Hole(each.offset, each.place, since_ms=now_ms)
-        if hole is None or hole.place != each.place or each.offset >= backs[at]:
+        at = bisect_right(begins, each.key_hash) - 1
+        record = redelivered.get(each.offset)
+        if record is None and pieces[at].scanned <= each.offset < scanned[at]:
+            record = PendingRecord(each.offset, each.key_hash, since_ms=now_ms)
+        if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
-        again = _again(hole, each.cause, policy, now_ms)
-        given_up = again.deliveries > hole.deliveries and again.deliveries >= policy.deliveries_max
-        (dead if given_up else holes[at]).append(again)
+        again = _again(record, each.cause, policy, now_ms)
+        given_up = (
+            again.deliveries > record.deliveries and again.deliveries >= policy.deliveries_max
+        )
+        (dead if given_up else pending[at]).append(again)
     after = PartitionState(
         state.topic_id,
         intake.end,
         tuple(
             KeyRangeState(piece.span, until, by_offset(each))
-            for piece, until, each in zip(pieces, scanned, holes, strict=True)
+            for piece, until, each in zip(pieces, scanned, pending, strict=True)
         ),
         state.leader_epoch,
     )
@@ -117,7 +123,7 @@ def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
     """By offset; what is said twice in the same way counts once."""
     ordered: list[NotDone] = []
     for each in sorted(not_done, key=lambda each: each.offset):
-        if not SPACE.contains(each.place):
+        if not SPACE.contains(each.key_hash):
             raise ValueError(f"no key has the place of {each}")
         last = ordered[-1] if ordered else None
         if last is None or last.offset != each.offset:
@@ -127,13 +133,15 @@ def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
     return ordered
 
 
-def _again(hole: Hole, cause: Cause, policy: RedeliveryPolicy, now_ms: int) -> Hole:
+def _again(
+    record: PendingRecord, cause: Cause, policy: RedeliveryPolicy, now_ms: int
+) -> PendingRecord:
     """A hole that stays one, with one delivery more where it was worked on."""
-    deliveries, due_ms = hole.deliveries, hole.due_ms
+    deliveries, due_ms = record.deliveries, record.due_ms
     if cause in _WORKED_ON:
         deliveries += 1
         due_ms = policy.due_ms(deliveries, now_ms)
-    return Hole(hole.offset, hole.place, deliveries, due_ms, hole.since_ms, cause)
+    return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)
 
 
 def _handed_back(

@@ -114,18 +114,18 @@ def rows_of(commit: Commit) -> pa.Table:
 def plain_columns(piece: KeyRangeState) -> dict[str, Any]:
     """What the plain columns say of a piece."""
     # The offset behind the last one stands for no hole: what is between two holes is a done range.
-    offsets = [*(hole.offset for hole in piece.holes), piece.scanned]
-    oldest = min(piece.holes, key=lambda hole: (hole.since_ms, hole.offset), default=None)
+    offsets = [*(record.offset for record in piece.pending), piece.scanned]
+    oldest = min(piece.pending, key=lambda record: (record.since_ms, record.offset), default=None)
     return {
         "lo": piece.span.from_hash,
         "hi": piece.span.until_hash - 1,
         "committed": piece.committed,
         "scanned": piece.scanned,
-        "n_holes": len(piece.holes),
+        "n_holes": len(piece.pending),
         "n_ranges": sum(after > before + 1 for before, after in pairwise(offsets)),
         "oldest_hole": oldest and oldest.offset,
         "oldest_hole_at": oldest and _micros(oldest.since_ms),
-        "deliveries_max": max((hole.deliveries for hole in piece.holes), default=0),
+        "deliveries_max": max((record.deliveries for record in piece.pending), default=0),
     }
 
 

@@ -24,7 +24,7 @@ import cramjam
 import numpy as np
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState
+from keyrange.individual_commits.model.state import Cause, KeyRangeState, PendingRecord
 from keyrange.individual_commits.table.varints import (
     Integers,
     read_varints,
@@ -107,24 +107,26 @@ def _body(blob: bytes) -> bytes:
 
 
 def _numbers(piece: KeyRangeState) -> Integers:
-    holes = piece.holes
-    offsets = np.array([hole.offset for hole in holes], np.int64)
-    lasts = np.append(np.flatnonzero(np.diff(offsets) > 1), len(holes) - 1) if holes else offsets
+    pending = piece.pending
+    offsets = np.array([record.offset for record in pending], np.int64)
+    lasts = (
+        np.append(np.flatnonzero(np.diff(offsets) > 1), len(pending) - 1) if pending else offsets
+    )
     gaps = np.diff(lasts, prepend=-1)
     # What is done behind each gap, up to the next one.
-    nexts = np.append(offsets[lasts[:-1] + 1], piece.scanned) if holes else offsets
+    nexts = np.append(offsets[lasts[:-1] + 1], piece.scanned) if pending else offsets
     done = nexts - offsets[lasts] - 1
     span = piece.span
     head = (piece.committed, piece.scanned, span.from_hash, span.until_hash - 1)
     return np.concatenate(
         (
-            np.array([*head, len(lasts), len(holes)], np.uint64),
+            np.array([*head, len(lasts), len(pending)], np.uint64),
             np.column_stack((gaps, done)).ravel().astype(np.uint64),
-            np.array([hole.place for hole in holes], np.uint64),
-            np.array([hole.deliveries for hole in holes], np.uint64),
-            _differences([hole.due_ms for hole in holes]),
-            _differences([hole.since_ms for hole in holes]),
-            np.array([hole.cause for hole in holes], np.uint64),
+            np.array([record.key_hash for record in pending], np.uint64),
+            np.array([record.deliveries for record in pending], np.uint64),
+            _differences([record.due_ms for record in pending]),
+            _differences([record.since_ms for record in pending]),
+            np.array([record.cause for record in pending], np.uint64),
         )
     )
 
@@ -142,16 +144,18 @@ def _sums(values: Integers) -> list[int]:
 def _piece(numbers: Integers) -> KeyRangeState:
     if len(numbers) < _HEAD:
         raise ValueError("the head is cut off")
-    committed, scanned, lo, hi, gaps, holes = (int(each) for each in numbers[:_HEAD])
-    if len(numbers) != _HEAD + 2 * gaps + _COLUMNS * holes:
-        raise ValueError(f"{len(numbers)} numbers do not make {gaps} gaps and {holes} holes")
+    committed, scanned, lo, hi, gaps, pending = (int(each) for each in numbers[:_HEAD])
+    if len(numbers) != _HEAD + 2 * gaps + _COLUMNS * pending:
+        raise ValueError(f"{len(numbers)} numbers do not make {gaps} gaps and {pending} holes")
     if not committed <= scanned <= OFFSET_MAX:
         raise ValueError(f"committed up to {committed} and scanned up to {scanned}")
     if not lo <= hi <= HASH_MAX:
         raise ValueError(f"[{lo}, {hi}] is no range of hashes")
-    offsets = _hole_offsets(committed, scanned, holes, numbers[_HEAD : _HEAD + 2 * gaps])
-    places, deliveries, dues, sinces, causes = numbers[_HEAD + 2 * gaps :].reshape(_COLUMNS, holes)
-    if (places < lo).any() or (places > hi).any():
+    offsets = _pending_offsets(committed, scanned, pending, numbers[_HEAD : _HEAD + 2 * gaps])
+    key_hashes, deliveries, dues, sinces, causes = numbers[_HEAD + 2 * gaps :].reshape(
+        _COLUMNS, pending
+    )
+    if (key_hashes < lo).any() or (key_hashes > hi).any():
         raise ValueError("the key of a hole lies outside its key range")
     if (deliveries > _DELIVERIES_MAX).any():
         raise ValueError("a hole was delivered more often than can be")
@@ -159,28 +163,30 @@ def _piece(numbers: Integers) -> KeyRangeState:
         raise ValueError("the cause of a hole is not known")
     columns = zip(
         offsets.tolist(),
-        places.tolist(),
+        key_hashes.tolist(),
         deliveries.tolist(),
         _sums(dues),
         _sums(sinces),
         map(Cause, causes.tolist()),
         strict=True,
     )
-    return KeyRangeState(KeyRange(lo, hi + 1), scanned, tuple(Hole(*each) for each in columns))
+    return KeyRangeState(
+        KeyRange(lo, hi + 1), scanned, tuple(PendingRecord(*each) for each in columns)
+    )
 
 
-def _hole_offsets(committed: int, scanned: int, holes: int, runs: Integers) -> _Signed:
+def _pending_offsets(committed: int, scanned: int, pending: int, runs: Integers) -> _Signed:
     """The offsets of all holes, from the gaps and what is done behind each of them."""
     gaps, done = runs[::2], runs[1::2]
     if (gaps == 0).any() or (done[:-1] == 0).any():
         raise ValueError("a gap or a done range without an offset")
     # Plain numbers do not overflow, whatever the bytes say.
     widths = [gap + length for gap, length in zip(gaps.tolist(), done.tolist(), strict=True)]
-    if sum(widths) != scanned - committed or sum(gaps.tolist()) != holes:
+    if sum(widths) != scanned - committed or sum(gaps.tolist()) != pending:
         raise ValueError("the done ranges do not fill what was scanned")
     starts = committed + np.cumsum([0, *widths[:-1]], dtype=np.int64)
     counts = gaps.astype(np.int64)
-    if not holes:
+    if not pending:
         return np.empty(0, np.int64)
     firsts = np.repeat(starts, counts)
-    return firsts + np.arange(holes) - np.repeat(np.cumsum(counts) - counts, counts)
+    return firsts + np.arange(pending) - np.repeat(np.cumsum(counts) - counts, counts)

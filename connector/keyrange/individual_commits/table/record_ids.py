@@ -56,7 +56,7 @@ def read_record_ids(
             told(batch.num_rows)
     except (DeltaError, OSError, pa.ArrowException) as failure:
         raise _unreadable(path, failure, storage) from None
-    return {place: np.sort(np.concatenate(pieces)) for place, pieces in found.items()}
+    return {partition: np.sort(np.concatenate(pieces)) for partition, pieces in found.items()}
 
 
 def _collect(

@@ -149,7 +149,7 @@ def plan_replay(
         reopened = reopen(known.states[partition], records, now_ms)
         if reopened.opened:
             states[partition] = reopened.state
-        opened = {hole.offset for hole in reopened.opened} | {*reopened.open_already}
+        opened = {record.offset for record in reopened.opened} | {*reopened.open_already}
         taken += [letter for at in sorted(opened) for letter in by_offset[at]]
         coming = [letter for at in reopened.to_come for letter in by_offset[at]]
         left += [(letter, "it comes again anyway") for letter in coming]

@@ -45,14 +45,14 @@ def explode_holes(table: pa.Table) -> pa.Table:
         _HOLES,
         lambda piece: [
             (
-                hole.offset,
-                hole.place,
-                hole.deliveries,
-                hole.cause.name.lower(),
-                _micros(hole.since_ms),
-                _micros(hole.due_ms),
+                record.offset,
+                record.key_hash,
+                record.deliveries,
+                record.cause.name.lower(),
+                _micros(record.since_ms),
+                _micros(record.due_ms),
             )
-            for hole in piece.holes
+            for record in piece.pending
         ],
     )
 

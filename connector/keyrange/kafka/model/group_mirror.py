@@ -84,10 +84,10 @@ class MirrorState:
 
         Returns whether that has to be said: once for each partition, until Kafka takes it.
         """
-        places = set(absent)
-        first = not places <= self._absent.keys()
-        self._absent |= dict.fromkeys(places, now_ms + self._settings.retry_max_ms)
-        for partition in places:
+        partitions = set(absent)
+        first = not partitions <= self._absent.keys()
+        self._absent |= dict.fromkeys(partitions, now_ms + self._settings.retry_max_ms)
+        for partition in partitions:
             self._acknowledged.pop(partition, None)
         self._counts["failed"] += 1
         self._last_error = text

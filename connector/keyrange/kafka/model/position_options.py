@@ -59,4 +59,4 @@ class PositionSpec:
     """A place in the log for every partition, and the option that says it, for errors."""
 
     option: str
-    place: Everywhere | Offsets | Timestamp | Timestamps | GroupOffsets
+    positions: Everywhere | Offsets | Timestamp | Timestamps | GroupOffsets

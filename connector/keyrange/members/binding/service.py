@@ -168,12 +168,12 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], service: BindingService) -> None:
         self.service = service
         self.secret = service._secret
-        self.places = Connections(_CONNECTIONS_MAX, _UNPROVEN_MAX)
+        self.connections = Connections(_CONNECTIONS_MAX, _UNPROVEN_MAX)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.places.take(request, client_address[0]):
+        if not self.connections.take(request, client_address[0]):
             _log.warning("%d tasks are connected: one more is turned away", _CONNECTIONS_MAX)
             self.shutdown_request(request)
             return
@@ -181,7 +181,7 @@ class _Server(socketserver.ThreadingTCPServer):
             super().process_request(request, client_address)
         except BaseException:
             # No thread could be started.
-            self.places.leave(request)
+            self.connections.leave(request)
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
@@ -197,7 +197,7 @@ class _Handler(socketserver.BaseRequestHandler):
         try:
             channel.begin()
             question = channel.receive(ASK_BYTES_MAX)
-            self.server.places.prove(self.request)
+            self.server.connections.prove(self.request)
             while True:
                 channel.within(_SILENCE_S)
                 channel.send(self.server.service.answer(question))
@@ -210,4 +210,4 @@ class _Handler(socketserver.BaseRequestHandler):
             pass
         finally:
             # Before the socket is closed, so that none is shut down whose number another has.
-            self.server.places.leave(self.request)
+            self.server.connections.leave(self.request)

@@ -83,12 +83,12 @@ class Assignment:
                 ranges[partition] = spans
         return ranges
 
-    def owner_of(self, partition: TopicPartition, place: int) -> str | None:
+    def owner_of(self, partition: TopicPartition, key_hash: int) -> str | None:
         """The slot that has a hash; None for a partition that is not in the assignment."""
         owned = self.owners.get(partition)
-        if owned is None or not SPACE.contains(place):
+        if owned is None or not SPACE.contains(key_hash):
             return None
-        return owned[bisect_right(owned, place, key=lambda each: each.span.from_hash) - 1].slot
+        return owned[bisect_right(owned, key_hash, key=lambda each: each.span.from_hash) - 1].slot
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads; ranges as `[lo, hi, slot]` with both ends included."""

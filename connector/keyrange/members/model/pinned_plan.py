@@ -55,7 +55,7 @@ def plan_pinned(
     ranges: Mapping[TopicPartition, OffsetRange],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
-    places: Callable[[TopicPartition], Sequence[int]],
+    key_hashes: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
 ) -> list[WorkUnit]:
@@ -66,7 +66,7 @@ def plan_pinned(
     for partition, span in sorted(ranges.items()):
         size = span.size * bytes_per_offset[partition]
         spans = [each.span for each in pieces[partition]]
-        cells = weigh(partition, spans, size, places(partition))
+        cells = weigh(partition, spans, size, key_hashes(partition))
         for cell, each in zip(cells, pieces[partition], strict=True):
             found.setdefault(each.slot, []).append(cell)
     return [
@@ -81,7 +81,7 @@ def plan_pinned_deliveries(
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
-    places: Callable[[TopicPartition], Sequence[int]],
+    key_hashes: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
 ) -> list[WorkUnit] | None:
@@ -92,7 +92,7 @@ def plan_pinned_deliveries(
     records of one only a single task may speak.
     """
     found: dict[str, list[RangeEstimate]] = {}
-    for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, places):
+    for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, key_hashes):
         slot = _owner(owners[cell.partition], cell.span)
         if slot is None:
             return None

@@ -106,10 +106,10 @@ class QueryMetrics:
             if told is not None:
                 query.add(metric, labels, max(told - query.sums.get((metric, labels), 0.0), 0.0))
                 query.sums[metric, labels] = told
-        for place in sorted(source.behind)[: self._partitions_max]:
-            where = (*labels, place.topic, str(place.partition))
-            query.gauges[PARTITION_LAG, where] = source.behind[place]
-            lost = sum(each.span.size for each in source.lost if each.partition == place)
+        for partition in sorted(source.behind)[: self._partitions_max]:
+            where = (*labels, partition.topic, str(partition.partition))
+            query.gauges[PARTITION_LAG, where] = source.behind[partition]
+            lost = sum(each.span.size for each in source.lost if each.partition == partition)
             if is_new and lost:
                 query.add(PARTITION_LOST, where, lost)
 

@@ -166,8 +166,8 @@ def batch_line(progress: QueryProgress) -> str:
     ]
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
-    if holes := progress.sum_of("commits", "holes"):
-        words.append(f"{holes:,.0f} holes")
+    if pending := progress.sum_of("commits", "holes"):
+        words.append(f"{pending:,.0f} holes")
     if held := progress.sum_of("commits", "partitionsHeld"):
         words.append(f"{held:,.0f} partitions take in less")
     if progress.factor is not None:

@@ -34,8 +34,8 @@ class KeyRange:
         """How many hashes the range holds."""
         return self.until_hash - self.from_hash
 
-    def contains(self, place: int) -> bool:
-        return self.from_hash <= place < self.until_hash
+    def contains(self, key_hash: int) -> bool:
+        return self.from_hash <= key_hash < self.until_hash
 
     def __str__(self) -> str:
         return f"[{self.from_hash}, {self.until_hash - 1}]"
@@ -57,20 +57,22 @@ def split_at_weights(span: KeyRange, weights: Mapping[int, float], pieces: int) 
     `weights` says what single hashes weigh. A cut lies in the middle between two of them, so a
     heavy hash stays whole and may leave the others fewer ranges. Without weights: evenly.
     """
-    places = sorted(place for place in weights if span.contains(place) and weights[place] > 0)
-    if not places:
+    key_hashes = sorted(
+        key_hash for key_hash in weights if span.contains(key_hash) and weights[key_hash] > 0
+    )
+    if not key_hashes:
         return split_evenly(span, pieces)
-    sums = list(accumulate(weights[place] for place in places))
+    sums = list(accumulate(weights[key_hash] for key_hash in key_hashes))
     cuts: set[int] = set()
     for at in range(1, pieces):
         wanted = sums[-1] * at / pieces
         behind = bisect_right(sums, wanted)
         # On which side of the hash that the ideal cut falls into it is nearer.
         before = sums[behind - 1] if behind else 0.0
-        if behind < len(places) and sums[behind] - wanted < wanted - before:
+        if behind < len(key_hashes) and sums[behind] - wanted < wanted - before:
             behind += 1
-        if 0 < behind < len(places):
-            cuts.add((places[behind - 1] + places[behind] + 1) // 2)
+        if 0 < behind < len(key_hashes):
+            cuts.add((key_hashes[behind - 1] + key_hashes[behind] + 1) // 2)
     bounds = [span.from_hash, *sorted(cuts), span.until_hash]
     return [KeyRange(a, b) for a, b in pairwise(bounds)]
 
@@ -107,10 +109,10 @@ def cover_once(ranges: Iterable[KeyRange]) -> bool:
     return merge(ranges) == [SPACE] and overlap(ranges) is None
 
 
-def index_of(ranges: Sequence[KeyRange], place: int) -> int | None:
+def index_of(ranges: Sequence[KeyRange], key_hash: int) -> int | None:
     """Which of some sorted ranges without overlaps a hash lies in."""
-    at = bisect_right(ranges, place, key=lambda each: each.from_hash) - 1
-    return at if at >= 0 and ranges[at].contains(place) else None
+    at = bisect_right(ranges, key_hash, key=lambda each: each.from_hash) - 1
+    return at if at >= 0 and ranges[at].contains(key_hash) else None
 
 
 def read_ranges(document: Any) -> list[KeyRange]:

@@ -52,7 +52,7 @@ def plan_figures(
         if split.shared:
             shared.add(split.shared)
         fetched += (split.until_offset - split.from_offset) * bytes_per_offset[partition]
-    read = sum(covered(found) * bytes_per_offset[place] for place, found in spans.items())
+    read = sum(covered(found) * bytes_per_offset[partition] for partition, found in spans.items())
     return PlanFigures(tasks, ranges, round(read), round(fetched))
 
 

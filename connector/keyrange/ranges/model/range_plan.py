@@ -63,7 +63,7 @@ def weigh(
     partition: TopicPartition,
     spans: Sequence[KeyRange],
     total_bytes: float,
-    places: Sequence[int],
+    key_hashes: Sequence[int],
 ) -> list[RangeEstimate]:
     """The ranges with the bytes expected in each, by the places of a sample of records.
 
@@ -71,13 +71,13 @@ def weigh(
     by chance; all others have even parts of what is left. Taken at its word, a few hundred records
     would make ranges that are alike differ by a fifth.
     """
-    in_order = sorted(places)
+    in_order = sorted(key_hashes)
     shares: dict[KeyRange, float] = {}
     for span in spans:
         found = bisect_left(in_order, span.until_hash) - bisect_left(in_order, span.from_hash)
-        even = len(places) * span.size / SPACE.size
+        even = len(key_hashes) * span.size / SPACE.size
         if abs(found - even) > _CHANCE * sqrt(even) and max(found, even) > _FEW:
-            shares[span] = found / len(places)
+            shares[span] = found / len(key_hashes)
     # Whole numbers: what is left of the space may be too small a part of it for a float.
     left_size = SPACE.size - sum(span.size for span in shares)
     left = max(1 - sum(shares.values()), 0.0)

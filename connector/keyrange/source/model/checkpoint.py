@@ -54,7 +54,7 @@ class CommitMark:
     Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
     into how many even key ranges each partition is cut; one that is not named is not cut, or as the
     options say. `cuts` are hashes at which it is cut besides, ascending: where the portions of a
-    batch begin that is read by slots. `holes_max` is the bound of a key range and `keeps_order`
+    batch begin that is read by slots. `pending_max` is the bound of a key range and `keeps_order`
     whether later records of a key wait, `deliveries_max` how often one is worked on; None stands
     for what the options say. `resumes` names the source and its commit that a query without commits
     of its own goes on from. `log_ends` says where the logs end that the batch does not reach; it
@@ -65,7 +65,7 @@ class CommitMark:
     seq: int
     due_ms: int = NEVER_DUE
     ranges: Mapping[TopicPartition, int] = field(default_factory=dict)
-    holes_max: int | None = None
+    pending_max: int | None = None
     keeps_order: bool | None = None
     deliveries_max: int | None = None
     resumes: tuple[str, int] | None = None
@@ -80,8 +80,8 @@ class CommitMark:
             document["ranges"] = _nest(self.ranges)
         if self.cuts:
             document["cuts"] = _nest({at: list(each) for at, each in self.cuts.items()})
-        if self.holes_max is not None:
-            document["holesMax"] = self.holes_max
+        if self.pending_max is not None:
+            document["holesMax"] = self.pending_max
         if self.keeps_order is not None:
             document["keepsOrder"] = self.keeps_order
         if self.deliveries_max is not None:
@@ -214,8 +214,8 @@ def _read_mark(document: Any) -> CommitMark | None:
     if not _SOURCE_ID.match(source_id):
         raise _invalid("'commits' names a source by what is no id")
     due_ms = document.get("dueMs", NEVER_DUE)
-    holes_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
-    bounds = [each for each in (holes_max, deliveries_max) if each is not None]
+    pending_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
+    bounds = [each for each in (pending_max, deliveries_max) if each is not None]
     if not _is_count(due_ms, NEVER_DUE) or not all(_is_count(each, 1) for each in bounds):
         raise _invalid("'commits' holds no whole numbers")
     keeps_order = document.get("keepsOrder")
@@ -227,7 +227,7 @@ def _read_mark(document: Any) -> CommitMark | None:
         seq,
         due_ms,
         read_positions(document.get("ranges", {}), least=1),
-        holes_max,
+        pending_max,
         keeps_order,
         deliveries_max,
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,

@@ -57,7 +57,7 @@ class Constraints:
     `from_timestamp_ms` None: any time.
     """
 
-    places: tuple[Condition, ...] = ()
+    partition_conditions: tuple[Condition, ...] = ()
     from_offset: int = 0
     until_offset: int = OFFSET_MAX
     from_timestamp_ms: int | None = None
@@ -67,7 +67,7 @@ class Constraints:
         actual = {"topic": partition.topic, "partition": partition.partition}
         return all(
             _MATCH[each.operator](actual[each.column], each.value) != each.negated
-            for each in self.places
+            for each in self.partition_conditions
         )
 
     def clamp(self, span: OffsetRange) -> OffsetRange:
@@ -85,7 +85,7 @@ def constrain(conditions: Iterable[Condition]) -> Constraints:
         if condition is None:
             continue
         if condition.column in ("topic", "partition"):
-            found = replace(found, places=(*found.places, condition))
+            found = replace(found, partition_conditions=(*found.partition_conditions, condition))
             continue
         least, most = _bounds(condition)
         if condition.column == "offset":

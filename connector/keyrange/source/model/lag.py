@@ -33,7 +33,11 @@ def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) 
     """
     if not consumed or not latest:
         return None
-    behind = [max(end - consumed[place], 0) for place, end in latest.items() if place in consumed]
+    behind = [
+        max(end - consumed[partition], 0)
+        for partition, end in latest.items()
+        if partition in consumed
+    ]
     if not behind:
         return None
     total = sum(behind)

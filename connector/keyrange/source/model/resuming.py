@@ -28,8 +28,8 @@ def check_ownership(known: Checkpoint, now: Ownership) -> None:
 def check_foreign(end: Checkpoint, start: PositionSpec) -> None:
     """The start of the JVM connector's first batch is in a file that Spark does not show to
     Python: only the user can say it."""
-    place = start.place
-    said = place.each if isinstance(place, Offsets) else {}
+    positions = start.positions
+    said = positions.each if isinstance(positions, Offsets) else {}
     if any(said.get(partition, -1) < 0 for partition in end.positions):
         raise error(
             "UNCOMMITTED_FOREIGN_BATCH",

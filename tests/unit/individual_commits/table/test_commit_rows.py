@@ -11,7 +11,12 @@ import pytest
 
 from commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state import (
+    Cause,
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.piece_codec import write_piece
 from keyrange.individual_commits.table.unnest import explode_done, explode_holes
@@ -22,9 +27,13 @@ Rows = list[dict[str, Any]]
 
 
 def test_plain_columns_say_what_sql_is_to_see() -> None:
-    holes = (Hole(45, 3, 2, 900_000, 400_000), Hole(46, 4, 5, 0, 300_000), Hole(50, 3))
+    pending = (
+        PendingRecord(45, 3, 2, 900_000, 400_000),
+        PendingRecord(46, 4, 5, 0, 300_000),
+        PendingRecord(50, 3),
+    )
     pieces = (
-        KeyRangeState(KeyRange(0, 10), 60, holes[:2]),
+        KeyRangeState(KeyRange(0, 10), 60, pending[:2]),
         KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
     )
     commit = batch(7, states={FLIGHTS: PartitionState("id", 61, pieces)})
@@ -49,8 +58,8 @@ def test_a_commit_without_partitions_is_one_row() -> None:
 
 @pytest.mark.parametrize("milliseconds", [2**62, -(2**62), 253_402_300_800_000])
 def test_what_is_no_time_is_not_written(milliseconds: int) -> None:
-    holes = (Hole(1, 1, since_ms=milliseconds),)
-    states = {FLIGHTS: PartitionState("", 9, (KeyRangeState(SPACE, 9, holes),))}
+    pending = (PendingRecord(1, 1, since_ms=milliseconds),)
+    states = {FLIGHTS: PartitionState("", 9, (KeyRangeState(SPACE, 9, pending),))}
     with pytest.raises(ValueError, match="are no time"):
         rows_of(batch(2, states=states))
 
@@ -136,11 +145,12 @@ def test_a_kind_of_a_newer_version_is_said_to_be_one() -> None:
 
 def test_done_ranges_and_holes_are_rows_for_sql() -> None:
     causes = (Cause.REJECTED, Cause.HELD_BACK)
-    holes = tuple(
-        Hole(offset, 3, at, 900_000, 400_000, causes[at]) for at, offset in enumerate((45, 48))
+    pending = tuple(
+        PendingRecord(offset, 3, at, 900_000, 400_000, causes[at])
+        for at, offset in enumerate((45, 48))
     )
     pieces = (
-        KeyRangeState(KeyRange(0, 10), 60, holes),
+        KeyRangeState(KeyRange(0, 10), 60, pending),
         KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
     )
     commits = (fence(1), batch(2, states={FLIGHTS: PartitionState("id", 61, pieces)}))

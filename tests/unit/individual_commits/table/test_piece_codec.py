@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import strategies
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause, Hole, KeyRangeState
+from keyrange.individual_commits.model.state import Cause, KeyRangeState, PendingRecord
 from keyrange.individual_commits.table.commit_rows import plain_columns
 from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
 from keyrange.individual_commits.table.varints import read_varints, unzigzag, write_varints, zigzag
@@ -35,8 +35,8 @@ def pieces(draw: st.DrawFn) -> KeyRangeState:
     offsets = draw(st.sets(near | st.sampled_from(EDGES), max_size=30))
     least = max(offsets, default=-1) + 1
     scanned = draw(st.just(least) | st.integers(least, OFFSET_MAX) | st.just(OFFSET_MAX))
-    holes = [
-        Hole(
+    pending = [
+        PendingRecord(
             offset,
             draw(st.integers(lo, hi)),
             draw(st.integers(0, 2**31 - 1)),
@@ -46,7 +46,7 @@ def pieces(draw: st.DrawFn) -> KeyRangeState:
         )
         for offset in sorted(offsets)
     ]
-    return KeyRangeState(KeyRange(lo, hi + 1), scanned, tuple(holes))
+    return KeyRangeState(KeyRange(lo, hi + 1), scanned, tuple(pending))
 
 
 def refused(blob: bytes) -> str:
@@ -67,8 +67,8 @@ def test_a_piece_comes_back(piece: KeyRangeState) -> None:
 
 @given(piece=pieces())
 def test_done_ranges_are_counted_without_being_made(piece: KeyRangeState) -> None:
-    holes = tuple(h.__class__(h.offset, h.place) for h in piece.holes)
-    plain = plain_columns(KeyRangeState(piece.span, piece.scanned, holes))
+    pending = tuple(h.__class__(h.offset, h.key_hash) for h in piece.pending)
+    plain = plain_columns(KeyRangeState(piece.span, piece.scanned, pending))
     assert plain["n_ranges"] == len(piece.done())
 
 
@@ -99,8 +99,10 @@ def test_zigzag_goes_back(values: list[int]) -> None:
 
 
 def test_a_wide_span_with_three_holes_is_small() -> None:
-    holes = tuple(Hole(offset, offset, 1, 5, 5) for offset in (7, 50_000_000, 99_999_999))
-    piece = KeyRangeState(SPACE, 100_000_005, holes)
+    pending = tuple(
+        PendingRecord(offset, offset, 1, 5, 5) for offset in (7, 50_000_000, 99_999_999)
+    )
+    piece = KeyRangeState(SPACE, 100_000_005, pending)
     blob = write_piece(piece)
     assert len(blob) < 100
     assert read_piece(blob) == piece
@@ -109,8 +111,8 @@ def test_a_wide_span_with_three_holes_is_small() -> None:
 def many_holes(count: int) -> KeyRangeState:
     chance = random.Random(count)
     offsets = sorted(chance.sample(range(10 * count), count))
-    holes = tuple(Hole(each, chance.randrange(1000), 1, 5 + each, 5) for each in offsets)
-    return KeyRangeState(KeyRange(0, 1000), 10 * count, holes)
+    pending = tuple(PendingRecord(each, chance.randrange(1000), 1, 5 + each, 5) for each in offsets)
+    return KeyRangeState(KeyRange(0, 1000), 10 * count, pending)
 
 
 def test_what_compresses_is_compressed_and_what_does_not_is_not() -> None:
@@ -129,7 +131,7 @@ def test_the_stored_bytes_are_those_of_the_golden_file() -> None:
         piece = KeyRangeState(
             KeyRange(entry["lo"], entry["hi"] + 1),
             entry["scanned"],
-            tuple(Hole(*values[:5], Cause(values[5])) for values in entry["holes"]),
+            tuple(PendingRecord(*values[:5], Cause(values[5])) for values in entry["holes"]),
         )
         blob = bytes.fromhex(entry["blob"])
         assert read_piece(blob) == piece

@@ -254,7 +254,7 @@ def trickling(sock: socket.socket) -> None:
 def test_tasks_are_served_beside_a_crowd_that_says_nothing(
     service: BindingService, crowd: Crowd, do: Callable[[socket.socket], None]
 ) -> None:
-    service._server.places = Connections(8, 4)
+    service._server.connections = Connections(8, 4)
     crowd.come(12, do)
     time.sleep(0.1)
 
@@ -324,7 +324,7 @@ def greeted(service: BindingService, slot: str) -> Iterator[Channel]:
 
 
 def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Crowd) -> None:
-    service._server.places = Connections(4, 2)
+    service._server.connections = Connections(4, 2)
     with greeted(service, "a") as channel:
         crowd.come(12, silent)
         time.sleep(0.1)
@@ -333,7 +333,7 @@ def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Cr
 
 
 def test_only_a_service_full_of_tasks_turns_one_away(service: BindingService, crowd: Crowd) -> None:
-    service._server.places = Connections(1, 1)
+    service._server.connections = Connections(1, 1)
     with greeted(service, "a"), pytest.raises((BadLine, OSError)):
         greet(service.address, "b")
     deadline = time.monotonic() + 60
