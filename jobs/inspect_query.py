@@ -127,7 +127,7 @@ commits.createOrReplaceTempView("commits")
 lag = spark.sql(f"""
     SELECT topic, partition, commit_seq, max(committed_at) AS committed_at,
            min(committed) AS committed, max(position) AS position, max(log_end) AS log_end,
-           greatest(max(log_end) - min(committed), 0) AS lag, sum(n_holes) AS holes
+           greatest(max(log_end) - min(committed), 0) AS lag, sum(n_holes) AS pending
     FROM commits
     WHERE topic IS NOT NULL
       AND commit_seq > (SELECT max(commit_seq) FROM commits) - {commits_max}
@@ -177,8 +177,8 @@ show(figure, "batches", "What each batch did")
 
 # MAGIC %md
 # MAGIC ## Records that are not done
-# MAGIC Each is a hole in its key range: it was handed out, and comes again when it is due. Up to
-# MAGIC the first hole of a partition all is committed.
+# MAGIC Each was handed out, and comes again when it is due. Up to the first pending record of a
+# MAGIC partition all is committed.
 
 # COMMAND ----------
 
@@ -213,14 +213,14 @@ for (name, number), rows in ranges.groupby(["topic", "partition"]):
 for (name, number, cause), rows in points.groupby(["topic", "partition", "cause"]):
     figure.add_scatter(
         x=rows["offset"],
-        y=rows["place"] / SPACE * 100,
+        y=rows["key_hash"] / SPACE * 100,
         mode="markers",
         marker={"symbol": "circle-open", "size": 9},
         name=f"{name}-{number}: {cause.replace('_', ' ')}",
     )
 figure.update_xaxes(title="offset")
-figure.update_yaxes(title="place of the key, % of the hash space", range=[0, 100])
-show(figure, "holes", "Records that are not done, by offset and key")
+figure.update_yaxes(title="hash of the key, % of the hash space", range=[0, 100])
+show(figure, "pending", "Records that are not done, by offset and key")
 
 # COMMAND ----------
 
@@ -239,7 +239,7 @@ state.select(
     F.round(F.col("hi") / SPACE * 100, 2).alias("to_percent"),
     "committed",
     (F.col("position") - F.col("scanned")).alias("behind"),
-    F.col("n_holes").alias("holes"),
+    F.col("n_holes").alias("pending"),
     F.col("deliveries_max").alias("tries"),
     "oldest_hole",
     "oldest_hole_at",

@@ -228,7 +228,7 @@ class Stage:
 
 
 def done(state: PartitionState) -> Mapping[int, Any]:
-    """The holes of a state by offset, for a comparison at a glance."""
+    """The pending records of a state by offset, for a comparison at a glance."""
     return {
         pending_record.offset: (pending_record.cause.name, pending_record.deliveries)
         for pending_record in state.pending

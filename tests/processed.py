@@ -12,7 +12,8 @@ from keyrange.options.commits import CommitOptions
 
 
 def check(home: Path, values: list[bytes]) -> None:
-    """Each value once, in the sink or, where it can fail, among the dead letters; and no hole."""
+    """Each value once, in the sink or, where it can fail, among the dead letters; and no pending
+    record."""
     sink = DeltaTable(str(home / "sink")).to_pyarrow_table().to_pylist()
     letters = DeltaTable(str(home / "commits_dead_letters")).to_pyarrow_table().to_pylist()
     done = sorted(row["text"].encode() for row in sink)

@@ -76,7 +76,7 @@ FULL: dict[str, dict[str, Any]] = {
         "bytes": 4_000_000,
         "fetchedBytes": 4_400_000,
     },
-    "commits": {"holes": 37, "partitionsHeld": 1, "maxRangeLag": 9, "nextDueMs": -1},
+    "commits": {"pending": 37, "partitionsHeld": 1, "maxRangeLag": 9, "nextDueMs": -1},
     "members": {
         "epoch": 3,
         "members": 4,

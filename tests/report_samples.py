@@ -151,7 +151,7 @@ class Lake:
         own = 12 - number % 3
         metrics = {
             "plan": {"number": number, "bytes": 250_000, "fetchedBytes": 260_000 + 9_000 * own},
-            "commits": {"holes": number},
+            "commits": {"pending": number},
             "members": {"ownPortions": own, "foreignPortions": 12 - own, "unownedPortions": 0},
             "volumes": {
                 "throttleFactor": 0.0 if 10 < number < 15 else 1.0,
@@ -237,7 +237,7 @@ def batch(number: int, state: str, at: int, log_end: int | None) -> dict[str, An
 
 
 def many_ranges(count: int, partitions: int = 1, pending: int = 2) -> Sources:
-    """A query of so many key ranges, all of which stand elsewhere and have holes."""
+    """A query of so many key ranges, all of which stand elsewhere and have pending records."""
     chance = Random(3)
     states, rows = {}, []
     position = 1_000_000
@@ -252,7 +252,7 @@ def many_ranges(count: int, partitions: int = 1, pending: int = 2) -> Sources:
             )
             pieces.append(KeyRangeState(span, scanned, found))
         partition = TopicPartition("flights", number)
-        # Two ranges of one partition have no hole in common.
+        # Two ranges of one partition have no pending record in common.
         taken: set[int] = set()
         unique = [_without(piece, taken) for piece in pieces]
         states[partition] = PartitionState(TOPIC_ID, position, tuple(unique))

@@ -57,7 +57,7 @@ class Shared:
             records = tuple(self._record(at, delta) for delta in range(self.random.randint(1, 6)))
             batch = Batch(at, records, codec=self.random.choice(["none", "lz4"]))
             self.batches.append((at, batch.last_offset, encode_batch(batch)))
-            # Compacted topics have holes.
+            # Compacted topics have pending records.
             at = batch.last_offset + self.random.choice([1, 1, 4])
         self.until = self.batches[-1][1] + 1
         placement = placement_of([[span] for span in even_ranges(self.readers)])

@@ -94,7 +94,7 @@ def run(job: Job, batches: Iterable[pa.RecordBatch], hands: Any = None) -> Told:
             if code is Code.DONE:
                 told.rows.append(row)
             elif code is Code.HANDED_BACK:
-                span = KeyRange(hidden["place"], hidden["until_place"] + 1)
+                span = KeyRange(hidden["key_hash"], hidden["last_hash"] + 1)
                 told.handed_back[span] = hidden["offset"]
             elif code is Code.TALLY:
                 told.done += hidden["offset"]

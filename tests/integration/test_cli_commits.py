@@ -145,7 +145,7 @@ def test_the_log_shows_what_a_sink_lacks_and_what_it_should_not_have(case: Case)
     ]
     assert row["missing"] == {"count": 1, "offsets": [lost]}
     assert row["unexpected"] == {
-        "hole": {"count": 1, "offsets": [case.record.offset]},
+        "pending": {"count": 1, "offsets": [case.record.offset]},
         "not in the log": {"count": 1, "offsets": [gap]},
         "not handed out": {"count": 1, "offsets": [early]},
     }

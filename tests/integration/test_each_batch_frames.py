@@ -54,7 +54,7 @@ def test_a_column_of_errors_may_decide(stage: Stage) -> None:
     assert sink.rows == [(0,), (3,)]
     assert done(stage.state) == {1: ("REJECTED", 1), 2: ("HELD_BACK", 0)}
     stage.log += [Sent("b", "w"), Sent("a", "v")]
-    # The hole is not due: what comes of its key waits, in whatever way the job decides.
+    # The pending record is not due: what comes of its key waits, in whatever way the job decides.
     stage.run(lambda batch, batch_id: keyrange.acknowledge(keyrange.materialize(batch)), due=False)
     assert done(stage.state)[4] == ("HELD_BACK", 0)
     assert 5 not in done(stage.state)

@@ -1,4 +1,5 @@
-"""commit.isolation=transactional: what is finished above a hole waits, and comes out in order."""
+"""commit.isolation=transactional: what is finished above a pending record waits, and comes out in
+order."""
 
 from __future__ import annotations
 

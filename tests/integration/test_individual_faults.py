@@ -81,8 +81,8 @@ def column_renamed(home: Path) -> Undo:
 
 
 def run_that_is_stopped(query: Job, happens: Happens, place: Path) -> tuple[str, str]:
-    """Two batches with a hole; then something happens, and the next batch comes: how that fails,
-    and how it does for who starts the query again without a remedy. Ends with the remedy."""
+    """Two batches with a pending record; then something happens, and the next batch comes: how that
+    fails, and how it does for who starts the query again without a remedy. Ends with the remedy."""
     running = query.start()
     # Behind the second one the process that plans knows the table too.
     for batch_id, records in enumerate((values(range(10), [3]), values(range(10, 20)))):

@@ -1,5 +1,5 @@
 """What becomes of the log below queries that commit individually while records of it are not done:
-nothing is lost in silence, nothing is done twice, and no hole stays open for ever."""
+nothing is lost in silence, nothing is done twice, and no pending record stays open for ever."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_hole_whose_record_is_compacted_away_closes(
 def test_records_are_deleted_beyond_the_committed_offset(
     spark: SparkSession, topics: Topics, tmp_path: Path, journal: Journal
 ) -> None:
-    """Of two holes one is gone."""
+    """Of two pending records one is gone."""
     topic = topics.create_topic("cut", 2)
     query = Job(spark, topics, topic, tmp_path, into=True, **SOON, maxDeliveries="99")
     # Offsets 3 and 20 of partition 0.
@@ -87,10 +87,10 @@ def test_records_are_deleted_beyond_the_committed_offset(
     assert_all_done(query)
 
 
-def test_a_topic_is_made_anew_while_there_are_holes(
+def test_a_topic_is_made_anew_while_there_are_pending_records(
     spark: SparkSession, topics: Topics, tmp_path: Path, journal: Journal
 ) -> None:
-    """At the offsets of the holes there are other records by then."""
+    """At the offsets of the pending records there are other records by then."""
     topic = topics.create_topic("anew", 2)
     query = Job(spark, topics, topic, tmp_path, into=True, **SOON, maxDeliveries="99")
     topics.produce(topic, values(range(40), failing=[6, 7]))
@@ -117,7 +117,8 @@ def test_a_topic_is_made_anew_while_there_are_holes(
 def test_transactions_end_inside_of_ranges(
     spark: SparkSession, topics: Topics, tmp_path: Path, journal: Journal, level: str
 ) -> None:
-    """Their markers take offsets, also the one in front of a hole, behind one, and the last."""
+    """Their markers take offsets, also the one in front of a pending record, behind one, and the
+    last."""
     topic = topics.create_topic("marked", 2)
     given = {"splitBy": "keyRange", "keyRangesPerPartition": "3", "kafka.isolation.level": level}
     query = Job(spark, topics, topic, tmp_path, into=True, **SOON, maxDeliveries="99", **given)

@@ -46,7 +46,7 @@ def _nothing_goes_on(spark: SparkSession) -> Iterator[None]:
 def test_what_is_done_never_comes_again_however_partitions_are_cut(
     spark: SparkSession, topics: Topics, tmp_path: Path, cuts: tuple[dict[str, str], ...]
 ) -> None:
-    """The ranges of two keys come to their limit of holes, and stay behind the others."""
+    """The ranges of two keys come to their limit of pending records, and stay behind the others."""
     topic = topics.create_topic("recut", 2)
     given = {"maxDeliveries": "99", "max.num.ranges.to.commit": "4"}
     query = Job(spark, topics, topic, tmp_path, into=True, **SOON, **given)

@@ -134,7 +134,7 @@ def test_transactions_and_what_is_open(spark: SparkSession, topics: Topics) -> N
 
 
 def test_a_compacted_topic(spark: SparkSession, topics: Topics) -> None:
-    """Offsets with holes, and batches that hold nothing any more."""
+    """Offsets with pending records, and batches that hold nothing any more."""
     settings = {
         "cleanup.policy": "compact",
         "segment.ms": "100",

@@ -87,7 +87,7 @@ def test_a_worker_that_crashes_costs_a_task_and_no_query(
     if by == "individual":
         shown = CliRunner().invoke(cli, ["commits", "show", str(commits), "--output", "json"])
         states = read_document(shown.stdout)["partitions"]
-        assert [(row["committed"], row["holes"]) for row in states] == [(count // 2, 0)] * 2
+        assert [(row["committed"], row["pending"]) for row in states] == [(count // 2, 0)] * 2
     wait_until(lambda: dead_executors() == [])
 
 

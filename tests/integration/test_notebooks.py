@@ -62,7 +62,7 @@ def test_inspect_shows_what_is_not_done(
 
     namespace = run_notebook("inspect_query.py", databricks)
 
-    pending = {row["cause"]: row["deliveries"] for row in namespace["holes"].collect()}
+    pending = {row["cause"]: row["deliveries"] for row in namespace["pending"].collect()}
     assert pending == {"rejected": 1, "held_back": 0}
     assert namespace["lag"].groupby("partition")["lag"].last().sum() == 2
     # What was given up was rejected before, and is not counted as both.

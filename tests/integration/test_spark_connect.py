@@ -141,7 +141,7 @@ def test_notebooks(server: str, topics: Topics, tmp_path: Path) -> None:
     table = DeltaTable(str(place / "orders")).to_pyarrow_table(columns=["order"])
     assert sorted(table.column("order").to_pylist()) == list(range(700))
     assert "every record that was handed out is done" in said
-    names = {"lag", "batches", "holes", "dead_letters"}
+    names = {"lag", "batches", "pending", "dead_letters"}
     assert {path.stem for path in plots.iterdir()} == names
     assert all(path.stat().st_size > 1_000_000 for path in plots.iterdir())
 

@@ -1,4 +1,5 @@
-"""States set by hand against a plain set of records: what is done, what is a hole, what comes."""
+"""States set by hand against a plain set of records: what is done, what is a pending record, what
+comes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_every_hash_has_the_owner_that_it_has_and_had(
 def test_what_is_not_done_is_all_that_no_run_says_is_done(
     scanned: int, pending: set[int], most: int
 ) -> None:
-    """As a piece of a partition's state has it: committed is the first hole."""
+    """As a piece of a partition's state has it: committed is the first pending record."""
     inside = sorted(record for record in pending if record < scanned)
     committed = inside[0] if inside else scanned
     borders = [*inside, scanned]

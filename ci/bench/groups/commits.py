@@ -1,10 +1,10 @@
 """Group `commits`: what it costs to keep individual commits in the table.
 
-A commit is of one batch: 64 key ranges of 8 partitions with 1,000 holes. A table of 50 commits and
-one of 50,000 take commits in turn. The history of the large one is made in bulk by the table's own
-writer, in files as large as compaction makes them; 500 real commits follow, and a table of 500 real
-ones is held against one of the same 500 made in bulk. What the log of 50,000 versions would be is
-not in it: versions older than some minutes are cleaned away.
+A commit is of one batch: 64 key ranges of 8 partitions with 1,000 pending records. A table of 50
+commits and one of 50,000 take commits in turn. The history of the large one is made in bulk by the
+table's own writer, in files as large as compaction makes them; 500 real commits follow, and a table
+of 500 real ones is held against one of the same 500 made in bulk. What the log of 50,000 versions
+would be is not in it: versions older than some minutes are cleaned away.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 def _wide_span(bench: Bench) -> Iterator[Figure]:
-    """Bytes and milliseconds of 100 million offsets with three holes."""
+    """Bytes and milliseconds of 100 million offsets with three pending records."""
     pending = [
         PendingRecord(at, at % 997, 1, _NOW_MS, _NOW_MS) for at in (17, 50_000_000, 99_999_998)
     ]

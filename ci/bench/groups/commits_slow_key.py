@@ -106,7 +106,7 @@ class _Stage:
 
     def _latencies(self, sink: Path, slow: bool, counts_from: float) -> list[float]:
         rows = DeltaTable(str(sink)).to_pyarrow_table().to_pylist()
-        of_key = {row["place"] for row in rows if row["key"] == SLOW_KEY}
+        of_key = {row["key_hash"] for row in rows if row["key"] == SLOW_KEY}
         if slow == bool(of_key):
             raise RuntimeError("the slow key was to be done on the side where it does not sleep")
         ranges = split_evenly(SPACE, RANGES)
@@ -117,7 +117,7 @@ class _Stage:
             for row in rows
             if row["timestamp_ms"] >= counts_from * 1000
             and row["batch"] in self.finished
-            and (row["partition"] or index_of(ranges, row["place"]) != self.slow_range)
+            and (row["partition"] or index_of(ranges, row["key_hash"]) != self.slow_range)
         ]
 
 

@@ -106,7 +106,7 @@ class OwnedRangeReader:
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
             if again[partition] or (work.scanned < end and not again_only):
-                # Its holes are due, all of them.
+                # Its pending records are due, all of them.
                 state = work.planning_state(again[partition], end, again_only)
                 spans = sorted([*work.spans, *complement(work.spans)])
                 intakes[partition] = plan_delivery(state, spans, end, _FOREVER_MS, _NO_LIMITS)
@@ -118,7 +118,7 @@ class OwnedRangeReader:
     def records(
         self, partition: TopicPartition, pending: list[PendingRecord]
     ) -> list[pa.RecordBatch]:
-        """The records of some holes, as far as they are in the log."""
+        """The records of some pending records, as far as they are in the log."""
         offsets = tuple(sorted(record.offset for record in pending))
         delivery = Delivery(offsets=offsets)
         # One after the other: those that were given up are few, and may lie far apart.

@@ -326,7 +326,8 @@ class PartitionWork:
 
 
 def _pending(stretch: _Stretch, which: Flags, worked: bool) -> list[PendingRecord]:
-    """Records of a stretch as holes, with one delivery more where it has come to its end."""
+    """Records of a stretch as pending records, with one delivery more where it has come to its
+    end."""
     columns = zip(
         stretch.offsets[which].tolist(),
         stretch.key_hashes[which].tolist(),

@@ -14,7 +14,7 @@ from keyrange.individual_commits.work import work_of
 from keyrange.storage.data_files import DataFile, DataFileWriter
 
 FILE_CODES: Final = (Code.DATA_FILE,)
-FILE_FIELDS: Final = ("code", "topic", "offset", "place", "error")
+FILE_FIELDS: Final = ("code", "topic", "offset", "key_hash", "error")
 _NO_COLUMNS: Final = pa.schema([])
 
 
@@ -53,7 +53,7 @@ def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
                 "code": int(Code.DATA_FILE),
                 "topic": each.name,
                 "offset": each.size_bytes,
-                "place": each.rows,
+                "key_hash": each.rows,
                 "error": each.statistics,
             }
             for each in files

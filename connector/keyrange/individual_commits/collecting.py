@@ -1,4 +1,5 @@
-"""What was said of a batch's records, brought to the driver: holes, and never what is done."""
+"""What was said of a batch's records, brought to the driver: pending records, and never what is
+done."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ TOLD: Final = (
     Code.HANDED_BACK,
     Code.TALLY,
 )
-TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "place", "until_place")
+TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "key_hash", "last_hash")
 
 
 @dataclass
@@ -70,12 +71,12 @@ def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -
 def told_in(rows: Iterable[tuple[Any, ...]]) -> ReportedResults:
     """What rows of `TOLD_FIELDS` say."""
     told = ReportedResults()
-    for number, topic, number_of, offset, key_hash, until_hash in rows:
+    for number, topic, number_of, offset, key_hash, last_hash in rows:
         code, partition = Code(number), TopicPartition(topic, number_of)
         if code is Code.TALLY:
             told.done[partition] = told.done.get(partition, 0) + offset
         elif code is Code.HANDED_BACK:
-            span = KeyRange(key_hash, until_hash + 1)
+            span = KeyRange(key_hash, last_hash + 1)
             told.handed_back.setdefault(partition, []).append((span, offset))
         else:
             told.add(partition, NotDone(offset, key_hash, Cause(code)))
@@ -104,7 +105,7 @@ def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
             "topic",
             "partition",
             "offset",
-            F.col("keyHash").alias("place"),
+            F.col("keyHash").alias("key_hash"),
             F.substring(F.coalesce(text, F.lit("rejected")), 1, ERROR_BYTES_MAX).alias("error"),
         )
         .dropDuplicates(["topic", "partition", "offset"])

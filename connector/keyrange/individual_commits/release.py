@@ -2,8 +2,8 @@
 in its partition is done.
 
 Rows of a batch between a partition's committed offset before and after are released; the others
-stay where they are, and a later batch releases them when the hole below them closes. Manifests of
-such queries form a chain: each names the earlier batches that it may still need.
+stay where they are, and a later batch releases them when the pending record below them closes.
+Manifests of such queries form a chain: each names the earlier batches that it may still need.
 """
 
 from __future__ import annotations

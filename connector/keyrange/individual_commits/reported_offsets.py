@@ -3,7 +3,7 @@ it did say.
 
 A block is 65,536 offsets of one partition, and its bits are the bytes of `numpy.packbits`. A
 million records are some 15 blocks, wherever they are; what leaves an executor is these, and offsets
-that are holes.
+that are pending records.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ HIDDEN_TYPE: Final = pa.struct(
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
-        pa.field("place", pa.int64()),
-        pa.field("until_place", pa.int64()),
+        pa.field("key_hash", pa.int64()),
+        pa.field("last_hash", pa.int64()),
         pa.field("error", pa.string()),
         # Whether the record itself is here, as it is where this was its last delivery.
         pa.field("whole", pa.bool_()),
@@ -121,7 +121,7 @@ class NotDoneRows:
         columns: dict[str, pa.Array] = {
             "code": pa.array(self._codes, pa.int8()),
             "error": pa.array(self._errors, pa.string()),
-            "place": self._batch.column(self._key_hash_column).take(at),
+            "key_hash": self._batch.column(self._key_hash_column).take(at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
@@ -164,8 +164,8 @@ def handed_back_rows(
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "offset": offset,
-                "place": span.from_hash,
-                "until_place": span.until_hash - 1,
+                "key_hash": span.from_hash,
+                "last_hash": span.until_hash - 1,
             }
             for partition, span, offset in found
         ]

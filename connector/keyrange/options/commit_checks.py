@@ -43,7 +43,7 @@ def choose_commits(
             "must not be longer than redelivery.backoff.max: "
             f"{given.backoff_ms} and {given.backoff_max_ms} ms",
         )
-    pending_max = min(given.range_holes_max, given.range_bytes_max // PENDING_BYTES_MAX)
+    pending_max = min(given.range_pending_max, given.range_bytes_max // PENDING_BYTES_MAX)
     return replace(
         given,
         individual=individual,

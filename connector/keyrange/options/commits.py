@@ -28,7 +28,8 @@ from keyrange.source.model.checkpoint import is_topic_name
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"
 IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
-# What a hole takes of a state at the most: varints of its gap, place, times and deliveries.
+# What a pending record takes of a state at the most: varints of its gap, place, times and
+# deliveries.
 PENDING_BYTES_MAX: Final = 40
 
 
@@ -238,7 +239,7 @@ class CommitOptions:
         _TIME,
         "How long in all a run with availableNow waits for records that wait.",
     )
-    range_holes_max: int = option(
+    range_pending_max: int = option(
         "max.num.ranges.to.commit",
         "10000",
         STREAM,

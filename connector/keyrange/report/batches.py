@@ -235,7 +235,7 @@ _VERDICTS: Final = (
     ("redelivered", "--flight", "\\"),
     ("held_back", "--behind", "."),
     ("rejected", "--done", "/"),
-    ("dead", "--hole", "x"),
+    ("dead", "--pending", "x"),
 )
 
 

@@ -13,7 +13,7 @@ from keyrange.text.formats import moment, number
 
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48
-_STATES: Final = (("dead", "--hole", "x"), ("replayed", "--committed", ""))
+_STATES: Final = (("dead", "--pending", "x"), ("replayed", "--committed", ""))
 
 
 def letters_section(sources: Sources) -> Section:

@@ -23,7 +23,7 @@ STAIRS_MAX: Final = 200
 # The classes of offsets: name, colour and pattern.
 COMMITTED: Final = ("committed", "--committed", "")
 DONE: Final = ("done above it", "--done", "/")
-NOT_DONE: Final = ("not done", "--hole", "x")
+NOT_DONE: Final = ("not done", "--pending", "x")
 BEHIND: Final = ("not handed out to these keys", "--behind", ".")
 IN_FLIGHT: Final = ("in flight", "--flight", "\\")
 TO_COME: Final = ("to come", "--tocome", "")
@@ -61,10 +61,12 @@ def offsets_section(sources: Sources) -> Section:
 
 def _facts(show: Row) -> list[tuple[str, str]]:
     rows = show["partitions"]
-    oldest = max((row["oldest_hole"]["age_ms"] for row in rows if row["oldest_hole"]), default=None)
+    oldest = max(
+        (row["oldest_pending"]["age_ms"] for row in rows if row["oldest_pending"]), default=None
+    )
     tries = max((row["deliveries_max"] for row in rows), default=0)
     return [
-        ("records that are not done", number(sum(row["holes"] for row in rows))),
+        ("records that are not done", number(sum(row["pending"] for row in rows))),
         ("the oldest of them for", rounded_span(oldest)),
         ("the most tries of one", number(tries)),
         ("last commit", number(show["seq"])),
@@ -104,7 +106,7 @@ def _lengths(each: PartitionLag, part: Row | None) -> dict[str, int]:
     known counts 0. `not done` are records below the position, or of ranges that lag behind."""
     committed = each.planned if each.committed is None else each.committed
     position = part["position"] if part is not None else committed
-    not_done = min(part["holes"], position - committed) if part is not None else 0
+    not_done = min(part["pending"], position - committed) if part is not None else 0
     top = max(each.planned, position)
     return {
         DONE[0]: max(position - committed - not_done, 0),
@@ -142,7 +144,7 @@ def _views(
         gaps.setdefault(partition_name(gap), []).append(gap)
     ordered = sorted(
         (each for each in rows if each.name in parts),
-        key=lambda each: (parts[each.name]["holes"] > 0, each.lag or 0),
+        key=lambda each: (parts[each.name]["pending"] > 0, each.lag or 0),
         reverse=True,
     )
     views: list[View] = []
@@ -166,9 +168,9 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
     summary = (
         f"{each.name}: {counted(len(ranges), 'key range')}, committed to offset "
         f"{number(each.committed)}, handed out to {number(part['position'])}, "
-        f"{counted(part['holes'], 'record')} not done."
+        f"{counted(part['pending'], 'record')} not done."
     )
-    if part["holes"] > PENDING_MAX:
+    if part["pending"] > PENDING_MAX:
         summary += f" The oldest {PENDING_MAX:,} of them are marked one by one."
     worst = sorted(ranges, key=lambda row: (row["committed"], row["range"]))
     columns = ["keys", "committed", "handed out to", "not done", "oldest", "tries", "lag", "hashes"]
@@ -177,8 +179,8 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
             keys_text(row["range"]),
             number(row["committed"]),
             number(row["scanned"]),
-            number(row["holes"]),
-            rounded_span(row["oldest_hole"]["age_ms"]) if row["oldest_hole"] else "",
+            number(row["pending"]),
+            rounded_span(row["oldest_pending"]["age_ms"]) if row["oldest_pending"] else "",
             number(row["deliveries_max"]),
             number(row["lag"]),
             "{} to {}".format(*row["range"]),
@@ -186,7 +188,7 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
         for row in worst
     ]
     shown = table(f"The key ranges of {each.name}", columns, cells, "keyrange commits show")
-    pending = counted(part["holes"], "record")
+    pending = counted(part["pending"], "record")
     name = f"{each.name}, lag {number(each.lag) or 'not known'}, {pending} not done"
     return View(each.name, name, summary, ranges_figure(each, part, gaps), shown)
 
@@ -268,7 +270,7 @@ def _frontier(both: Sequence[tuple[Row, tuple[float, float]]]) -> dict[str, Any]
     texts: list[list[str]] = []
     for row, (low, high) in both:
         facts = [keys_text(row["range"]), number(row["committed"]), number(row["scanned"])]
-        facts += [number(row["holes"]), number(row["lag"]) or "not known"]
+        facts += [number(row["pending"]), number(row["lag"]) or "not known"]
         for height in (low, high) if stairs else ((low + high) / 2,):
             x.append(row["committed"])
             y.append(height)
@@ -297,12 +299,12 @@ def _marks(gaps: Sequence[Row]) -> Iterator[dict[str, Any]]:
         "type": "scatter",
         "mode": "markers",
         "x": [row["offset"] for row in oldest],
-        "y": [round(percent_of_hashes([row["place"]] * 2)[0], 5) for row in oldest],
+        "y": [round(percent_of_hashes([row["key_hash"]] * 2)[0], 5) for row in oldest],
         "name": "a record that is not done",
         "marker": {
             "symbol": "x",
             "size": 7,
-            "color": "--hole",
+            "color": "--pending",
             "line": {"width": 1, "color": "--paper"},
         },
         "customdata": [

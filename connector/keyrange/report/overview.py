@@ -32,10 +32,10 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
     if known is None:
         return []
     rows = known["show"]["partitions"]
-    pending = sum(row["holes"] for row in rows)
+    pending = sum(row["pending"] for row in rows)
     if not pending:
         return [("records not done", "none")]
-    oldest = max(row["oldest_hole"]["age_ms"] for row in rows if row["oldest_hole"])
+    oldest = max(row["oldest_pending"]["age_ms"] for row in rows if row["oldest_pending"])
     return [("records not done", f"{pending:,}, the oldest for {rounded_span(oldest)}")]
 
 

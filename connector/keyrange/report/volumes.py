@@ -98,7 +98,7 @@ def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
                 "marker": {
                     "symbol": "line-ns",
                     "size": 22,
-                    "line": {"width": 4, "color": "--hole"},
+                    "line": {"width": 4, "color": "--pending"},
                 },
                 "hovertemplate": "full from %{x:.1%} used on<extra>%{y}</extra>",
             }

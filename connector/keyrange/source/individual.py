@@ -208,7 +208,7 @@ class IndividualCommits:
         return found
 
     def due_in_s(self) -> float | None:
-        """How long it is until the first hole is due; None where there is none."""
+        """How long it is until the first pending record is due; None where there is none."""
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
         if due_ms is None:
             return None
@@ -245,7 +245,7 @@ class IndividualCommits:
         states = self._states.values()
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
         return {
-            "holes": sum(len(state.pending) for state in states),
+            "pending": sum(len(state.pending) for state in states),
             "partitionsHeld": len(self._held),
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
@@ -316,7 +316,7 @@ class IndividualCommits:
             slow = sum(cell.until_offset < ends[partition] for cell in intake.cells)
             self._say_held(
                 partition,
-                "holes",
+                "pending",
                 slow > 0,
                 f"{slow} of {len(intake.cells)} key ranges of partition {partition} take in less: "
                 f"they have {self._commits.limits.pending_max // 2} records or more that are not "

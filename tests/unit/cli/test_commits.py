@@ -67,7 +67,7 @@ def refusal(*arguments: object) -> str:
 
 
 def two_holes() -> Query:
-    """A partition of 10 offsets in two ranges, with holes at 3 and 5 of the upper one."""
+    """A partition of 10 offsets in two ranges, with pending records at 3 and 5 of the upper one."""
     query = Query(1, 2, fails=0.0)
     query.batch(10, tail=7)
     [(partition, state)] = query.states.items()
@@ -87,10 +87,10 @@ def two_holes() -> Query:
 
 def test_the_document_of_show(of: Callable[..., Query]) -> None:
     of(two_holes())
-    no_holes = {"holes": 0, "oldest_hole": None, "deliveries_max": 0}
+    none_pending = {"pending": 0, "oldest_pending": None, "deliveries_max": 0}
     some = {
-        "holes": 2,
-        "oldest_hole": {
+        "pending": 2,
+        "oldest_pending": {
             "offset": 3,
             "since": "2026-05-28T20:26:40.000+00:00",
             "age_ms": 100_000,
@@ -127,7 +127,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
                         "scanned": 10,
                         "lag": 7,
                         "done": [],
-                        **no_holes,
+                        **none_pending,
                     },
                     {
                         "range": [2**62, HASH_MAX],
@@ -150,7 +150,7 @@ def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
         "topic": "flights",
         "partition": 0,
         "offset": 3,
-        "place": 2**62,
+        "key_hash": 2**62,
         "range": [2**62, HASH_MAX],
         "deliveries": 2,
         "cause": "rejected",
@@ -190,7 +190,7 @@ def test_the_document_of_history(of: Callable[..., Query]) -> None:
         "held_back": 0,
         "dead": 0,
         "redelivered": 0,
-        "holes": 2,
+        "pending": 2,
         "moved": [{"topic": "flights", "partition": 0, "from_offset": None, "until_offset": 3}],
         "who": None,
         "why": None,
@@ -201,7 +201,7 @@ def test_the_document_of_history(of: Callable[..., Query]) -> None:
 def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
     of(two_holes())
     shown = text("show", "/t")
-    assert "flights-0   lag 14 (last batch)   2 holes, the oldest for 1 min" in shown
+    assert "flights-0   lag 14 (last batch)   2 pending, the oldest for 1 min" in shown
     assert "██████●▒●▒▒▒▒············" in shown
     assert "50.00-100.00%" in shown
     assert "more" not in shown
@@ -210,7 +210,7 @@ def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
 
 
 def test_lines_fit_a_terminal(of: Callable[..., Query]) -> None:
-    """Also with offsets of ten digits, 64 ranges and a hole in every cell."""
+    """Also with offsets of ten digits, 64 ranges and a pending record in every cell."""
     of(Query(2, 64, 0.05, 0.2, begin=1_204_311_000).run(4, 8_000, tail=5_000_000))
     for command in ("show", "gaps", "history"):
         shown = text(command, "/t").splitlines()
@@ -222,11 +222,11 @@ def test_counts_agree_with_the_states(of: Callable[..., Query]) -> None:
     query = of(Query(3, 8, 0.05).run(6, 400, tail=50))
     found = document("show", "/t")
     pending = {key_hash.partition: len(state.pending) for key_hash, state in query.states.items()}
-    assert {row["partition"]: row["holes"] for row in found["partitions"]} == pending
+    assert {row["partition"]: row["pending"] for row in found["partitions"]} == pending
     assert min(pending.values()) > 3
     assert len(document("gaps", "/t", "--limit", 10_000)) == sum(pending.values())
     for row in found["partitions"]:
-        assert sum(each["holes"] for each in row["ranges"]) == row["holes"]
+        assert sum(each["pending"] for each in row["ranges"]) == row["pending"]
         assert min(each["committed"] for each in row["ranges"]) == row["committed"]
         assert row["lag"] == 6 * 400 + 50 - row["committed"]
 
@@ -238,7 +238,7 @@ def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:
     [row] = document("show", "/t", "--at", 3)["partitions"]
     [state] = then.values()
     assert (row["position"], row["committed"]) == (600, state.committed)
-    assert (row["log_end"], row["holes"]) == (600, len(state.pending))
+    assert (row["log_end"], row["pending"]) == (600, len(state.pending))
     assert len(document("gaps", "/t", "--at", 3)) == len(state.pending)
     for command in ("show", "gaps"):
         assert "--at 99: the commits are 1 to" in refusal(command, "/t", "--at", 99)
@@ -258,7 +258,7 @@ def test_a_source_without_a_batch(of: Callable[..., Query]) -> None:
     of(Query())
     assert document("show", "/t")["partitions"] == []
     assert "flights" in text("show", "/t")
-    assert text("gaps", "/t") == "no holes\n"
+    assert text("gaps", "/t") == "no pending records\n"
     assert document("gaps", "/t") == []
     assert "fence" in text("history", "/t")
 
@@ -354,7 +354,7 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
 
 
 @pytest.mark.parametrize(("pending", "mark"), [(9, "○"), (10, "●"), (100, "●")])
-def test_many_holes_look_like_many(pending: int, mark: str) -> None:
+def test_many_pending_records_look_like_many(pending: int, mark: str) -> None:
     found = tuple(PendingRecord(100 + at, at) for at in range(pending))
     state = PartitionState("", 200, (KeyRangeState(KeyRange(0, HASH_MAX + 1), 200, found),))
     assert draw(state, -1, BLOCKS, width=7)[0] == f"██████{mark}"

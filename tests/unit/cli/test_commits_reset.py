@@ -96,7 +96,7 @@ def test_a_driver_that_is_running_is_fenced(query: Query) -> None:
         query.batch(10)
 
 
-def test_forward_gives_holes_up(query: Query) -> None:
+def test_forward_gives_pending_records_up(query: Query) -> None:
     state = query.states[TopicPartition("flights", 0)]
     to = state.pending[2].offset + 1
     found = document("--to", to, "--partition", 0, "--confirm")
@@ -108,7 +108,7 @@ def test_forward_gives_holes_up(query: Query) -> None:
     assert after.committed == row["committed"] == state.pending[3].offset
 
 
-def test_redo_keeps_the_holes_below(query: Query) -> None:
+def test_redo_keeps_the_pending_records_below(query: Query) -> None:
     state = query.states[TopicPartition("flights", 0)]
     to = state.pending[2].offset + 1
     [row] = document("--to", to, "--redo", "--partition", 0, "--confirm")["partitions"]
@@ -171,7 +171,7 @@ def test_finished_output_above_a_hole_is_not_given_up_with_it(query: Query) -> N
     assert f"--to would give up offset {record.offset} of flights-0" in said
     assert "lower maxDeliveries" in said
     assert query.table.known().seq == 6
-    # Back is another matter, and so is what lies below every hole.
+    # Back is another matter, and so is what lies below every pending record.
     document("--to", record.offset, *place)
     document("--to", 100, *place)
 

@@ -109,7 +109,7 @@ def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
     assert first["missing"] == {"count": 2, "offsets": [0, 7]}
     assert first["doubled"] == {"count": 1, "offsets": [8]}
     assert first["unexpected"] == {
-        "hole": {"count": 1, "offsets": [record]},
+        "pending": {"count": 1, "offsets": [record]},
         "dead letter": {"count": 1, "offsets": [letter]},
         "not handed out": {"count": 2, "offsets": [1800, 2500]},
     }
@@ -117,7 +117,7 @@ def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
     result = run("--sink", path)
     assert result.exit_code == 1
     assert "flights-0 missing: 0, 7\n" in result.stdout
-    assert f"flights-0 unexpected (hole): {record}\n" in result.stdout
+    assert f"flights-0 unexpected (pending): {record}\n" in result.stdout
     assert result.stdout.endswith("there are differences\n")
     assert "--live asks the log" in result.stderr
 
@@ -345,7 +345,7 @@ def test_what_contradicts_itself_is_named(query: Query) -> None:
         piece, pending=tuple(sorted((*piece.pending, PendingRecord(done, place_of(done)))))
     )
     pieces = tuple(opened if p is piece else p for p in now.pieces)
-    assert f"7 {A} offset {done} was done and is a hole again" in said(
+    assert f"7 {A} offset {done} was done and is a pending record again" in said(
         6, states={A: replace(now, pieces=pieces)}
     )
     assert said(4, batch_id=1) == ["5 None batch 1 is committed after batch 2"]

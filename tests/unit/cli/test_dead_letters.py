@@ -65,7 +65,7 @@ def letter(offset: int, key: bytes | None = b"N14228", **fields: Any) -> DeadLet
 
 
 class Lake:
-    """A commit table of one partition without holes, and its dead letters."""
+    """A commit table of one partition without pending records, and its dead letters."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path / "commits")
@@ -216,7 +216,7 @@ def test_a_table_that_is_none_is_named(lake: Lake, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, given).exit_code == 0
 
 
-def test_a_replay_makes_holes_of_them(lake: Lake) -> None:
+def test_a_replay_makes_pending_records_of_them(lake: Lake) -> None:
     before = lake.table.known()
     plan = lake.document("replay", "--all")
     assert plan["written"] is None
@@ -250,7 +250,7 @@ def test_some_of_them_are_replayed(lake: Lake) -> None:
 
 
 def test_a_replay_that_was_not_noted_is_noted_the_next_time(lake: Lake) -> None:
-    """Ended between its commit and the note, it left holes behind."""
+    """Ended between its commit and the note, it left pending records behind."""
     lake.document("replay", "--all", "--confirm")
     seq = lake.table.known().seq
     lake.store().append(SOURCE, 4, [letter(40, batch_id=4)], BEGAN_MS)
@@ -285,7 +285,7 @@ def test_what_cannot_come_again_is_left_and_said(lake: Lake) -> None:
 
 
 def test_what_a_batch_gave_up_that_is_not_committed_is_not_replayed(lake: Lake) -> None:
-    """Its commit will close the hole, and nothing would hand the record out again."""
+    """Its commit will close the pending record, and nothing would hand the record out again."""
     commits = open_commits(lake.path, "", "", {})
     known = commits.table.known()
     write_reset(commits, known, {A: reopen(known.states[A], [(50, 7)], 0).state}, "w", "y", 0)

@@ -309,7 +309,7 @@ def test_documents_are_those_of_the_commands(lake: Lake) -> None:
 
     show = printed("commits", "show", lake.commits)
     # Ages are of the moment.
-    for each in ("committed", "done_ranges", "holes", "log_end", "position"):
+    for each in ("committed", "done_ranges", "pending", "log_end", "position"):
         mine = [row[each] for row in found.commits.document["show"]["partitions"]]
         assert mine == [row[each] for row in show["partitions"]], each
     assert found.commits.document["history"] == rows(

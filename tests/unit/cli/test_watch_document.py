@@ -53,7 +53,7 @@ def told(*lags: int, **parts: Any) -> Answer[list[ToldBatch]]:
 
 def look(given: Answers, now_ms: int, seen: Seen | None = None) -> dict[str, Any]:
     document = describe("/cp", given, seen or Seen(), now_ms)
-    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/1", **document}))
+    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/2", **document}))
     assert read == document
     return read
 
@@ -283,7 +283,7 @@ def test_a_checkpoint_that_is_gone_is_said_with_what_it_said_last(tmp_path: Path
     assert document["batch"]["last_planned"] == 3
 
 
-def test_why_names_guard_lost_partitions_holes_and_members(tmp_path: Path) -> None:
+def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: Path) -> None:
     commits = {
         "seq": 9,
         "committed_at": "2025-06-15T15:07:10.000+00:00",
@@ -292,9 +292,9 @@ def test_why_names_guard_lost_partitions_holes_and_members(tmp_path: Path) -> No
                 "topic": "t",
                 "partition": 0,
                 "committed": 50,
-                "holes": 3,
+                "pending": 3,
                 "deliveries_max": 4,
-                "oldest_hole": {
+                "oldest_pending": {
                     "offset": 50,
                     "since": "2026-05-01T06:41:06.000+00:00",
                     "age_ms": 7_200_000,
@@ -304,9 +304,9 @@ def test_why_names_guard_lost_partitions_holes_and_members(tmp_path: Path) -> No
                 "topic": "t",
                 "partition": 1,
                 "committed": 40,
-                "holes": 1,
+                "pending": 1,
                 "deliveries_max": 1,
-                "oldest_hole": {
+                "oldest_pending": {
                     "offset": 40,
                     "since": "2026-05-01T06:41:06.000+00:00",
                     "age_ms": 60_000,

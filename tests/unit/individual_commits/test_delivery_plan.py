@@ -1,4 +1,4 @@
-"""What the plan of a batch with many holes costs."""
+"""What the plan of a batch with many pending records costs."""
 
 from __future__ import annotations
 

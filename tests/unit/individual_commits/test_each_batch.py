@@ -139,7 +139,7 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
 
 
 def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> None:
-    """Output above a hole is in its verdict alone: the topic may be back."""
+    """Output above a pending record is in its verdict alone: the topic may be back."""
     there, mark = TopicPartition("u", 0), CommitMark(source_id="s", seq=1)
     ids = {"t": "a" * 32, "u": "b" * 32}
     state = PartitionState(ids["t"], 21, (KeyRangeState(SPACE, 21, (PendingRecord(10, 5),)),))

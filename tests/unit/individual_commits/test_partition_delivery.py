@@ -1,4 +1,5 @@
-"""What a batch hands out of a partition: what is new to each range, and which holes come again."""
+"""What a batch hands out of a partition: what is new to each range, and which pending records come
+again."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
         (50, 100, 120),
     ],
 )
-def test_a_range_slows_from_half_of_its_holes_and_stops_at_all(
+def test_a_range_slows_from_half_of_its_pending_records_and_stops_at_all(
     pending: int, pending_max: int, until: int
 ) -> None:
     lower = KeyRangeState(LOWER, 100, tuple(PendingRecord(at, at) for at in range(pending)))
@@ -127,7 +128,7 @@ def test_a_range_slows_from_half_of_its_holes_and_stops_at_all(
     assert intake.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
 
 
-def test_with_order_the_holes_of_a_key_go_together_when_the_first_is_due() -> None:
+def test_with_order_the_pending_records_of_a_key_go_together_when_the_first_is_due() -> None:
     found = state(
         PendingRecord(1, 7, due_ms=20),
         PendingRecord(2, 8, due_ms=10),

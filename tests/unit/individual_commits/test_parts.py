@@ -44,7 +44,13 @@ def output(count: int, placed: bool = False) -> pa.RecordBatch:
 
 
 def record(offset: int, code: Code) -> pa.RecordBatch:
-    row = {"code": int(code), "topic": "t", "partition": 0, "offset": offset, "place": offset + 7}
+    row = {
+        "code": int(code),
+        "topic": "t",
+        "partition": 0,
+        "offset": offset,
+        "key_hash": offset + 7,
+    }
     return other_rows(OUTPUT, hidden_rows([row]))
 
 

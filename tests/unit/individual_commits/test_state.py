@@ -32,7 +32,7 @@ def state(*pieces: KeyRangeState, position: int = 100) -> PartitionState:
     return PartitionState("id", position, pieces)
 
 
-def test_a_piece_without_holes_is_done_up_to_where_it_was_scanned() -> None:
+def test_a_piece_without_pending_records_is_done_up_to_where_it_was_scanned() -> None:
     piece = KeyRangeState(SPACE, 50)
     assert (piece.committed, piece.done()) == (50, ())
 
@@ -84,7 +84,7 @@ def test_a_partition_stands_where_its_last_range_stands() -> None:
     assert state(KeyRangeState(LOWER, 70), KeyRangeState(UPPER, 60)).committed == 60
 
 
-def test_all_holes_stand_by_offset() -> None:
+def test_all_pending_records_stand_by_offset() -> None:
     found = state(
         KeyRangeState(LOWER, 70, pending(30, 50)),
         KeyRangeState(UPPER, 60, pending(40, key_hash=BORDER)),
@@ -126,17 +126,17 @@ def test_a_piece_is_scanned_within_the_position(scanned: int) -> None:
 
 @pytest.mark.parametrize("offsets", [(50,), (51,), (-1,), (7, 7), (8, 7)])
 def test_holes_lie_in_order_below_what_was_scanned(offsets: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="was scanned to 50, and has a hole at"):
+    with pytest.raises(ValueError, match="was scanned to 50, and has a pending record at"):
         state(KeyRangeState(SPACE, 50, pending(*offsets)))
 
 
 def test_a_hole_lies_where_its_key_does() -> None:
-    with pytest.raises(ValueError, match=f"has a hole of a key at {BORDER}"):
+    with pytest.raises(ValueError, match=f"has a pending record of a key at {BORDER}"):
         state(KeyRangeState(LOWER, 50, pending(3, key_hash=BORDER)), KeyRangeState(UPPER, 50))
 
 
 def test_an_offset_is_one_record() -> None:
-    with pytest.raises(ValueError, match="two ranges have a hole at one offset"):
+    with pytest.raises(ValueError, match="two ranges have a pending record at one offset"):
         state(
             KeyRangeState(LOWER, 50, pending(3)),
             KeyRangeState(UPPER, 50, pending(3, key_hash=BORDER)),
@@ -159,7 +159,7 @@ def test_neighbours_that_differ_stay_apart() -> None:
         assert found.merged() == found
 
 
-def test_inside_a_key_range_holes_do_not_keep_neighbours_apart() -> None:
+def test_inside_a_key_range_pending_records_do_not_keep_neighbours_apart() -> None:
     found = state(
         KeyRangeState(LOWER, 60, pending(5)), KeyRangeState(UPPER, 60, pending(3, key_hash=BORDER))
     )
@@ -170,7 +170,7 @@ def test_inside_a_key_range_holes_do_not_keep_neighbours_apart() -> None:
     assert behind.merged([SPACE]) == behind
 
 
-def test_many_holes_are_not_put_together() -> None:
+def test_many_pending_records_are_not_put_together() -> None:
     most = pending(*range(MERGED_HOLES_MAX))
     found = state(KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000), position=5_000)
     assert len(found.merged([SPACE]).pieces) == 1

@@ -56,18 +56,18 @@ def failed(offset: int, key_hash: int = 7, cause: Cause = Cause.REJECTED) -> Not
     return NotDone(offset, key_hash, cause)
 
 
-def with_holes(*pending: PendingRecord) -> PartitionState:
+def with_pending(*pending: PendingRecord) -> PartitionState:
     return PartitionState("id", 100, (KeyRangeState(SPACE, 100, pending),))
 
 
 def test_what_is_not_mentioned_is_done() -> None:
     assert judged(fresh("id", 100)) == Outcome(fresh("id", 120), ())
-    assert judged(with_holes(PendingRecord(5, 7)), due_ms=0) == Outcome(fresh("id", 120), ())
+    assert judged(with_pending(PendingRecord(5, 7)), due_ms=0) == Outcome(fresh("id", 120), ())
 
 
 def test_holes_that_were_not_handed_out_stay_as_they_are() -> None:
     record = PendingRecord(5, 7, 2, 500, 400, Cause.TIMED_OUT)
-    assert judged(with_holes(record), due_ms=499).state.pending == (record,)
+    assert judged(with_pending(record), due_ms=499).state.pending == (record,)
 
 
 @pytest.mark.parametrize("cause", [Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED])
@@ -82,19 +82,19 @@ def test_what_was_held_back_counts_no_delivery_and_waits_for_nothing() -> None:
 
 
 def test_a_hole_that_failed_again_waits_longer_and_keeps_its_age() -> None:
-    state = with_holes(PendingRecord(5, 7, 1, 500, 400))
+    state = with_pending(PendingRecord(5, 7, 1, 500, 400))
     (record,) = judged(state, failed(5, cause=Cause.TIMED_OUT), due_ms=500).state.pending
     assert record == PendingRecord(5, 7, 2, NOW_MS + 20, 400, Cause.TIMED_OUT)
 
 
 def test_a_hole_that_is_held_back_on_its_way_keeps_its_deliveries() -> None:
-    state = with_holes(PendingRecord(5, 7, 2, 500, 400))
+    state = with_pending(PendingRecord(5, 7, 2, 500, 400))
     (record,) = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=500).state.pending
     assert record == PendingRecord(5, 7, 2, 500, 400, Cause.HELD_BACK)
 
 
 def test_a_record_that_failed_too_often_is_given_up() -> None:
-    state = with_holes(PendingRecord(5, 7, 2), PendingRecord(6, 7, 1))
+    state = with_pending(PendingRecord(5, 7, 2), PendingRecord(6, 7, 1))
     result = judged(state, failed(5), failed(6), due_ms=0)
     assert [(record.offset, record.deliveries) for record in result.dead] == [(5, 3)]
     assert [(record.offset, record.deliveries) for record in result.state.pending] == [(6, 2)]
@@ -104,13 +104,13 @@ def test_a_record_that_failed_too_often_is_given_up() -> None:
 
 
 def test_a_hole_beyond_a_limit_that_was_lowered_is_not_given_up_unworked() -> None:
-    state = with_holes(PendingRecord(5, 7, 4))
+    state = with_pending(PendingRecord(5, 7, 4))
     held = judged(state, failed(5, cause=Cause.HELD_BACK), due_ms=0)
     assert (held.dead, len(held.state.pending)) == ((), 1)
 
 
 def test_dead_letters_stand_by_offset() -> None:
-    state = with_holes(PendingRecord(5, 7, 2), PendingRecord(6, 8, 2))
+    state = with_pending(PendingRecord(5, 7, 2), PendingRecord(6, 8, 2))
     result = judged(state, failed(6, 8), failed(5), due_ms=0)
     assert [record.offset for record in result.dead] == [5, 6]
 
@@ -121,12 +121,12 @@ def test_what_is_handed_back_was_not_scanned() -> None:
     assert (result.state.position, result.state.committed) == (120, 105)
 
 
-def test_handed_back_among_what_comes_again_leaves_holes_as_they_are() -> None:
+def test_handed_back_among_what_comes_again_leaves_pending_records_as_they_are() -> None:
     first, last = (
         PendingRecord(5, 7, 1, 500, 400),
         PendingRecord(8, 7, 2, 600, 400, Cause.TIMED_OUT),
     )
-    result = judged(with_holes(first, last), back=[(SPACE, 8)], due_ms=700)
+    result = judged(with_pending(first, last), back=[(SPACE, 8)], due_ms=700)
     (piece,) = result.state.pieces
     assert (piece.scanned, piece.pending) == (100, (last,))
 
@@ -166,7 +166,7 @@ def test_a_range_that_was_stopped_is_not_scanned() -> None:
     ids=["before", "behind", "with another key", "not due", "no offset"],
 )
 def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
-    state = with_holes(PendingRecord(5, 7), PendingRecord(6, 9, due_ms=50))
+    state = with_pending(PendingRecord(5, 7), PendingRecord(6, 9, due_ms=50))
     with pytest.raises(ValueError, match=f"offset {said.offset} was not handed out"):
         judged(state, said, due_ms=0)
 
@@ -175,7 +175,7 @@ def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
 def test_what_was_handed_back_has_no_verdict(offset: int) -> None:
     with pytest.raises(ValueError, match=f"offset {offset} was not handed out"):
         judged(
-            with_holes(PendingRecord(5, 7)),
+            with_pending(PendingRecord(5, 7)),
             failed(offset),
             back=[(SPACE, min(offset, 110))],
             due_ms=0,
@@ -203,7 +203,7 @@ def test_a_verdict_is_taken_into_the_state_it_was_planned_from() -> None:
 
 
 def test_cuts_that_no_range_has_any_more_are_joined() -> None:
-    state = with_holes(PendingRecord(5, 7, due_ms=9), PendingRecord(6, BORDER, due_ms=9))
+    state = with_pending(PendingRecord(5, 7, due_ms=9), PendingRecord(6, BORDER, due_ms=9))
     cut = judged(state, spans=split_evenly(SPACE, 4)).state
     assert len(cut.pieces) == 4
     again = plan_delivery(cut, (SPACE,), 130, -1, DeliveryLimits())

@@ -69,7 +69,7 @@ def make_case(seed: int, limits: bool) -> Case:
         null = chance.random() < 0.1
         key_hash = chance.randrange(2**63) if null else chance.choice(keys)
         records.append(Sent(offset, key_hash, None if null else b"k"))
-    # Holes of earlier batches come first; the keys of some others are held.
+    # Pending records of earlier batches come first; the keys of some others are held.
     again = [
         Sent(offset, chance.choice(keys))
         for offset in sorted(chance.sample(range(scanned), chance.randrange(6)))

@@ -222,7 +222,7 @@ def test_metrics_go_where_they_are_asked_for() -> None:
     listener = ProgressListener(log=False, prometheus=registry, partitions=5)
     listener.onQueryProgress(event(progress(7, source({"0": 1}, {"0": 3}, **FULL))))
     text = client.generate_latest(registry).decode()
-    assert 'keyrange_holes{query="orders",source="0"} 37.0' in text
+    assert 'keyrange_pending_records{query="orders",source="0"} 37.0' in text
 
 
 def test_a_wrong_file_is_refused_at_once() -> None:

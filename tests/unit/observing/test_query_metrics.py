@@ -53,7 +53,7 @@ def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     observe(metrics, 7, parts=FULL)
     found = figures(metrics)
     assert {sample.metric for sample in metrics.samples()} == set(TABLE)
-    assert found["holes orders 0"] == 37
+    assert found["pending_records orders 0"] == 37
     assert found["volumes.full.time orders 0"] == 90
     assert found["fallback orders 0"] == 1
     assert found["read.bytes orders 0"] == 4_000_000

@@ -38,13 +38,13 @@ def test_what_all_parts_say() -> None:
     found = read(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=None))
     assert found.label == QUERY_ID
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), lag 2, lost 4 offsets: t-0 [3, 7), 37 holes, "
+        "batch 7: 3 records in 1.50 s (2/s), lag 2, lost 4 offsets: t-0 [3, 7), 37 pending, "
         "1 partitions take in less, "
         "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
         "90% read by owners"
     )
     fields = batch_fields(found)
-    assert (fields["lag"], fields["holes"], fields["throttle_factor"]) == (2, 37, 0.5)
+    assert (fields["lag"], fields["pending"], fields["throttle_factor"]) == (2, 37, 0.5)
     assert fields["before"] == {
         "bytes": 4_000_000,
         "key_ranges": 8,

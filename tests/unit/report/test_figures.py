@@ -31,7 +31,7 @@ HOLES = (
 
 
 def commits(log_end: int = 400) -> Source:
-    """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two holes."""
+    """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two pending records."""
     pieces = (KeyRangeState(LOWER, 150), KeyRangeState(UPPER, 200, HOLES))
     partition = TopicPartition("flights", 0)
     known = Snapshot(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)

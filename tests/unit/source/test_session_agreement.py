@@ -299,7 +299,7 @@ class TestLosses:
         splits = query.batch()
         assert ranges_of(splits) == [(50, 51), (80, 120)]
 
-    def test_a_topic_that_was_created_anew_has_no_holes(self, clock: Clock) -> None:
+    def test_a_topic_that_was_created_anew_has_no_pending_records(self, clock: Clock) -> None:
         query = Query(ScriptedCluster(10), failOnDataLoss="false")
         query.batch({T0: rejected((3, 7))})
         query.cluster.topics, query.cluster.latest = {"t": "b" * 32}, 10

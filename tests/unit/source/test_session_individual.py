@@ -77,7 +77,8 @@ def test_what_is_due_comes_again_without_new_records(clock: Clock) -> None:
 
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_clock_that_is_set_back_holds_no_record_back(clock: Clock, available_now: bool) -> None:
-    """Times of holes are kept over restarts, so no clock of the process could tell them."""
+    """Times of pending records are kept over restarts, so no clock of the process could tell
+    them."""
     query = Query(ScriptedCluster(10), **{"redelivery.backoff.max": "20s"})
     query.batch({T0: rejected((3, 7))})
     clock.now_s -= 3_600
@@ -207,7 +208,7 @@ def test_at_the_limit_a_range_slows_and_stops_and_goes_on(
             "@keyrange": {
                 "metrics": {
                     "commits": {
-                        "holes": 4,
+                        "pending": 4,
                         "maxRangeLag": 0,
                         "nextDueMs": int(clock.now_s * 1000) + 60_000,
                         "partitionsHeld": 1,

@@ -89,7 +89,7 @@ def show(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What is committed of each partition, the holes in it, and how far it is behind.
+    """What is committed of each partition, the pending records in it, and how far it is behind.
 
     The lag is as of the last batch, unless --live asks the broker.
     """
@@ -102,7 +102,7 @@ def show(
     ends = _live_ends(known, named) if live else known_ends(commits, known)
     document = describe(known, last, ends, now())
     if output is OutputFormat.JSON:
-        print_document("commits.show/1", {"table": table, **document})
+        print_document("commits.show/2", {"table": table, **document})
     else:
         _show(table, document, known, last, ranges)
 
@@ -112,26 +112,28 @@ def gaps(
     table: TableArgument,
     topic: TopicOption = "",
     partition: PartitionOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many holes to print at most.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, help="How many pending records to print at most.")
+    ] = 50,
     at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """The holes one by one: records that were handed out and are not done."""
+    """The pending records one by one: records that were handed out and are not done."""
     from keyrange.cli.commits import document as commits_document
 
     commits = open_commits(table, group, source, named_options("", "", option))
     known = chosen(known_at(commits, at), topic, partition)
     rows = list(islice(commits_document.gaps(known, now()), limit))
     if output is OutputFormat.JSON:
-        print_document("commits.gaps/1", {"table": table, "gaps": rows})
+        print_document("commits.gaps/2", {"table": table, "gaps": rows})
     else:
         _show_gaps(rows)
     pending = sum(len(state.pending) for state in known.states.values())
     if len(rows) < pending:
-        note(f"the first {len(rows):,} of {pending:,} holes; --limit shows more")
+        note(f"the first {len(rows):,} of {pending:,} pending records; --limit shows more")
 
 
 @app.command()
@@ -152,7 +154,7 @@ def history(
     since_ms = read_since(since, now())
     rows = recent_events(commits, since_ms, limit)
     if output is OutputFormat.JSON:
-        print_document("commits.history/1", {"table": table, "commits": rows})
+        print_document("commits.history/2", {"table": table, "commits": rows})
     else:
         _show_history(rows)
 
@@ -250,21 +252,22 @@ def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks)
     end = row["log_end"]
     lag = number(row["lag"]) or "not known"
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
-    print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_holes_text(row)}")
+    print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_pending_text(row)}")
     for line in draw(state, -1 if end is None else end, marks):
         print_text(f"  {line}")
 
 
-def _holes_text(row: Mapping[str, Any]) -> str:
-    if not row["holes"]:
-        return "no holes"
-    return f"{counted(row['holes'], 'hole')}, the oldest for {span(row['oldest_hole']['age_ms'])}"
+def _pending_text(row: Mapping[str, Any]) -> str:
+    if not row["pending"]:
+        return "none pending"
+    oldest_ms = row["oldest_pending"]["age_ms"]
+    return f"{number(row['pending'])} pending, the oldest for {span(oldest_ms)}"
 
 
 def _show_ranges(row: Mapping[str, Any], most: int) -> None:
     """The key ranges of a partition that hold it back; nothing where they are all alike."""
     found = row["ranges"]
-    if not most or (len(found) == 1 and not row["holes"]):
+    if not most or (len(found) == 1 and not row["pending"]):
         return
     worst = sorted(found, key=lambda each: (each["committed"], each["range"]))[:most]
     rows = [
@@ -273,14 +276,14 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
             number(each["committed"]),
             number(row["position"] - each["scanned"]),
             number(len(each["done"])),
-            number(each["holes"]),
-            span(each["oldest_hole"]["age_ms"]) if each["oldest_hole"] else "",
+            number(each["pending"]),
+            span(each["oldest_pending"]["age_ms"]) if each["oldest_pending"] else "",
             str(each["deliveries_max"] or ""),
             number(each["lag"]),
         ]
         for each in worst
     ]
-    columns = ["keys", "committed", "behind", "done", "holes", "oldest", "tries", "lag"]
+    columns = ["keys", "committed", "behind", "done", "pending", "oldest", "tries", "lag"]
     for line in aligned(columns, rows):
         print_text(f"  {line}")
     if len(rows) < len(found):
@@ -294,11 +297,11 @@ def keys_text(bounds: list[int], digits: int = 2) -> str:
 
 
 def _show_gaps(rows: list[dict[str, Any]]) -> None:
-    columns = ["offset", "place of the key", "keys", "cause", "tries", "since", "due"]
+    columns = ["offset", "key hash", "keys", "cause", "tries", "since", "due"]
     cells = [
         [
             str(row["offset"]),
-            str(row["place"]),
+            str(row["key_hash"]),
             keys_text(row["range"], 1),
             row["cause"].replace("_", " "),
             str(row["deliveries"]),
@@ -309,12 +312,12 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
     ]
     print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
     if not rows:
-        print_text("no holes")
+        print_text("no pending records")
 
 
 def _show_history(rows: list[dict[str, Any]]) -> None:
-    columns = ["seq", "what", "time", "done", "rejected", "held", "dead", "again", "holes"]
-    columns_of = ("done", "rejected", "held_back", "dead", "redelivered", "holes")
+    columns = ["seq", "what", "time", "done", "failed", "held", "dead", "again", "pending"]
+    columns_of = ("done", "rejected", "held_back", "dead", "redelivered", "pending")
     cells = [
         [
             str(row["seq"]),

@@ -70,7 +70,7 @@ def _partition(
         "log_end_known_by": end.known_by if end else None,
         "lag": _lag(state.committed, end),
         "done_ranges": sum(len(piece.done()) for piece in state.pieces),
-        **_holes(state.pending, now_ms),
+        **_pending(state.pending, now_ms),
         "ranges": [_piece(piece, end, now_ms) for piece in state.pieces],
     }
 
@@ -82,15 +82,15 @@ def _piece(piece: KeyRangeState, end: LogEnd | None, now_ms: int) -> dict[str, A
         "scanned": piece.scanned,
         "lag": _lag(piece.committed, end),
         "done": [[each.from_offset, each.until_offset] for each in piece.done()],
-        **_holes(piece.pending, now_ms),
+        **_pending(piece.pending, now_ms),
     }
 
 
-def _holes(pending: Sequence[PendingRecord], now_ms: int) -> dict[str, Any]:
+def _pending(pending: Sequence[PendingRecord], now_ms: int) -> dict[str, Any]:
     oldest = min(pending, key=lambda record: (record.since_ms, record.offset), default=None)
     return {
-        "holes": len(pending),
-        "oldest_hole": {
+        "pending": len(pending),
+        "oldest_pending": {
             "offset": oldest.offset,
             "since": iso(oldest.since_ms),
             "age_ms": max(now_ms - oldest.since_ms, 0),
@@ -111,8 +111,8 @@ def bounds_of(span: KeyRange) -> list[int]:
 
 
 def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
-    """The holes one by one, in order of partition and offset. One that was held back is due with
-    the first of its key."""
+    """The pending records one by one, in order of partition and offset. One that was held back is
+    due with the first of its key."""
     for partition, state in sorted(known.states.items()):
         first: dict[int, int] = {}
         for record in state.pending:
@@ -121,7 +121,7 @@ def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
             yield {
                 **partition._asdict(),
                 "offset": record.offset,
-                "place": record.key_hash,
+                "key_hash": record.key_hash,
                 "range": bounds_of(state.piece_of(record.key_hash).span),
                 "deliveries": record.deliveries,
                 "cause": record.cause.name.lower(),
@@ -141,7 +141,7 @@ def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
         "committed_at": iso(commit.committed_at_ms),
         "run_id": commit.run_id,
         **_sums(commit.counts.values()),
-        "holes": sum(len(state.pending) for state in before.after(commit).states.values()),
+        "pending": sum(len(state.pending) for state in before.after(commit).states.values()),
         "moved": list(_moved(commit, before)),
         "who": commit.who or None,
         "why": commit.why or _cut_text(commit) or None,

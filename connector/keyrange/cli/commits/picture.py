@@ -1,4 +1,5 @@
-"""A partition's offsets as one line of text: what is committed, done above it, a hole, to come.
+"""A partition's offsets as one line of text: what is committed, done above it, a pending record, to
+come.
 
     ████████▒▒▒○▒▒▒▒▒▒○○▒▒▒▒▒▒▒▒░░░░····
     41,200                      50,000  61,000
@@ -36,8 +37,8 @@ class Marks:
     @property
     def legend(self) -> str:
         return (
-            f"{self.committed} committed  {self.done} done above  {self.pending} holes  "
-            f"{self.dense} 10%+ holes  {self.some} done by some keys  {self.waiting} to come"
+            f"{self.committed} committed  {self.done} done above  {self.pending} pending  "
+            f"{self.dense} 10%+  {self.some} done by some keys  {self.waiting} to come"
         )
 
 

@@ -80,7 +80,7 @@ def recount(
     least = state.committed if transactional else state.scanned
     most = state.committed if transactional else max(each.scanned for each in state.pieces)
     unexpected = {
-        "hole": np.intersect1d(present, pending),
+        "pending": np.intersect1d(present, pending),
         "dead letter": np.intersect1d(present, dead),
         "not handed out": present[present >= most],
         "before the query began": present[present < begin],

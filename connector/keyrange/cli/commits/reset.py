@@ -82,7 +82,7 @@ def reset(
         bool,
         typer.Option(
             "--redo",
-            help="Hand out again everything from there on, also where holes below it stay.",
+            help="Hand out again everything from there on; what is pending below stays so.",
         ),
     ] = False,
     who: WhoOption = "",
@@ -159,8 +159,8 @@ def plan(
 
 
 def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
-    """What is staged above a hole is released when the hole closes; one that is given up by hand
-    would take it along.
+    """What is staged above a pending record is released when that is done; one that is given up by
+    hand would take it along.
 
     Raises INVALID_OPTIONS that names every partition with one.
     """

@@ -209,7 +209,7 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
 
 
 def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
-    """The oldest holes of each partition."""
+    """The oldest pending records of each partition."""
     from keyrange.cli.commits.document import gaps
 
     return [

@@ -107,7 +107,7 @@ def _partitions(
                 "gone": place in gone,
                 "held_back": describe_held(held[place], now_ms) if place in held else None,
                 "done_until": state["committed"] if state else None,
-                "holes": state["holes"] if state else None,
+                "pending": state["pending"] if state else None,
             }
         )
     return sorted(rows, key=lambda row: (-(row["lag"] or 0), row["topic"], row["partition"]))
@@ -226,18 +226,22 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
         return None
     rows = document["partitions"]
     oldest = max(
-        (row for row in rows if row["oldest_hole"]),
-        key=lambda row: row["oldest_hole"]["age_ms"],
+        (row for row in rows if row["oldest_pending"]),
+        key=lambda row: row["oldest_pending"]["age_ms"],
         default=None,
     )
     return {
         "seq": document["seq"],
         "committed_at": document["committed_at"],
-        "holes": sum(row["holes"] for row in rows),
+        "pending": sum(row["pending"] for row in rows),
         "deliveries_max": max((row["deliveries_max"] for row in rows), default=0),
-        "oldest_hole": None
+        "oldest_pending": None
         if oldest is None
-        else {"topic": oldest["topic"], "partition": oldest["partition"], **oldest["oldest_hole"]},
+        else {
+            "topic": oldest["topic"],
+            "partition": oldest["partition"],
+            **oldest["oldest_pending"],
+        },
     }
 
 

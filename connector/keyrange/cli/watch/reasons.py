@@ -119,10 +119,11 @@ def _reasons(document: Mapping[str, Any], running: bool, is_stuck: bool) -> Iter
             f"no batch was planned for {span(batch['for_ms'])}, and there is something to read: "
             "the query has ended, or is held back"
         )
-    if commits is not None and commits["oldest_hole"]:
-        oldest = commits["oldest_hole"]
+    if commits is not None and commits["oldest_pending"]:
+        oldest = commits["oldest_pending"]
         yield (
-            f"{are(commits['holes'], 'record')} not done, the oldest for {span(oldest['age_ms'])}: "
+            f"{are(commits['pending'], 'record')} not done, the oldest for "
+            f"{span(oldest['age_ms'])}: "
             f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
         )
     if members is not None and members["away"]:

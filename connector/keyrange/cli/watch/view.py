@@ -105,8 +105,8 @@ def caught_up_text(lag: Mapping[str, Any]) -> str:
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What there is beside rate and lag: its name, and how it stands."""
     if commits := document["commits"]:
-        pending = commits["holes"]
-        yield "holes", f"{pending:,} holes" if pending else "no holes"
+        pending = commits["pending"]
+        yield "pending", f"{pending:,} pending" if pending else "none pending"
     if members := document["members"]:
         text = f"{members['there']} of {members['members']} members, epoch {members['epoch']}"
         if due := members["next"]:
@@ -199,7 +199,7 @@ def _partitions(
     has_commits = any(row["done_until"] is not None for row in rows)
     is_wide = width >= 72
     table.add_column("partition", overflow="ellipsis", no_wrap=True, style="bold")
-    for name in ("read to", "end", *(("all done to", "holes") if has_commits else ()), "lag"):
+    for name in ("read to", "end", *(("all done to", "pending") if has_commits else ()), "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     if is_wide:
         table.add_column("", no_wrap=True)
@@ -217,7 +217,7 @@ def _add(table: Table, row: Mapping[str, Any], has_commits: bool, most: int | No
     cells = [f"{row['topic']}-{row['partition']}", number(row["committed"])]
     cells.append("gone" if row["gone"] else number(row["end"]))
     if has_commits:
-        cells += [number(row["done_until"]), number(row["holes"])]
+        cells += [number(row["done_until"]), number(row["pending"])]
     cells.append(number(row["lag"]))
     texts = [Text(one_line(each)) for each in cells]
     if most is not None:

@@ -95,4 +95,4 @@ def _moves(commit: Commit, before: PartitionState, after: PartitionState) -> Ite
     known = {record.offset for record in before.pending}
     for record in after.pending:
         if record.offset not in known and record.offset < before.piece_of(record.key_hash).scanned:
-            yield f"offset {record.offset} was done and is a hole again"
+            yield f"offset {record.offset} was done and is a pending record again"

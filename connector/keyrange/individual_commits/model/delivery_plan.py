@@ -1,5 +1,5 @@
-"""Which task reads what of a batch that hands out, beside what is new, what is late: holes that are
-due, and what key ranges that are behind have to catch up with.
+"""Which task reads what of a batch that hands out, beside what is new, what is late: pending
+records that are due, and what key ranges that are behind have to catch up with.
 
 Of each partition a task reads from low offsets to high ones, so that the records of a key come in
 order: first what lies below the partition's position, each task for itself, then what is new,
@@ -172,7 +172,8 @@ def _late_splits(
         cells.setdefault(bisect_right(begins, cell.from_offset) - 1, []).append(cell)
     splits: list[Split] = []
     for at, piece in enumerate(pieces):
-        # There may be as many pieces as holes: no walk through all holes for each.
+        # There may be as many pieces as pending records: no walk through all pending records for
+        # each.
         low, high = (bisect_left(again, end) for end in (piece.from_offset, piece.until_offset))
         delivery = deliver(cells.get(at, ()), again[low:high])
         # Without an estimate a whole chunk would be asked for.

@@ -22,7 +22,7 @@ class CommitKind(Enum):
     BATCH = "batch"
     # A driver has begun: who finds a later one than its own has been replaced, and stops.
     FENCE = "fence"
-    # Somebody set positions or dropped holes by hand.
+    # Somebody set positions or dropped pending records by hand.
     RESET = "reset"
 
 

@@ -1,4 +1,5 @@
-"""What a batch hands out of a partition: new records of each key range, and holes that are due.
+"""What a batch hands out of a partition: new records of each key range, and pending records that
+are due.
 
 Worked out by the process that plans and by the one that commits, from the same state, positions and
 options.
@@ -46,8 +47,9 @@ class PartitionDelivery:
     """What one batch hands out of a partition.
 
     It moves the partition's position from `start` to `end`. `cells` cover the hash space once.
-    `redelivered` are holes that are handed out again, by offset. `held` are the places of keys with
-    a hole that is not: what comes of them has to wait. `spans` are the key ranges it is read in.
+    `redelivered` are pending records that are handed out again, by offset. `held` are the places of
+    keys with a pending record that is not: what comes of them has to wait. `spans` are the key
+    ranges it is read in.
     """
 
     start: int
@@ -85,9 +87,9 @@ def plan_delivery(
     """What a batch up to `end` hands out of a partition that is read in the key ranges `spans`,
     which cover the hash space once.
 
-    Holes are handed out again whose time came until `due_ms`. With `keeps_order` all holes of a key
-    go together, when the first of them is due. Which records are handed out does not depend on
-    `spans`. Raises ValueError where `end` is before the position.
+    Pending records are handed out again whose time came until `due_ms`. With `keeps_order` all
+    pending records of a key go together, when the first of them is due. Which records are handed
+    out does not depend on `spans`. Raises ValueError where `end` is before the position.
     """
     if end < state.position:
         raise ValueError(f"a batch up to {end} goes back behind {state.position}")
@@ -109,10 +111,10 @@ def plan_delivery(
 def due_records(
     state: PartitionState, due_ms: int, keeps_order: bool = True
 ) -> tuple[PendingRecord, ...]:
-    """The holes that are handed out again, by offset.
+    """The pending records that are handed out again, by offset.
 
-    With `keeps_order` the first hole of a key says when. Null keys that share place 0 with the
-    empty key wait for one another as one key does.
+    With `keeps_order` the first pending record of a key says when. Null keys that share place 0
+    with the empty key wait for one another as one key does.
     """
     if not keeps_order:
         return tuple(record for record in state.pending if record.due_ms <= due_ms)
@@ -123,7 +125,7 @@ def due_records(
 def next_due_ms(
     states: Mapping[TopicPartition, PartitionState], keeps_order: bool = True
 ) -> int | None:
-    """When the first of all holes is due; None where there is none."""
+    """When the first of all pending records is due; None where there is none."""
     return min(_times_due(states, keeps_order), default=None)
 
 
@@ -133,12 +135,12 @@ def due_until_ms(
     wait_ms_max: int,
     keeps_order: bool = True,
 ) -> int:
-    """Holes whose time is not after this are due at `now_ms`, where none waits for longer than
-    `wait_ms_max`.
+    """Pending records whose time is not after this are due at `now_ms`, where none waits for longer
+    than `wait_ms_max`.
 
-    Times are kept over restarts, so they are of the clock that people set. A hole that would have
-    to wait for longer than any does was given its time by a clock that was ahead: it would wait
-    for as long as that was, and so it is due at once, with all before it.
+    Times are kept over restarts, so they are of the clock that people set. A pending record that
+    would have to wait for longer than any does was given its time by a clock that was ahead: it
+    would wait for as long as that was, and so it is due at once, with all before it.
     """
     latest_ms = max(_times_due(states, keeps_order), default=now_ms)
     return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
@@ -156,7 +158,7 @@ def lags_too_far(state: PartitionState, limits: DeliveryLimits) -> bool:
 
 
 def _first_of_keys(state: PartitionState) -> dict[int, PendingRecord]:
-    """The first hole of each place."""
+    """The first pending record of each place."""
     first: dict[int, PendingRecord] = {}
     for record in state.pending:
         first.setdefault(record.key_hash, record)
@@ -188,9 +190,9 @@ def _same(one: CellDelivery, other: CellDelivery) -> bool:
 
 
 def _slowed(piece: KeyRangeState, end: int, limits: DeliveryLimits) -> int:
-    """How far a range is read that has so many holes."""
+    """How far a range is read that has so many pending records."""
     if 2 * len(piece.pending) < limits.pending_max:
         return end
-    # A hole may come of every record: never more than there is room for.
+    # A pending record may come of every record: never more than there is room for.
     room = max(limits.pending_max - len(piece.pending), 0)
     return min(end, piece.scanned + room)

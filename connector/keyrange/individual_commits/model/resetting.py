@@ -1,7 +1,7 @@
 """What becomes of a partition's state when somebody sets it by hand.
 
 The position stays where Spark's checkpoint has it: what has to come again is taken in by the next
-batch as what its key ranges have not scanned yet, or as holes that are due.
+batch as what its key ranges have not scanned yet, or as pending records that are due.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from keyrange.kafka.model.offsets import OffsetRange
 class Reset:
     """A state that was set, and what that comes to.
 
-    `again`: offsets in which records are handed out once more that were done. `given_up`: holes
-    that are none any more, though nobody did them. `passed_over`: offsets in which records of some
-    keys are never handed out.
+    `again`: offsets in which records are handed out once more that were done. `given_up`: pending
+    records that are none any more, though nobody did them. `passed_over`: offsets in which records
+    of some keys are never handed out.
     """
 
     state: PartitionState
@@ -36,10 +36,10 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A state in which some done records are holes again: `opened`.
+    """A state in which some done records are pending records again: `opened`.
 
-    `open_already` were holes before. `to_come` are offsets whose key range has not scanned them:
-    they are handed out anyway.
+    `open_already` were pending records before. `to_come` are offsets whose key range has not
+    scanned them: they are handed out anyway.
     """
 
     state: PartitionState
@@ -49,7 +49,7 @@ class Reopened:
 
 
 def rewind(state: PartitionState, to: int) -> Reset:
-    """Nothing from offset `to` on is done; holes below it stay.
+    """Nothing from offset `to` on is done; pending records below it stay.
 
     Raises ValueError where `to` is negative or beyond the position.
     """
@@ -69,7 +69,7 @@ def rewind(state: PartitionState, to: int) -> Reset:
 
 
 def skip(state: PartitionState, to: int) -> Reset:
-    """Everything below offset `to` counts as done; holes from it on stay.
+    """Everything below offset `to` counts as done; pending records from it on stay.
 
     Raises ValueError where `to` is negative or beyond the position.
     """
@@ -86,8 +86,8 @@ def skip(state: PartitionState, to: int) -> Reset:
 
 
 def reopen(state: PartitionState, records: Iterable[tuple[int, int]], now_ms: int) -> Reopened:
-    """Make holes of done records, each an offset and the place of its key: due at once, and never
-    worked on."""
+    """Make pending records of done records, each an offset and the place of its key: due at once,
+    and never worked on."""
     wanted = dict(records)
     known = {record.offset for record in state.pending}
     opened: list[PendingRecord] = []

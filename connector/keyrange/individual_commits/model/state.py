@@ -1,12 +1,13 @@
 """What is done of a partition: a map over the hash space of keys.
 
 Coordinates are those of a key range: below the position up to which a range was `scanned`, every
-record whose key falls into it is done, its holes aside. So a stretch of work above a hole is one
-interval, and not one for every record; gaps that compaction, control records and aborted
-transactions leave are done as well.
+record whose key falls into it is done, its pending records aside. So a stretch of work above a
+pending record is one interval, and not one for every record; gaps that compaction, control records
+and aborted transactions leave are done as well.
 
-A range that is split hands each hole to the side that its key lies on; two neighbours become one
-again when nothing tells them apart. How a batch is split does not depend on where the map is cut.
+A range that is split hands each pending record to the side that its key lies on; two neighbours
+become one again when nothing tells them apart. How a batch is split does not depend on where the
+map is cut.
 
 Around it: `ranges` is the algebra of offset ranges, `intake` what a batch hands out of a state,
 `verdict` what becomes of it when the batch has been worked on, `log` and `table` what is kept. All
@@ -27,7 +28,7 @@ from keyrange.individual_commits.model.offset_ranges import Ranges
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
-# Up to how many holes two pieces become one although they have some.
+# Up to how many pending records two pieces become one although they have some.
 MERGED_HOLES_MAX: Final = 1_000
 
 
@@ -47,7 +48,7 @@ class PendingRecord:
     """A record that was handed out and is not done.
 
     `place` is the hash of its key. `deliveries` counts how often it was worked on. It is not handed
-    out again before `due_ms`; it is a hole since `since_ms` (both ms since 1970).
+    out again before `due_ms`; it is a pending record since `since_ms` (both ms since 1970).
     """
 
     offset: int
@@ -60,7 +61,8 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyRangeState:
-    """What is done of the keys in `span`: everything below `scanned`, but for `holes`, in order."""
+    """What is done of the keys in `span`: everything below `scanned`, but for `pending records`, in
+    order."""
 
     span: KeyRange
     scanned: int
@@ -79,8 +81,8 @@ class KeyRangeState:
         )
 
     def cut(self, borders: Sequence[int]) -> list[KeyRangeState]:
-        """Cut at those of some sorted hashes that lie inside; each hole goes to the side of its
-        key."""
+        """Cut at those of some sorted hashes that lie inside; each pending record goes to the side
+        of its key."""
         spans = cut_span(self.span, borders)
         if len(spans) == 1:
             return [self]
@@ -119,10 +121,10 @@ class PartitionState:
         for piece in self.pieces:
             if not 0 <= piece.scanned <= self.position:
                 raise ValueError(f"{piece.span} was scanned to {piece.scanned} of {self.position}")
-            _check_holes(piece)
+            _check_pending(piece)
             offsets.update(record.offset for record in piece.pending)
         if len(offsets) != sum(len(piece.pending) for piece in self.pieces):
-            raise ValueError("two ranges have a hole at one offset")
+            raise ValueError("two ranges have a pending record at one offset")
 
     @cached_property
     def committed(self) -> int:
@@ -136,7 +138,7 @@ class PartitionState:
 
     @cached_property
     def pending(self) -> tuple[PendingRecord, ...]:
-        """All holes, by offset."""
+        """All pending records, by offset."""
         return by_offset(record for piece in self.pieces for record in piece.pending)
 
     def piece_of(self, key_hash: int) -> KeyRangeState:
@@ -153,8 +155,8 @@ class PartitionState:
         """The same state with fewer cuts: without those whose sides do not differ, and without
         those inside one of `within` whose sides were scanned equally far.
 
-        So cuts do not add up where their places change from batch to batch. Many holes are not put
-        together: what a range may have of them is limited.
+        So cuts do not add up where their places change from batch to batch. Many pending records
+        are not put together: what a range may have of them is limited.
         """
         borders = {span.from_hash for span in within}
         pieces: list[KeyRangeState] = []
@@ -206,7 +208,7 @@ def cut_span(span: KeyRange, borders: Sequence[int]) -> list[KeyRange]:
 
 
 def by_offset(pending: Iterable[PendingRecord]) -> tuple[PendingRecord, ...]:
-    """Holes in order."""
+    """Pending records in order."""
     return tuple(sorted(pending, key=lambda record: record.offset))
 
 
@@ -219,14 +221,14 @@ def _joined(lower: KeyRangeState, upper: KeyRangeState) -> KeyRangeState:
     return KeyRangeState(span, upper.scanned, by_offset((*lower.pending, *upper.pending)))
 
 
-def _check_holes(piece: KeyRangeState) -> None:
+def _check_pending(piece: KeyRangeState) -> None:
     before = -1
     for record in piece.pending:
         if not before < record.offset < piece.scanned:
             raise ValueError(
-                f"{piece.span} was scanned to {piece.scanned}, and has a hole at {record.offset} "
-                f"behind one at {before}"
+                f"{piece.span} was scanned to {piece.scanned}, and has a pending record at "
+                f"{record.offset} behind one at {before}"
             )
         if not piece.span.contains(record.key_hash):
-            raise ValueError(f"{piece.span} has a hole of a key at {record.key_hash}")
+            raise ValueError(f"{piece.span} has a pending record of a key at {record.key_hash}")
         before = record.offset

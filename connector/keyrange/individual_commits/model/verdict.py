@@ -60,7 +60,8 @@ class PartitionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The state afterwards, and the holes that are given up: they go to the dead letters."""
+    """The state afterwards, and the pending records that are given up: they go to the dead
+    letters."""
 
     state: PartitionState
     dead: tuple[PendingRecord, ...]
@@ -136,7 +137,7 @@ def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
 def _again(
     record: PendingRecord, cause: Cause, policy: RedeliveryPolicy, now_ms: int
 ) -> PendingRecord:
-    """A hole that stays one, with one delivery more where it was worked on."""
+    """A pending record that stays one, with one delivery more where it was worked on."""
     deliveries, due_ms = record.deliveries, record.due_ms
     if cause in _WORKED_ON:
         deliveries += 1

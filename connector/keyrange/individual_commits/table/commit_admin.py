@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.model.table import CommitTable
 
-# A commit of many key ranges with many holes takes a reader some 10 ms.
+# A commit of many key ranges with many pending records takes a reader some 10 ms.
 _WINDOW_MAX: Final = 256
 
 

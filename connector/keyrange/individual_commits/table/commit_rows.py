@@ -1,8 +1,9 @@
 """The rows of the commit table: one for each piece of each partition that a commit touches.
 
 A commit without partitions is one row whose topic is null. What SQL is to see stands in plain
-columns; column `done` holds the same once more with all holes (`blob`). The two have to agree.
-Counts are of a whole partition and stand in the row of its lowest keys, so that they can be summed.
+columns; column `done` holds the same once more with all pending records (`blob`). The two have to
+agree. Counts are of a whole partition and stand in the row of its lowest keys, so that they can be
+summed.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def rows_of(commit: Commit) -> pa.Table:
 
 def plain_columns(piece: KeyRangeState) -> dict[str, Any]:
     """What the plain columns say of a piece."""
-    # The offset behind the last one stands for no hole: what is between two holes is a done range.
+    # The offset behind the last one stands for none: what lies between two pending records is a
+    # done range.
     offsets = [*(record.offset for record in piece.pending), piece.scanned]
     oldest = min(piece.pending, key=lambda record: (record.since_ms, record.offset), default=None)
     return {

@@ -6,12 +6,14 @@ Codec 1: the body is unsigned varints (LEB128). Codec 2: the size of such a body
 the body compressed with zstd. The varints are, in this order:
 
 - committed offset, scanned offset, lowest hash, highest hash (included), number of gaps, number of
-  holes;
-- for each gap, in order of offset: how many offsets in a row are holes, how many after them are
+  pending records;
+- for each gap, in order of offset: how many offsets in a row are pending records, how many after
+them are
   done. The first gap begins at the committed offset, and all end at the scanned offset, so the done
-  ranges stand as gap and length above the committed offset, and say where the holes are;
-- for all holes in order of offset, column by column: place; deliveries; due_ms and since_ms, each
-  as zigzag differences to the hole before; cause.
+  ranges stand as gap and length above the committed offset, and say where the pending records are;
+- for all pending records in order of offset, column by column: place; deliveries; due_ms and
+since_ms, each
+  as zigzag differences to the pending record before; cause.
 
 Everything is stored in one way only, and every number is used: whatever differs is damage.
 """
@@ -46,7 +48,7 @@ _DELIVERIES_MAX = 2**31 - 1
 # Smaller ones have nothing to gain from zstd.
 _COMPRESS_FROM_BYTES = 256
 _LEVEL = 3
-# 10,000 holes of a key range are some 300 kB; a size beyond this one was never written.
+# 10,000 pending records of a key range are some 300 kB; a size beyond this one was never written.
 _BODY_BYTES_MAX = 256 * 1024 * 1024
 _CAUSES = frozenset(int(cause) for cause in Cause)
 
@@ -146,7 +148,9 @@ def _piece(numbers: Integers) -> KeyRangeState:
         raise ValueError("the head is cut off")
     committed, scanned, lo, hi, gaps, pending = (int(each) for each in numbers[:_HEAD])
     if len(numbers) != _HEAD + 2 * gaps + _COLUMNS * pending:
-        raise ValueError(f"{len(numbers)} numbers do not make {gaps} gaps and {pending} holes")
+        raise ValueError(
+            f"{len(numbers)} numbers do not make {gaps} gaps and {pending} pending records"
+        )
     if not committed <= scanned <= OFFSET_MAX:
         raise ValueError(f"committed up to {committed} and scanned up to {scanned}")
     if not lo <= hi <= HASH_MAX:
@@ -156,11 +160,11 @@ def _piece(numbers: Integers) -> KeyRangeState:
         _COLUMNS, pending
     )
     if (key_hashes < lo).any() or (key_hashes > hi).any():
-        raise ValueError("the key of a hole lies outside its key range")
+        raise ValueError("the key of a pending record lies outside its key range")
     if (deliveries > _DELIVERIES_MAX).any():
-        raise ValueError("a hole was delivered more often than can be")
+        raise ValueError("a pending record was delivered more often than can be")
     if not _CAUSES.issuperset(causes.tolist()):
-        raise ValueError("the cause of a hole is not known")
+        raise ValueError("the cause of a pending record is not known")
     columns = zip(
         offsets.tolist(),
         key_hashes.tolist(),
@@ -176,7 +180,7 @@ def _piece(numbers: Integers) -> KeyRangeState:
 
 
 def _pending_offsets(committed: int, scanned: int, pending: int, runs: Integers) -> _Signed:
-    """The offsets of all holes, from the gaps and what is done behind each of them."""
+    """The offsets of all pending records, from the gaps and what is done behind each of them."""
     gaps, done = runs[::2], runs[1::2]
     if (gaps == 0).any() or (done[:-1] == 0).any():
         raise ValueError("a gap or a done range without an offset")

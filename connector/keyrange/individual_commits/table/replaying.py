@@ -1,4 +1,5 @@
-"""Dead letters that are handed out again: as holes that are due, in the query's next batch."""
+"""Dead letters that are handed out again: as pending records that are due, in the query's next
+batch."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def plan_replay(
     that `known` is of.
 
     A batch writes its dead letters before it commits: those of one that has not are left, it will
-    close their holes without another delivery.
+    close their pending records without another delivery.
     """
     letters = list(letters)
     uncommitted = {
@@ -168,8 +169,8 @@ def replay(
     """Write a replay, and note it at the dead letters; returns the commit's number, None where the
     records are handed out again already.
 
-    Ended in between it can be done again: what is a hole by then is only noted. Raises as `append`
-    and `mark_replayed` do.
+    Ended in between it can be done again: what is a pending record by then is only noted. Raises as
+    `append` and `mark_replayed` do.
     """
     seq = None
     if plan.states:

@@ -1,4 +1,4 @@
-"""What the blobs of a commit table hold, as tables for SQL: done ranges, and holes."""
+"""What the blobs of a commit table hold, as tables for SQL: done ranges, and pending records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _DONE: Final = (("from_offset", pa.int64()), ("until_offset", pa.int64()))
 _HOLES: Final = (
     ("offset", pa.int64()),
-    ("place", pa.int64()),
+    ("key_hash", pa.int64()),
     ("deliveries", pa.int32()),
     ("cause", pa.string()),
     ("since", _TIME),
@@ -25,7 +25,7 @@ _HOLES: Final = (
 )
 
 
-def explode_done(table: pa.Table) -> pa.Table:
+def unnest_done(table: pa.Table) -> pa.Table:
     """A row for each done range above the committed offset, half-open.
 
     `table` holds rows of the commit table with at least columns group, source_id, commit_seq,
@@ -38,8 +38,9 @@ def explode_done(table: pa.Table) -> pa.Table:
     )
 
 
-def explode_holes(table: pa.Table) -> pa.Table:
-    """A row for each hole: a record that was handed out and is not done. `table` as above."""
+def unnest_pending(table: pa.Table) -> pa.Table:
+    """A row for each pending record: a record that was handed out and is not done. `table` as
+    above."""
     return _exploded(
         table,
         _HOLES,

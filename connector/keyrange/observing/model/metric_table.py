@@ -111,7 +111,12 @@ def _of_ms(origin: str) -> OfSource:
 _PARTS: Final = (
     ("tasks", "{task}", "Tasks of the batch before.", "plan.tasks"),
     ("key_ranges", "{range}", "Key ranges of the batch before, 0 unsplit.", "plan.keyRanges"),
-    ("holes", "{record}", "Records that were handed out and are not done.", "commits.holes"),
+    (
+        "pending_records",
+        "{record}",
+        "Records that were handed out and are not done.",
+        "commits.pending",
+    ),
     ("held", "1", "Partitions of which key ranges take in less.", "commits.partitionsHeld"),
     ("max_range_lag", "{offset}", "The slowest key range's own lag.", "commits.maxRangeLag"),
     ("members", "{member}", "Members of the group.", "members.members"),

@@ -166,8 +166,8 @@ def batch_line(progress: QueryProgress) -> str:
     ]
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
-    if pending := progress.sum_of("commits", "holes"):
-        words.append(f"{pending:,.0f} holes")
+    if pending := progress.sum_of("commits", "pending"):
+        words.append(f"{pending:,.0f} pending")
     if held := progress.sum_of("commits", "partitionsHeld"):
         words.append(f"{held:,.0f} partitions take in less")
     if progress.factor is not None:
@@ -216,7 +216,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
         "lag": progress.lag,
-        "holes": progress.sum_of("commits", "holes"),
+        "pending": progress.sum_of("commits", "pending"),
         "held": progress.sum_of("commits", "partitionsHeld"),
         "throttle_factor": progress.factor,
         "lost": [

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 1
-# As the time until which holes are due: none is.
+# As the time until which pending records are due: none is.
 NEVER_DUE: Final = -1
 
 # A source has a directory of this name.
@@ -51,14 +51,14 @@ class CommitMark:
     it again plans the same, whatever the options say by then.
 
     `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
-    Holes whose time came until `due_ms` are handed out again; NEVER_DUE for none. `ranges` says
-    into how many even key ranges each partition is cut; one that is not named is not cut, or as the
-    options say. `cuts` are hashes at which it is cut besides, ascending: where the portions of a
-    batch begin that is read by slots. `pending_max` is the bound of a key range and `keeps_order`
-    whether later records of a key wait, `deliveries_max` how often one is worked on; None stands
-    for what the options say. `resumes` names the source and its commit that a query without commits
-    of its own goes on from. `log_ends` says where the logs end that the batch does not reach; it
-    decides nothing.
+    Pending records whose time came until `due_ms` are handed out again; NEVER_DUE for none.
+    `ranges` says into how many even key ranges each partition is cut; one that is not named is not
+    cut, or as the options say. `cuts` are hashes at which it is cut besides, ascending: where the
+    portions of a batch begin that is read by slots. `pending_max` is the bound of a key range and
+    `keeps_order` whether later records of a key wait, `deliveries_max` how often one is worked on;
+    None stands for what the options say. `resumes` names the source and its commit that a query
+    without commits of its own goes on from. `log_ends` says where the logs end that the batch does
+    not reach; it decides nothing.
     """
 
     source_id: str

@@ -19,7 +19,7 @@ from keyrange.individual_commits.model.state import (
 )
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.piece_codec import write_piece
-from keyrange.individual_commits.table.unnest import explode_done, explode_holes
+from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 
@@ -143,7 +143,7 @@ def test_a_kind_of_a_newer_version_is_said_to_be_one() -> None:
     assert condition(raised) == "UNSUPPORTED_COMMITS"
 
 
-def test_done_ranges_and_holes_are_rows_for_sql() -> None:
+def test_done_ranges_and_pending_records_are_rows_for_sql() -> None:
     causes = (Cause.REJECTED, Cause.HELD_BACK)
     pending = tuple(
         PendingRecord(offset, 3, at, 900_000, 400_000, causes[at])
@@ -157,18 +157,18 @@ def test_done_ranges_and_holes_are_rows_for_sql() -> None:
     table = pa.concat_tables([rows_of(each) for each in commits])
     kept = {"source_id": SOURCE, "group": "orders", "commit_seq": 2, "topic": "flights"}
     kept |= {"partition": 0, "lo": 0, "hi": 9}
-    assert explode_done(table).to_pylist() == [
+    assert unnest_done(table).to_pylist() == [
         kept | {"from_offset": 46, "until_offset": 48},
         kept | {"from_offset": 49, "until_offset": 60},
     ]
-    [first, second] = explode_holes(table).to_pylist()
+    [first, second] = unnest_pending(table).to_pylist()
     assert first.pop("since").timestamp() == second.pop("since").timestamp() == 400
     assert first.pop("due").timestamp() == second.pop("due").timestamp() == 900
-    assert first == kept | {"offset": 45, "place": 3, "deliveries": 0, "cause": "rejected"}
-    assert second == kept | {"offset": 48, "place": 3, "deliveries": 1, "cause": "held_back"}
+    assert first == kept | {"offset": 45, "key_hash": 3, "deliveries": 0, "cause": "rejected"}
+    assert second == kept | {"offset": 48, "key_hash": 3, "deliveries": 1, "cause": "held_back"}
 
 
 def test_nothing_explodes_to_no_rows() -> None:
     table = rows_of(fence(1))
-    assert explode_done(table).num_rows == explode_holes(table).num_rows == 0
-    assert explode_holes(table).schema.names[-2:] == ["since", "due"]
+    assert unnest_done(table).num_rows == unnest_pending(table).num_rows == 0
+    assert unnest_pending(table).schema.names[-2:] == ["since", "due"]

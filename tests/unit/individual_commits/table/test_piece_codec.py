@@ -98,7 +98,7 @@ def test_zigzag_goes_back(values: list[int]) -> None:
     assert zigzag(np.array([0, -1, 1, -2], np.int64)).tolist() == [0, 1, 2, 3]
 
 
-def test_a_wide_span_with_three_holes_is_small() -> None:
+def test_a_wide_span_with_three_pending_records_is_small() -> None:
     pending = tuple(
         PendingRecord(offset, offset, 1, 5, 5) for offset in (7, 50_000_000, 99_999_999)
     )
@@ -194,7 +194,7 @@ HOLE = [3, 1, 0, 0, 1]
         ([5, 2**63, 0, 10, 0, 0], "scanned up to"),
         ([5, 5, 10, 9, 0, 0], "no range of hashes"),
         ([5, 5, 0, 2**63, 0, 0], "no range of hashes"),
-        # Everything would be done, if only the number of holes were looked at.
+        # Everything would be done, if only the number of pending records were looked at.
         ([5, 9, 0, 10, 0, 0], "do not fill"),
         ([*HEAD, 1, 2, *HOLE], "do not fill"),
         ([*HEAD, 2, 2, *HOLE], "do not fill"),
