@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from keyrange.cli import broker, dead_letters, doctor, error_reference, records, reference
+from keyrange.cli import broker, doctor, error_reference, records, reference
 from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
+from keyrange.cli.deadletters import commands as deadletters
 from keyrange.cli.examples import add_examples, exit_codes
 from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
@@ -61,7 +62,7 @@ def _root(
 app.add_typer(broker.app, name="broker")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(commits.app, name="commits")
-app.add_typer(dead_letters.app, name="deadletters")
+app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(members.app, name="members")
 app.add_typer(ranges.app, name="ranges")
 app.add_typer(volumes.app, name="volumes")

@@ -291,7 +291,7 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
 
 def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
-    from keyrange.cli.dead_letters import document
+    from keyrange.cli.deadletters.document import document
     from keyrange.cli.keys import short_key
     from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 

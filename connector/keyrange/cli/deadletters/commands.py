@@ -1,16 +1,10 @@
-"""`keyrange deadletters`: records that were given up, and how they are handed out again.
-
-Rule of this file: what a record holds is shown as text where a terminal can show it, and never more
-of it than was asked for.
-"""
+"""`keyrange deadletters`: records that were given up, and how they are handed out again."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,12 +23,11 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
-from keyrange.cli.keys import cut, in_json, short_key, shown
+from keyrange.cli.deadletters.document import document, fields_of, located, print_letters
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
     note,
-    print_by,
     print_document,
     print_record,
     print_text,
@@ -50,10 +43,8 @@ from keyrange.cli.source import (
     named_options,
     storage_of,
 )
-from keyrange.cli.times import iso, now, read_since
+from keyrange.cli.times import now, read_since
 from keyrange.cli.waiting import Waiting, waiting
-from keyrange.text.formats import moment
-from keyrange.text.plain import one_line, plain
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.log import Snapshot
@@ -74,9 +65,6 @@ SinceOption = Annotated[
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Records that were given up: look at them, replay.")
-
-# What a list shows of an error where it does not go to a terminal.
-_ERROR_CHARACTERS: Final = 500
 
 
 class Status(StrEnum):
@@ -116,7 +104,7 @@ def list_letters(
         letters_found = [document(each) for each in found[:limit]]
         print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
     else:
-        _print(found[:limit])
+        print_letters(found[:limit])
     if len(found) > limit:
         note(f"the first {limit:,} of {len(found):,} dead letters; --limit shows more")
 
@@ -153,7 +141,7 @@ def show(
         print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
         return
     for each in found:
-        print_record(f"{topic}-{partition}, offset {offset}", _fields(each, characters))
+        print_record(f"{topic}-{partition}, offset {offset}", fields_of(each, characters))
 
 
 @app.command()
@@ -218,8 +206,8 @@ def replay(
                 seq = replaying.replay(commits, letters, known, plan, by, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
     if output is OutputFormat.JSON:
-        rest = [{**_place(each), "why": said} for each, said in left]
-        values = {"written": seq, "replayed": [_place(each) for each in plan.taken], "left": rest}
+        rest = [{**located(each), "why": said} for each, said in left]
+        values = {"written": seq, "replayed": [located(each) for each in plan.taken], "left": rest}
         print_document("deadletters.replay/1", {"table": table, **values})
         return
     _print_replay(len(plan.taken), len(found), left, confirm)
@@ -249,35 +237,6 @@ def _print_replay(
         print_text(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
 
 
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON."""
-    return {
-        "group": letter.group,
-        "source_id": letter.source_id,
-        "query_id": letter.query_id,
-        "batch_id": letter.batch_id,
-        **_place(letter),
-        "topic_id": letter.topic_id or None,
-        "timestamp": iso(letter.timestamp_ms),
-        "key": in_json(letter.key),
-        "value": in_json(letter.value),
-        "headers": [[name, in_json(value)] for name, value in letter.headers],
-        "error": letter.error,
-        "cause": letter.cause.name.lower(),
-        "attempts": letter.attempts,
-        "first_at": iso(letter.first_at_ms),
-        "last_at": iso(letter.last_at_ms),
-        "written_at": iso(letter.written_at_ms),
-        "status": letter.status,
-        "replayed_by": letter.replayed_by,
-        "replayed_to": letter.replayed_to,
-    }
-
-
-def _place(letter: DeadLetter) -> dict[str, Any]:
-    return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
-
-
 def _name(letter: DeadLetter) -> tuple[str, int, int]:
     return letter.topic, letter.partition, letter.offset
 
@@ -302,59 +261,3 @@ def _gone(
         elif not log.from_offset <= each.offset < log.until_offset:
             gone[_name(each)] = f"the log holds {log}"
     return gone
-
-
-def _print(letters: Sequence[DeadLetter]) -> None:
-    """Two lines for each: what it is, and its error."""
-    columns = ["offset", "tries", "cause", "given up (UTC)", "state", "key"]
-    rows = [
-        [
-            str(each.offset),
-            str(each.attempts),
-            each.cause.name.lower().replace("_", " "),
-            moment(iso(each.written_at_ms)),
-            each.status,
-            short_key(each.key),
-        ]
-        for each in letters
-    ]
-    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
-    errors = [cut(one_line(" ".join(each.error.split())), wide - 4) for each in letters]
-    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
-    if not letters:
-        print_text("no dead letters")
-
-
-def _fields(letter: DeadLetter, characters: int) -> dict[str, Any]:
-    fields = {
-        "state": letter.status
-        if letter.replayed_by is None
-        else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
-        "error": plain(letter.error),
-        "cause": letter.cause.name.lower().replace("_", " "),
-        "attempts": letter.attempts,
-        "first at": iso(letter.first_at_ms),
-        "last at": iso(letter.last_at_ms),
-        "batch": letter.batch_id,
-        "query": letter.query_id,
-        "timestamp": iso(letter.timestamp_ms),
-        "key": _bounded(letter.key, characters),
-        "value": _bounded(letter.value, characters),
-    }
-    for name, value in letter.headers:
-        # Two headers may have one name.
-        label = f"header {shown(name.encode())}"
-        while label in fields:
-            label += "'"
-        fields[label] = _bounded(value, characters)
-    return fields
-
-
-def _bounded(content: bytes | None, most: int) -> str:
-    text = shown(content)
-    if content is None or len(content) <= most:
-        return text
-    # A character may be cut in two at the bound: what is left of it is left out.
-    is_text = text != f"hex:{content.hex()}"
-    begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
-    return f"{begin}... ({len(content):,} bytes)"
