@@ -68,6 +68,7 @@ class PinnedQuery:
         }
         self.partitions = 2
         self.sent = 0
+        self.last: StreamingQuery | None = None
         # Values are filled up to so many bytes.
         self.width = 0
 
@@ -105,6 +106,7 @@ class PinnedQuery:
             .option("checkpointLocation", str(self.checkpoint))
             .start()
         )
+        self.last = query
         try:
             yield query
         finally:
@@ -149,9 +151,11 @@ def metrics_of(progress: Any) -> dict[str, Any]:
 def produce_until(
     query: PinnedQuery, condition: Callable[[], bool], timeout_s: float = 150
 ) -> None:
-    """Keep batches coming until something holds."""
+    """Keep batches coming until something holds; a query that has failed says why at once."""
 
     def attempt() -> bool:
+        failure = query.last.exception() if query.last is not None else None
+        assert failure is None, str(failure)
         query.produce(40)
         return condition()
 
