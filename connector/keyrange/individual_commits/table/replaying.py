@@ -23,6 +23,7 @@ from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, D
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
+from keyrange.ranges.model.key_hash import hash_of
 from keyrange.storage.delta_rs import DeltaRsStore
 
 
@@ -181,8 +182,6 @@ def replay(
 
 def _place(letter: DeadLetter, nulls_first: bool) -> int:
     """Where the key of a record lies in the hash space."""
-    from keyrange.ranges.model.key_hash import hash_of
-
     if letter.key is None and nulls_first:
         return 0
     return hash_of(letter.offset.to_bytes(8, "big") if letter.key is None else letter.key)
