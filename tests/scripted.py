@@ -13,7 +13,7 @@ from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source import data_loss_check as data_loss_check_module
-from keyrange.source.individual import OpenTable
+from keyrange.source.commit_strategy import OpenTable
 from keyrange.source.session import PlanningSession
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}

@@ -70,7 +70,8 @@ class KeyRangeBatchReader(DataSourceReader):
         from keyrange.kafka.position_lookup import between, bind, resolve_positions
         from keyrange.kafka.record_sizes import RecordSizes
         from keyrange.kafka.subscribed import describe
-        from keyrange.source.tasks import make_tasks, plan_read
+        from keyrange.source.planning import deal_out, plan_read
+        from keyrange.source.tasks import TaskMaker
 
         options = self._options
         view = describe(cluster, options.subscription)
@@ -81,19 +82,20 @@ class KeyRangeBatchReader(DataSourceReader):
         all_ranges = between(bind(cluster, view, start), bind(cluster, view, end))
         ranges = self._narrow(cluster, view, all_ranges)
         pending = {partition: span for partition, span in ranges.items() if span.size}
-        keys = options.key_ranges
+        keys, maker = options.key_ranges, TaskMaker(view, view.topic_ids())
         sampled = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
         sizes = dict.fromkeys(ranges, 0.0) | sampled.of(view, pending)
         if keys.split_by != "partition":
             # Tasks that share a partition have to mean the same offsets: these stay as planned.
-            return plan_read(pending, sizes, sampled.key_hashes, view, view.topic_ids(), options)
+            planned = plan_read(pending, sizes, sampled.key_hashes, options)
+            return [maker.task(each) for each in planned]
         splits = plan_splits(
             pending, sizes, options.min_partitions, options.max_records_per_partition
         )
         # What filters have narrowed is read once, as it is planned.
         if ranges is all_ranges:
             splits = late_bound(splits, ranges, start, end)
-        return make_tasks(splits, view, view.topic_ids(), options)
+        return [maker.task(each) for each in deal_out(splits, options)]
 
 
 def late_bound(

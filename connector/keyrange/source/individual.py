@@ -1,5 +1,5 @@
-"""The part of a planning session that commits individually: what is known from the commit table,
-and what of it the next batch takes up.
+"""Individual commits: the commit table says what is done and what is pending, and the next batch
+takes up what of it is due.
 
 The table is written by another process and read here. It is asked after every batch, before one is
 planned, and now and then in between, because somebody may set positions by hand.
@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.individual_commits.delivery_plans import (
@@ -22,7 +22,7 @@ from keyrange.individual_commits.delivery_plans import (
     spans_of,
     state_of,
 )
-from keyrange.individual_commits.model.agreement import check_agreement, check_terms, is_left
+from keyrange.individual_commits.model.agreement import check_agreement, check_terms
 from keyrange.individual_commits.model.log import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
@@ -34,25 +34,25 @@ from keyrange.individual_commits.model.partition_delivery import (
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
+from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
-from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
-from keyrange.source.planning import Sizes, count_ranges
+from keyrange.source.planning import Deliveries, check_partitions, count_ranges
+from keyrange.source.trigger_limits import SizesOf
 
 _log = logging.getLogger(__name__)
 
-OpenTable = Callable[[CommitOptions, str], CommitTable]
 States = Mapping[TopicPartition, PartitionState]
 Intakes = dict[TopicPartition, PartitionDelivery]
 CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
-_SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Sizes]
 
 # How old may be what is known of the table while there is nothing to read.
 _KNOWN_AGE_S: Final = 5.0
 
 
-class IndividualCommits:
+class IndividualCommits(CommitStrategy):
     """What the commit table says of one query, and the marks that its batches are planned by."""
 
     def __init__(
@@ -70,24 +70,31 @@ class IndividualCommits:
         self._start: Checkpoint | None = None
         self._known = Snapshot()
         self._asked_at = 0.0
+        # Whether the table was asked since the last look began.
+        self._is_current = False
         self._states: States = {}
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held: set[tuple[TopicPartition, str]] = set()
         self._waited_ms = 0
 
-    @property
-    def seq(self) -> int:
-        return self._known.seq
+    def look(self, start: Checkpoint) -> None:
+        """Ask the table, unless that was done shortly before."""
+        was_asked = start == self._start and time.monotonic() - self._asked_at < _KNOWN_AGE_S
+        self._is_current = not was_asked
+        if not was_asked:
+            self._ask(start)
 
-    def look(self, start: Checkpoint, anew: bool = False) -> bool:
-        """Ask the table what is known after the batch that ended at `start`, unless that was asked
-        shortly before; returns whether it was asked.
-
-        Raises KeyrangeError where checkpoint, table and options contradict one another.
-        """
-        now = time.monotonic()
-        if not anew and start == self._start and now - self._asked_at < _KNOWN_AGE_S:
+    def has_changed(self) -> bool:
+        if self._is_current:
             return False
+        assert self._start is not None
+        seq = self._known.seq
+        self._ask(self._start)
+        self._is_current = True
+        return self._known.seq != seq
+
+    def _ask(self, start: Checkpoint) -> None:
+        now = time.monotonic()
         if start.commits is None:
             known = self._begin(start)
         else:
@@ -95,13 +102,10 @@ class IndividualCommits:
             check_agreement(known, start)
         check_terms(known, self._terms)
         self._start, self._known, self._asked_at = start, known, now
-        return True
 
     def resumed(
         self, positions: Positions, topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, PartitionState]:
-        """Where a query without a checkpoint goes on from the commits of its group: the state of
-        each of `positions` that they have one of."""
         if self._commits.on_fresh_start != "resume":
             return {}
         # A query whose first batch failed has written that it began, and nothing else.
@@ -117,12 +121,57 @@ class IndividualCommits:
             and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
         }
 
-    def states(self, start: Checkpoint, base: Checkpoint) -> States:
-        """The states of the partitions of `base`, which stands where the next batch begins."""
-        self._states = {p: state_of(self._known, p, start, base) for p in base.positions}
-        return self._states
+    def nothing_there(self) -> None:
+        self._states = {}
 
-    def admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
+    def end(self, batch: NextBatch) -> Checkpoint | None:
+        """With the mark that the batch is planned by; None where nothing would be handed out and
+        nothing has moved."""
+        start, base = batch.start, batch.base
+        # What is late does not wait.
+        latest = base.positions if batch.waits else batch.latest
+        check_partitions(latest, self._options)
+        states = {p: state_of(self._known, p, start, base) for p in base.positions}
+        self._states = states
+        latest = self._admissible(states, latest)
+        ends = batch.limited(latest, self._late(states) if batch.limits else {})
+        moved = batch.moved or ends.keys() != start.positions.keys()
+        due_at_ms = next_due_ms(states, self._commits.keeps_order)
+        until_ms = self._due_until_ms()
+        is_due = due_at_ms is not None and due_at_ms <= until_ms
+        new = ends != dict(base.positions)
+        if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
+            return None
+        mark = self._mark(start, ends, batch.sizes_of, until_ms if is_due else NEVER_DUE)
+        end = replace(base, positions=ends, commits=mark)
+        intakes = plan_intakes(self._known, start, end, self._options)
+        reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
+        if reached != ends:
+            end = replace(end, positions=reached)
+            intakes = plan_intakes(self._known, start, end, self._options)
+        self._say_slow(intakes, ends)
+        if not moved and all(intake.is_empty for intake in intakes.values()):
+            return None
+        # Lag is told of it.
+        beyond = {p: log for p, at in reached.items() if (log := batch.log_ends.get(p, 0)) > at}
+        return replace(end, commits=replace(mark, log_ends=beyond))
+
+    def reads(
+        self,
+        start: Checkpoint,
+        end: Checkpoint,
+        view: ClusterView,  # noqa: ARG002
+    ) -> Deliveries:
+        """What a planned batch hands out, of the partitions that it hands something out of."""
+        assert end.commits is not None
+        known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
+        check_terms(known, self._terms)
+        planned = plan_intakes(known, start, end, self._options)
+        intakes = {p: intake for p, intake in planned.items() if not intake.is_empty}
+        spans = {partition: self._own(partition, end.commits) for partition in intakes}
+        return Deliveries(intakes, spans, self._options)
+
+    def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
         ends = dict(latest)
         for partition, state in states.items():
@@ -138,7 +187,7 @@ class IndividualCommits:
                 ends[partition] = state.position
         return ends
 
-    def late(self, states: States) -> dict[TopicPartition, float]:
+    def _late(self, states: States) -> dict[TopicPartition, float]:
         """How many offsets of each partition are to be read that are not new, a key range's counted
         by its part of the hash space."""
         until_ms = self._due_until_ms()
@@ -151,47 +200,8 @@ class IndividualCommits:
             for partition, state in states.items()
         }
 
-    def planned(
-        self, start: Checkpoint, base: Checkpoint, ends: Positions, moved: bool, sizes: _SizesOf
-    ) -> Checkpoint | None:
-        """The end of a batch from where `base` stands up to `ends` at the most, with its mark; None
-        where nothing would be handed out and nothing has `moved`."""
-        states = self._states
-        due_at_ms = next_due_ms(states, self._commits.keeps_order)
-        until_ms = self._due_until_ms()
-        is_due = due_at_ms is not None and due_at_ms <= until_ms
-        new = dict(ends) != dict(base.positions)
-        if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
-            return None
-        mark = self._mark(start, ends, sizes, until_ms if is_due else NEVER_DUE)
-        end = replace(base, positions=ends, commits=mark)
-        intakes = plan_intakes(self._known, start, end, self._options)
-        reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
-        if reached != dict(ends):
-            end = replace(end, positions=reached)
-            intakes = plan_intakes(self._known, start, end, self._options)
-        self._say_slow(intakes, ends)
-        if not moved and all(intake.is_empty for intake in intakes.values()):
-            return None
-        return end
-
-    def intakes(self, start: Checkpoint, end: Checkpoint) -> Intakes:
-        """What a planned batch hands out, of the partitions that it hands something out of."""
-        assert end.commits is not None
-        known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
-        check_terms(known, self._terms)
-        intakes = plan_intakes(known, start, end, self._options)
-        return {p: intake for p, intake in intakes.items() if not intake.is_empty}
-
-    def spans(
-        self, partitions: Iterable[TopicPartition], mark: CommitMark
-    ) -> dict[TopicPartition, list[KeyRange]]:
-        """The key ranges that this query reads of each partition."""
-        return {partition: self._own(partition, mark) for partition in partitions}
-
     def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
-        """The committed offsets of the partitions: all below is done. They never go back, unless
-        the topic is another one. Nothing before the table was asked."""
+        """They never go back, unless the topic is another one. None before the table was asked."""
         if self._start is None:
             return {}
         found: dict[TopicPartition, int] = {}
@@ -208,7 +218,6 @@ class IndividualCommits:
         return found
 
     def due_in_s(self) -> float | None:
-        """How long it is until the first pending record is due; None where there is none."""
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
         if due_ms is None:
             return None
@@ -219,8 +228,7 @@ class IndividualCommits:
         return due_until_ms(self._states, _now_ms(), wait_ms_max, self._commits.keeps_order)
 
     def waits_for_due(self) -> bool:
-        """At the end of a run with availableNow: say what waits, or wait for it as the options
-        say; returns whether something is due then."""
+        """Say what waits, or wait for it as the options say."""
         due_in_s = self.due_in_s()
         pending = sum(len(state.pending) for state in self._states.values())
         if due_in_s is None:
@@ -239,17 +247,18 @@ class IndividualCommits:
         )
         return False
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, Any]:
         """What is not done: records, how many key ranges take in less, and how far the slowest is
         behind, in offsets."""
         states = self._states.values()
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
-        return {
+        found = {
             "pending": sum(len(state.pending) for state in states),
             "partitionsHeld": len(self._held),
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
         }
+        return {"commits": found}
 
     def _begin(self, start: Checkpoint) -> Snapshot:
         """What a query knows that has no commits yet."""
@@ -271,9 +280,9 @@ class IndividualCommits:
             self._tables[source_id] = self._open_table(self._commits, source_id)
         return self._tables[source_id]
 
-    def _mark(self, start: Checkpoint, ends: Positions, sizes: _SizesOf, due_ms: int) -> CommitMark:
+    def _mark(self, start: Checkpoint, ends: Positions, sizes: SizesOf, due_ms: int) -> CommitMark:
         keys = self._options.key_ranges
-        late = self.late(self._states)
+        late = self._late(self._states)
         pending = {
             partition: OffsetRange(max(state.position - int(late[partition]), 0), ends[partition])
             for partition, state in sorted(self._states.items())
@@ -332,38 +341,6 @@ class IndividualCommits:
         elif not holds and key in self._held:
             self._held.remove(key)
             _log.info("partition %s takes in everything again", partition)
-
-
-def with_log_ends(end: Checkpoint, latest: Positions) -> Checkpoint:
-    """An end whose mark says too where the logs end that it does not reach: lag is told of it."""
-    assert end.commits is not None
-    beyond = {p: latest[p] for p, at in end.positions.items() if latest.get(p, 0) > at}
-    return replace(end, commits=replace(end.commits, log_ends=beyond))
-
-
-def check_left(start: Checkpoint, options: SourceOptions, open_table: OpenTable | None) -> None:
-    """A query may go back to whole batches when nothing is left that would never come again.
-
-    Raises COMMIT_TERMS_CHANGED.
-    """
-    if start.commits is None:
-        return
-    if not options.commits.table or open_table is None:
-        raise error(
-            "COMMIT_TERMS_CHANGED",
-            "the checkpoint is of a query that commits individually, and commitMode is batch; "
-            "whether everything is done only option commitTable could tell",
-        )
-    known = open_table(options.commits, start.commits.source_id).known()
-    check_agreement(known, start)
-    if is_left(known):
-        pending = sum(len(state.pending) for state in known.states.values())
-        raise error(
-            "COMMIT_TERMS_CHANGED",
-            f"commitMode was individual and is batch, and {pending} records are not done, which "
-            "would never come again",
-            seq=known.seq,
-        )
 
 
 def _now_ms() -> int:

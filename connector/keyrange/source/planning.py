@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from keyrange.errors import error
 from keyrange.individual_commits.model import delivery_plan
 from keyrange.individual_commits.model.delivery_plan import Intakes
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.model import pinned_plan
+from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.range_plan import (
@@ -31,8 +35,81 @@ from keyrange.ranges.sharing.shared_directory import name_of
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Sizes = Mapping[TopicPartition, float]
-# The places of a sample of a partition's records in the hash space.
+# The key hashes of a sample of a partition's records.
 SampledHashes = Callable[[TopicPartition], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """What a batch reads if it reads all records of a range of offsets of each partition."""
+
+    ranges: Ranges
+    options: SourceOptions
+
+    def only(self, partitions: Collection[TopicPartition]) -> NewRecords:
+        return NewRecords({p: self.ranges[p] for p in partitions}, self.options)
+
+    def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
+        """The splits of each task, where tasks run anywhere."""
+        return plan_read(self.ranges, bytes_per_offset, key_hashes, self.options)
+
+    def portions(
+        self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes
+    ) -> list[WorkUnit] | None:
+        """What the tasks of each slot ask for, where key ranges belong to slots."""
+        names = partial(naming, self.options)
+        return pinned_plan.plan_pinned(
+            self.ranges, owners, bytes_per_offset, key_hashes, shape, names
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What a batch reads if pending records come again beside the new ones. `spans` are the key
+    ranges that this query reads of each partition."""
+
+    intakes: Intakes
+    spans: Mapping[TopicPartition, Sequence[KeyRange]]
+    options: SourceOptions
+
+    @property
+    def ranges(self) -> Ranges:
+        """Of each partition the offsets from the lowest to the highest."""
+        return {partition: intake.reach for partition, intake in self.intakes.items()}
+
+    def only(self, partitions: Collection[TopicPartition]) -> Deliveries:
+        return Deliveries({p: self.intakes[p] for p in partitions}, self.spans, self.options)
+
+    def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
+        """The splits of each task, where tasks run anywhere."""
+        cells = delivery_plan.plan_cells(self.intakes, self.spans, bytes_per_offset, key_hashes)
+        options, name = self.options, naming(self.options)
+        stretches: list[list[RangeEstimate]]
+        if options.key_ranges.split_by == "partition":
+            # Here a cell is all that a partition has.
+            whole = {cell.partition: cell for cell in cells}
+            sizes = [Split(*cell.partition, 0, 0, round(cell.bytes)) for cell in cells]
+            tasks = deal_out(sizes, options)
+            stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
+        else:
+            check_accepted(self.intakes, options)
+            wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
+            count = len(cells) if options.bytes_per_task == 0 else wanted
+            stretches = cut_line(cells, lambda cell: cell.bytes, count)
+        filled = [each for each in stretches if each]
+        return delivery_plan.plan_deliveries(filled, self.intakes, bytes_per_offset, name)
+
+    def portions(
+        self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes
+    ) -> list[WorkUnit] | None:
+        """As of new records; None if one of `spans` belongs to two slots."""
+        names = partial(naming, self.options)
+        return pinned_plan.plan_pinned_deliveries(
+            self.intakes, self.spans, owners, bytes_per_offset, key_hashes, shape, names
+        )
+
+
+BatchReads = NewRecords | Deliveries
 
 
 def plan_read(
@@ -51,34 +128,6 @@ def plan_read(
     # As for partitions: no bytes to fill up a task with, so each has its own.
     count = len(cells) if options.bytes_per_task == 0 else _task_count(ranges, options)
     return plan_tasks(cells, ranges, count, naming(options))
-
-
-def plan_deliveries(
-    intakes: Intakes,
-    spans: Mapping[TopicPartition, Sequence[KeyRange]],
-    bytes_per_offset: Sizes,
-    key_hashes: SampledHashes,
-    options: SourceOptions,
-) -> list[tuple[Split, ...]]:
-    """The splits of each task that reads what `intakes` hand out; `spans` are the key ranges that
-    this query reads of each partition."""
-    cells = delivery_plan.plan_cells(intakes, spans, bytes_per_offset, key_hashes)
-    name = naming(options)
-    stretches: list[list[RangeEstimate]]
-    if options.key_ranges.split_by == "partition":
-        # Here a cell is all that a partition has.
-        whole = {cell.partition: cell for cell in cells}
-        sizes = [Split(*cell.partition, 0, 0, round(cell.bytes)) for cell in cells]
-        tasks = deal_out(sizes, options)
-        stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
-    else:
-        check_accepted(intakes, options)
-        wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
-        count = len(cells) if options.bytes_per_task == 0 else wanted
-        stretches = cut_line(cells, lambda cell: cell.bytes, count)
-    return delivery_plan.plan_deliveries(
-        [each for each in stretches if each], intakes, bytes_per_offset, name
-    )
 
 
 def count_ranges(

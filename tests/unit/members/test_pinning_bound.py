@@ -22,7 +22,9 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.source.model.checkpoint import CommitMark
-from keyrange.source.tasks import TaskPlans
+from keyrange.source.pinned_tasks import PinnedTaskPlans
+from keyrange.source.planning import Deliveries
+from keyrange.source.tasks import TaskMaker
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
 
 
@@ -183,8 +185,9 @@ def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: S
             p: plan_delivery(fresh("", 0), spans[p], 2_000_000, -1, DeliveryLimits())
             for p in PARTITIONS
         }
-        tasks = TaskPlans(options, pinning).deliver(
-            intakes, spans, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], view, {}
+        reads = Deliveries(intakes, spans, options)
+        tasks = PinnedTaskPlans(options, pinning).plan(
+            reads, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], TaskMaker(view, {})
         )
         return sorted({type(task) for task in tasks}, key=str)
 

@@ -17,7 +17,16 @@ from keyrange.individual_commits.model.log import CommitKind, CommitSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source import session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint
-from scripted import EARLIEST_START, GIVEN, T0, Epochs, ScriptedCluster, forget_metadata, session
+from scripted import (
+    EARLIEST_START,
+    GIVEN,
+    PATTERN,
+    T0,
+    Epochs,
+    ScriptedCluster,
+    forget_metadata,
+    session,
+)
 from scripted_query import Clock, Query, ranges_of, refused
 
 
@@ -318,6 +327,16 @@ class TestLosses:
             (1, 0, 10),
             (2, 0, 10),
         ]
+
+    def test_of_a_topic_that_went_after_the_batch_was_planned_nothing_is_read(self) -> None:
+        cluster = ScriptedCluster(10)
+        cluster.topics = {"t1": "a" * 32, "t2": "b" * 32}
+        query = Query(cluster, PATTERN, failOnDataLoss="false")
+        end = query.next()
+        assert {split.topic for split in query.splits(end)} == {"t1", "t2"}
+        del cluster.topics["t2"]
+        forget_metadata(query.run)
+        assert {split.topic for split in query.splits(end)} == {"t1"}
 
     def test_a_batch_that_moves_nothing_of_this_source_reads_nothing(self) -> None:
         query = Query(ScriptedCluster(10))

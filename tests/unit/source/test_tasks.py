@@ -16,7 +16,8 @@ from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, s
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.source.tasks import plan_read
+from keyrange.source.planning import plan_read
+from keyrange.source.tasks import TaskMaker
 from scripted import PATTERN, SERVERS, ScriptedCluster, planned, session
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -37,7 +38,8 @@ def plan(
     ranges = {partition: OffsetRange(10, 10 + count) for partition, count in records.items()}
     parsed = parse_options(SERVERS | {"subscribePattern": "t|u"} | options)
     sizes = dict.fromkeys(records, 100.0)
-    return plan_read(ranges, sizes, lambda _: places, view, view.topic_ids(), parsed)
+    maker = TaskMaker(view, view.topic_ids())
+    return [maker.task(each) for each in plan_read(ranges, sizes, lambda _: places, parsed)]
 
 
 def splits_of(tasks: Sequence[ReadTask]) -> list[Split]:

@@ -79,15 +79,11 @@ def is_left(known: Snapshot) -> bool:
 
 def check_mode(planned: Checkpoint, individual: bool) -> None:
     """A batch is finished in the mode that it was planned in. Raises COMMIT_TERMS_CHANGED."""
-    if individual and planned.commits is None:
+    modes = (planned.commits is not None, individual)
+    was, is_now = ("individual" if each else "batch" for each in modes)
+    if was != is_now:
         raise error(
             "COMMIT_TERMS_CHANGED",
-            "a batch that was planned with commitMode=batch is not finished, and commitMode is "
-            "individual",
-        )
-    if not individual and planned.commits is not None:
-        raise error(
-            "COMMIT_TERMS_CHANGED",
-            "a batch that was planned with commitMode=individual is not finished, and commitMode "
-            "is batch",
+            f"a batch that was planned with commitMode={was} is not finished, and commitMode is "
+            f"{is_now}",
         )

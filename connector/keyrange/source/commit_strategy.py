@@ -1,0 +1,98 @@
+"""How a query commits, as its planning session sees it.
+
+`batch_commits.py` and `individual.py` implement the interface. Its defaults are those of a query
+without pending records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.kafka.view import ClusterView
+from keyrange.options.commits import CommitOptions
+from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.source.planning import BatchReads
+from keyrange.source.trigger_limits import SizesOf, TriggerLimits
+
+OpenTable = Callable[[CommitOptions, str], CommitTable]
+
+
+@dataclass(frozen=True, slots=True)
+class NextBatch:
+    """What the next batch may read, whichever way the query commits.
+
+    `base` is its end but for the positions, which are those where it begins. It may read up to
+    `latest` within `limits` (None: all of it), and if it `waits`, no new records; the logs end at
+    `log_ends`. `moved`: its end has to be written even if it reads nothing.
+    """
+
+    start: Checkpoint
+    base: Checkpoint
+    latest: Positions
+    log_ends: Positions
+    waits: bool
+    moved: bool
+    limits: TriggerLimits | None
+    sizes_of: SizesOf
+
+    def limited(
+        self, latest: Positions, late: Mapping[TopicPartition, float] = MappingProxyType({})
+    ) -> dict[TopicPartition, int]:
+        """How far the limits let it read; `late` are offsets that it reads besides."""
+        if self.limits is None:
+            return dict(latest)
+        return self.limits.end(self.base.positions, latest, self.sizes_of, late)
+
+
+class CommitStrategy(Protocol):
+    """Decides where a batch ends and what it reads, by what is committed."""
+
+    def resumed(
+        self,
+        positions: Positions,  # noqa: ARG002
+        topic_ids: Mapping[str, str],  # noqa: ARG002
+    ) -> Mapping[TopicPartition, PartitionState]:
+        """Where a query without a checkpoint goes on from the commits of its group: the state of
+        each of `positions` that they have one of."""
+        return {}
+
+    def look(self, start: Checkpoint) -> None:
+        """Learn what is committed after the batch that ended at `start`.
+
+        Raises KeyrangeError if checkpoint, commit table and options contradict one another.
+        """
+
+    def has_changed(self) -> bool:
+        """Whether other commits have come since `look`, which may answer from memory."""
+        return False
+
+    def committed(self, at: Checkpoint) -> Positions:
+        """The committed offsets of the partitions, after the batch that ended at `at`."""
+
+    def end(self, batch: NextBatch) -> Checkpoint | None:
+        """The end of the next batch; None if there is nothing to read."""
+
+    def reads(self, start: Checkpoint, end: Checkpoint, view: ClusterView) -> BatchReads:
+        """What a planned batch reads."""
+
+    def nothing_there(self) -> None:
+        """Note that the cluster has none of the query's partitions: nothing is due."""
+        return
+
+    def due_in_s(self) -> float | None:
+        """The time until a pending record is due; None without one."""
+        return None
+
+    def waits_for_due(self) -> bool:
+        """At the end of a run with availableNow: whether a pending record is due after a wait."""
+        return False
+
+    def metrics(self) -> dict[str, Any]:
+        """Sections of the query's progress."""
+        return {}
