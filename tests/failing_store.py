@@ -1,4 +1,4 @@
-"""A table in memory whose calls fail when a test says so."""
+"""An assignment table in memory whose calls fail when a test says so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.members.table.assignments import TABLE_CONDITIONS
 from keyrange.storage.store import Bounds, Conflict, Transaction, within
 
 
@@ -39,21 +40,21 @@ class FailingStore:
         return "memory"
 
     def refresh(self) -> bool:
-        self._call("refresh", "COMMITS_UNREADABLE")
+        self._call("refresh", TABLE_CONDITIONS.unreadable)
         return self.rows is not None
 
     def version_of(self, app_id: str) -> int | None:
         return self.versions.get(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
-        self._call("read", "COMMITS_UNREADABLE")
+        self._call("read", TABLE_CONDITIONS.unreadable)
         assert self.rows is not None
         found = self.rows.filter(within(bounds))
         return found if columns is None else found.select(columns)
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         """Asked of a kind of rows that has no transaction yet."""
-        self._call("greatest", "COMMITS_UNREADABLE")
+        self._call("greatest", TABLE_CONDITIONS.unreadable)
         assert self.rows is not None
         found = self.rows.filter(within(bounds)).column(column).to_pylist()
         return max(found, default=None)
@@ -66,13 +67,13 @@ class FailingStore:
     ) -> None:
         fault = self._next("write")
         if fault is Fault.BEFORE:
-            raise _failed("COMMITS_UNWRITABLE")
+            raise _failed(TABLE_CONDITIONS.unwritable)
         if fault is Fault.LATE:
             self._late = lambda: self._land(rows, transactions)
-            raise _failed("COMMITS_UNWRITABLE")
+            raise _failed(TABLE_CONDITIONS.unwritable)
         self._land(rows, transactions)
         if fault is Fault.AFTER:
-            raise _failed("COMMITS_UNWRITABLE")
+            raise _failed(TABLE_CONDITIONS.unwritable)
 
     def maintain(self) -> None:
         pass

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from keyrange import errors
 from keyrange.errors import CATALOGUE
+from keyrange.individual_commits.table import commit_table, dead_letters
+from keyrange.members.table import assignments
 
 ROOT = Path(__file__).parents[2]
 CODE = sorted([*(ROOT / "connector").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")])
@@ -70,3 +73,16 @@ def test_errors_are_made_through_error() -> None:
         if not ast.unparse(call.func).endswith("error")
     }
     assert direct == set()
+
+
+def test_storage_names_no_condition_of_one_kind_of_table() -> None:
+    """What fails there is named by the row that the table's layout gives, and each has one."""
+    of_tables = {
+        condition
+        for kind in (commit_table.LAYOUT, assignments.LAYOUT, dead_letters.LAYOUT)
+        for condition in asdict(kind.conditions).values()
+    }
+    assert len(of_tables) > 10
+    assert of_tables - CATALOGUE.keys() == set()
+    for path in (ROOT / "connector" / "keyrange" / "storage").rglob("*.py"):
+        assert literals(path) & of_tables == set(), path

@@ -120,11 +120,11 @@ class ScriptedStore:
     def _reading(self, call: str) -> None:
         self._faults.at(f"{call} of {self._uri}")
         if self._faults.happens(self._faults.chances.fails, f"failed {call} of {self._uri}"):
-            raise error("COMMITS_UNREADABLE", "the store is away", table=self._uri)
+            raise error(self._layout.conditions.unreadable, "the store is away", table=self._uri)
 
     def _unwritable(self) -> Exception:
         self._version = None
-        return error("COMMITS_UNWRITABLE", "the store is away", table=self._uri)
+        return error(self._layout.conditions.unwritable, "the store is away", table=self._uri)
 
 
 def _below(value: Any, bound: Any) -> bool:

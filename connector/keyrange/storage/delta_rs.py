@@ -51,6 +51,7 @@ class DeltaRsStore:
         self._delta = load_deltalake()
         self._uri = uri
         self._layout = layout
+        self._conditions = layout.conditions
         self._storage = dict(storage)
         self._table: Any = None
         self._table_id = ""
@@ -68,7 +69,7 @@ class DeltaRsStore:
         return self._uri
 
     def refresh(self) -> bool:
-        with reading(self._uri, self._storage):
+        with reading(self._uri, self._storage, self._conditions):
             # A handle goes by the number of the version alone: it would not notice that the table
             # was deleted, or made anew.
             if self._table is None or self._entry() != self._log_entry:
@@ -85,7 +86,7 @@ class DeltaRsStore:
     def version_of(self, app_id: str) -> int | None:
         if self._table is None:
             return None
-        with reading(self._uri, self._storage):
+        with reading(self._uri, self._storage, self._conditions):
             at = self._table.version()
             seen_at, version = self._transactions.get(app_id, (-1, None))
             if seen_at != at:
@@ -125,7 +126,7 @@ class DeltaRsStore:
     def _found(self, look: Callable[[], _Found]) -> _Found:
         """What is in the files of this version; in those of the next one, where they were compacted
         and vacuumed meanwhile and nobody has committed anything."""
-        with reading(self._uri, self._storage):
+        with reading(self._uri, self._storage, self._conditions):
             try:
                 return look()
             except FileNotFoundError:
@@ -143,7 +144,7 @@ class DeltaRsStore:
     ) -> None:
         if self._table is None and not self.refresh():
             self._create()
-        with reading(self._uri, self._storage):
+        with reading(self._uri, self._storage, self._conditions):
             # A handle would write its next version into whatever stands there.
             if self._entry() != self._log_entry:
                 raise Conflict
@@ -170,7 +171,7 @@ class DeltaRsStore:
             self._table = None
             if any(word in str(failure).lower() for word in _CONFLICTS):
                 raise Conflict from None
-            raise writing_fault(failure, self._uri, self._storage) from None
+            raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
 
     def maintain(self) -> None:
         """Failures are logged and no more: what was to be kept is kept, and the next call tries
@@ -193,7 +194,7 @@ class DeltaRsStore:
     def tidy_up(self) -> None:
         """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
 
-        Raises Conflict where another writer was faster, COMMITS_UNWRITABLE.
+        Raises Conflict where another writer was faster, `unwritable` of the table's conditions.
         """
         try:
             self._tidy_up()
@@ -203,11 +204,11 @@ class DeltaRsStore:
             self._table = None
             if type(failure).__name__ == "CommitFailedError":
                 raise Conflict from None
-            raise writing_fault(failure, self._uri, self._storage) from None
+            raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
 
     def extent(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
-        with reading(self._uri, self._storage):
+        with reading(self._uri, self._storage, self._conditions):
             sizes = pa.table(self._table.get_add_actions(flatten=True)).column("size_bytes")
             return len(sizes), pc.sum(sizes).as_py() or 0
 
@@ -268,9 +269,11 @@ class DeltaRsStore:
         except self._delta.exceptions.TableNotFoundError as failure:
             text = text_of(failure, self._storage)
             if "unknown scheme" in text.lower():
-                raise error("COMMITS_UNREADABLE", text, table=self._uri) from None
+                raise error(self._conditions.unreadable, text, table=self._uri) from None
             if self._table_id:
-                raise error("COMMITS_GONE", "the table was deleted", table=self._uri) from None
+                raise error(
+                    self._conditions.gone, "the table was deleted", table=self._uri
+                ) from None
             self._refuse_other_files()
             return False
         self._table = table
@@ -304,7 +307,7 @@ class DeltaRsStore:
         except Exception as failure:
             # Another writer may have been faster.
             if not self.refresh():
-                raise writing_fault(failure, self._uri, self._storage) from None
+                raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
             return
         self.refresh()
 
@@ -316,7 +319,7 @@ class DeltaRsStore:
         self._lacks_columns = bool(self._layout.lacking(columns))
         if self._table_id and self._table_id != str(metadata.id):
             message = "the table was deleted, and another one made in its place"
-            raise error("COMMITS_GONE", message, table=self._uri)
+            raise error(self._conditions.gone, message, table=self._uri)
         self._table_id = str(metadata.id)
 
     def _note_entry(self) -> None:

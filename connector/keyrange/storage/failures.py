@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.store import Conflict
+from keyrange.storage.store import Conflict, TableConditions
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TEXT_MAX = 400
@@ -37,36 +37,40 @@ def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def reading(uri: str, settings: Mapping[str, str]) -> Iterator[None]:
+def reading(uri: str, settings: Mapping[str, str], conditions: TableConditions) -> Iterator[None]:
     """Failures of a table that is opened, refreshed or read.
 
-    Raises COMMITS_GONE for files that the log names and that are not there, COMMITS_DAMAGED,
-    UNSUPPORTED_COMMITS, and COMMITS_UNREADABLE for all else.
+    Raises `gone` for files that the log names and that are not there, `damaged`, `unsupported`, and
+    `unreadable` for all else.
     """
     try:
         yield
     except (KeyrangeError, Conflict):
         raise
     except Exception as failure:
-        raise read_fault(failure, uri, settings) from None
+        raise read_fault(failure, uri, settings, conditions) from None
 
 
-def read_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+def read_fault(
+    failure: Exception, uri: str, settings: Mapping[str, str], conditions: TableConditions
+) -> KeyrangeError:
     """A read that failed."""
     text = text_of(failure, settings)
     words = text.lower()
     if isinstance(failure, FileNotFoundError):
         message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
-        return error("COMMITS_GONE", message, table=uri)
+        return error(conditions.gone, message, table=uri)
     if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
-        return error("UNSUPPORTED_COMMITS", f"the table's protocol: {text}", table=uri)
+        return error(conditions.unsupported, f"the table's protocol: {text}", table=uri)
     # What is empty or cut off is seen when a range of it is asked for.
     damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
     if damaged or any(word in words for word in _DAMAGE):
-        return error("COMMITS_DAMAGED", text, table=uri)
-    return error("COMMITS_UNREADABLE", text, table=uri)
+        return error(conditions.damaged, text, table=uri)
+    return error(conditions.unreadable, text, table=uri)
 
 
-def writing_fault(failure: Exception, uri: str, settings: Mapping[str, str]) -> KeyrangeError:
+def writing_fault(
+    failure: Exception, uri: str, settings: Mapping[str, str], conditions: TableConditions
+) -> KeyrangeError:
     """A write that failed, for whichever reason: nothing can be said of it but the store's text."""
-    return error("COMMITS_UNWRITABLE", text_of(failure, settings), table=uri)
+    return error(conditions.unwritable, text_of(failure, settings), table=uri)

@@ -35,18 +35,36 @@ class Transaction:
     after: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConditions:
+    """The conditions of the catalogue by which the failures of one kind of table are known."""
+
+    # The table was deleted or replaced, or files that its log names were.
+    gone: str
+    # The stored rows, or the log itself, contradict themselves.
+    damaged: str
+    # A newer version wrote it.
+    unsupported: str
+    # The store fails, or cannot be reached.
+    unreadable: str
+    unwritable: str
+    # Rows are gone that were there before: an older copy stands in the table's place.
+    behind: str
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a table is to look like. `kind` and `version` stand in its properties. Delta keeps the
-    least and greatest value of the columns in `indexed` for each file; compaction puts together
-    what is near in `order`, one of them. Tables of earlier versions may lack the columns in
-    `added`: these are null in them, and the first write adds them."""
+    """What a table is to look like, and how its failures are named. `kind` and `version` stand in
+    its properties. Delta keeps the least and greatest value of the columns in `indexed` for each
+    file; compaction puts together what is near in `order`, one of them. Tables of earlier versions
+    may lack the columns in `added`: these are null in them, and the first write adds them."""
 
     kind: str
     version: int
     schema: pa.Schema
     indexed: tuple[str, ...]
     order: str
+    conditions: TableConditions
     added: tuple[str, ...] = ()
 
     def properties(self) -> dict[str, str]:
@@ -68,14 +86,14 @@ class Layout:
 
     def check(self, properties: Mapping[str, str | None], columns: pa.Schema, uri: str) -> None:
         """Raises FOREIGN_TABLE for a table that is not one of this kind or was altered,
-        UNSUPPORTED_COMMITS for one of a newer version."""
+        `unsupported` for one of a newer version."""
         if properties.get(KIND) != self.kind:
             message = f"the table is not one of keyrange's {self.kind}"
             raise error("FOREIGN_TABLE", message, table=uri)
         version = properties.get(VERSION) or ""
         if not version.isdigit() or int(version) > self.version:
             message = f"the table has version {version!r}, and {self.version} is known"
-            raise error("UNSUPPORTED_COMMITS", message, table=uri)
+            raise error(self.conditions.unsupported, message, table=uri)
         if properties.get(RETENTION_OF_TRANSACTIONS) is not None:
             message = f"property {RETENTION_OF_TRANSACTIONS} is set, and may not be"
             raise error("FOREIGN_TABLE", message, table=uri)
@@ -93,7 +111,7 @@ class Layout:
 
 class Store(Protocol):
     """One table. All calls but `refresh` mean the table as the last `refresh` found it, and what
-    was written since."""
+    was written since. They raise KeyrangeError of the conditions that the table's layout names."""
 
     # Whether it takes one transaction with a write, leaves out without a word what was written
     # under it before, and does not say which there are.
@@ -105,7 +123,7 @@ class Store(Protocol):
     def refresh(self) -> bool:
         """See what others have written; False where there is no table.
 
-        Raises COMMITS_GONE where there was one before, and it is gone or another.
+        Raises `gone` where there was one before, and it is gone or another.
         """
         ...
 
@@ -128,8 +146,8 @@ class Store(Protocol):
         that takes one transaction only takes the first.
 
         Raises Conflict where another transaction than its `after` was the last of one, or the
-        table is not the one that it was, COMMITS_UNWRITABLE where the store failed: the rows may
-        have been written all the same.
+        table is not the one that it was, `unwritable` where the store failed: the rows may have
+        been written all the same.
         """
         ...
 

@@ -32,14 +32,23 @@ from keyrange.individual_commits.table.commit_rows import (
 )
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Bounds, Conflict, Layout, Store, Transaction
+from keyrange.storage.store import Bounds, Conflict, Layout, Store, TableConditions, Transaction
 
+TABLE_CONDITIONS: Final = TableConditions(
+    gone="COMMITS_GONE",
+    damaged="COMMITS_DAMAGED",
+    unsupported="UNSUPPORTED_COMMITS",
+    unreadable="COMMITS_UNREADABLE",
+    unwritable="COMMITS_UNWRITABLE",
+    behind="COMMITS_BEHIND",
+)
 LAYOUT: Final = Layout(
     "commits",
     2,
     SCHEMA,
     ("group", "source_id", "commit_seq", "committed_at"),
     "commit_seq",
+    TABLE_CONDITIONS,
     ADDED,
 )
 
@@ -210,7 +219,7 @@ class DeltaCommitTable(CommitTable):
         try:
             return is_written(self.known(), commit)
         except KeyrangeError as second:
-            if second.condition.name != "COMMITS_UNREADABLE":
+            if second.condition.name != TABLE_CONDITIONS.unreadable:
                 raise
             message = f"{failure.message}; whether the commit was written all the same cannot be"
             raise error(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.state import Cause
+from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.store import Bounds, Conflict, Layout, Store, Transaction
@@ -54,6 +55,7 @@ LAYOUT: Final = Layout(
     SCHEMA,
     ("kind", "source_id", "batch_id", "written_at", "topic", "partition", "offset"),
     "batch_id",
+    TABLE_CONDITIONS,
 )
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")

@@ -72,6 +72,7 @@ class SparkStore:
         self._spark = spark
         self._uri = uri
         self._layout = layout
+        self._conditions = layout.conditions
         by_name = not any(each in uri for each in "/:\\")
         self._name = (
             ".".join(_quoted(part) for part in uri.split("."))
@@ -93,7 +94,7 @@ class SparkStore:
             self._exists = detail is not None
             if detail is None:
                 if self._table_id:
-                    raise error("COMMITS_GONE", "the table was deleted", table=self._uri)
+                    raise error(self._conditions.gone, "the table was deleted", table=self._uri)
                 return False
             frame = self._spark.read.table(self._name)
             columns = frame.limit(0).toArrow().schema
@@ -101,7 +102,7 @@ class SparkStore:
             self._lacking = self._layout.lacking(columns)
             if self._table_id and self._table_id != detail["id"]:
                 message = "the table was deleted, and another one made in its place"
-                raise error("COMMITS_GONE", message, table=self._uri)
+                raise error(self._conditions.gone, message, table=self._uri)
             self._table_id = detail["id"]
             return True
 
@@ -145,7 +146,7 @@ class SparkStore:
         except Exception as failure:
             if any(word in str(failure) for word in _CONFLICTS):
                 raise Conflict from None
-            raise writing_fault(failure, self._uri, {}) from None
+            raise writing_fault(failure, self._uri, {}, self._conditions) from None
         self._written += 1
         self._lacking = []
 
@@ -160,7 +161,7 @@ class SparkStore:
             _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, failure)
 
     def tidy_up(self) -> None:
-        """Compact and vacuum at once. Raises COMMITS_UNWRITABLE."""
+        """Compact and vacuum at once. Raises `unwritable` of the table's conditions."""
         before = {name: self._spark.conf.get(name, None) for name in _TIDYING}
         try:
             for name, value in _TIDYING.items():
@@ -168,7 +169,7 @@ class SparkStore:
             self._spark.sql(f"OPTIMIZE {self._name}").collect()
             self._spark.sql(f"VACUUM {self._name}").collect()
         except Exception as failure:
-            raise writing_fault(failure, self._uri, {}) from None
+            raise writing_fault(failure, self._uri, {}, self._conditions) from None
         finally:
             for name, was in before.items():
                 if was is None:
@@ -217,7 +218,7 @@ class SparkStore:
         except Exception as failure:
             # Another writer may have been faster.
             if not self.refresh():
-                raise writing_fault(failure, self._uri, {}) from None
+                raise writing_fault(failure, self._uri, {}, self._conditions) from None
             return
         self.refresh()
 
@@ -238,7 +239,7 @@ class SparkStore:
         except KeyrangeError:
             raise
         except Exception as failure:
-            raise read_fault(failure, self._uri, {}) from None
+            raise read_fault(failure, self._uri, {}, self._conditions) from None
 
 
 def _quoted(name: str) -> str:

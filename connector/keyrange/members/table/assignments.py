@@ -8,7 +8,6 @@ are rows of another application id: they are taken between batches, and never st
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -24,24 +23,25 @@ from keyrange.members.table.assignment_rows import (
     same,
 )
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Bounds, Conflict, Layout, Store, Transaction
+from keyrange.storage.store import Bounds, Conflict, Layout, Store, TableConditions, Transaction
 
-LAYOUT: Final = Layout("members", 1, SCHEMA, ("kind", "seq", "epoch", "at"), "seq")
+TABLE_CONDITIONS: Final = TableConditions(
+    gone="ASSIGNMENT_GONE",
+    damaged="ASSIGNMENT_DAMAGED",
+    unsupported="UNSUPPORTED_ASSIGNMENT",
+    unreadable="ASSIGNMENT_UNREADABLE",
+    unwritable="ASSIGNMENT_UNWRITABLE",
+    behind="ASSIGNMENT_GONE",
+)
+LAYOUT: Final = Layout(
+    "members", 1, SCHEMA, ("kind", "seq", "epoch", "at"), "seq", TABLE_CONDITIONS
+)
 
 # One log for a table, whichever group's: two groups in one table would be two drivers.
 _APP_IDS: Final = {kind: f"keyrange/members/{kind}" for kind in (ASSIGNMENT, COMMAND)}
 _TRIES = 10
 # How many rows of a history are held at a time.
 _HISTORY_AT_A_TIME = 100
-# What a store says of the commit table it was written for, and what it is here.
-_CONDITIONS: Final = {
-    "COMMITS_DAMAGED": "ASSIGNMENT_DAMAGED",
-    "COMMITS_GONE": "ASSIGNMENT_GONE",
-    "COMMITS_UNREADABLE": "ASSIGNMENT_UNREADABLE",
-    "COMMITS_UNWRITABLE": "ASSIGNMENT_UNWRITABLE",
-    "UNSUPPORTED_COMMITS": "UNSUPPORTED_ASSIGNMENT",
-}
-
 _Row = TypeVar("_Row", Stored, Command)
 
 
@@ -71,14 +71,13 @@ class AssignmentTable:
 
     def last(self) -> Stored | None:
         """The last row that a driver wrote; None where there is none."""
-        with _named():
-            found = self._number(ASSIGNMENT) if self._store.refresh() else 0
-            known = self._last.seq if self._last is not None else 0
-            if found < known:
-                raise self._gone(f"its last row is {found}, and row {known} was there")
-            if found > known:
-                [self._last] = self._rows(Stored, found, found)
-            return self._last
+        found = self._number(ASSIGNMENT) if self._store.refresh() else 0
+        known = self._last.seq if self._last is not None else 0
+        if found < known:
+            raise self._gone(f"its last row is {found}, and row {known} was there")
+        if found > known:
+            [self._last] = self._rows(Stored, found, found)
+        return self._last
 
     def append(self, stored: Stored) -> None:
         """Write the row that follows row `stored.seq - 1`. Written once more it changes nothing.
@@ -101,8 +100,7 @@ class AssignmentTable:
             transaction = Transaction(_APP_IDS[ASSIGNMENT], stored.seq, after)
             note = {"keyrange.runId": stored.run_id, "keyrange.epoch": str(stored.epoch)}
             try:
-                with _named():
-                    self._store.write(rows, [transaction], note)
+                self._store.write(rows, [transaction], note)
             except Conflict:
                 self.last()
                 continue
@@ -138,10 +136,9 @@ class AssignmentTable:
             numbered = replace(command, number=before + 1)
             transaction = Transaction(_APP_IDS[COMMAND], numbered.number, before or None)
             try:
-                with _named():
-                    self._store.write(
-                        rows_of(numbered), [transaction], {"keyrange.command": command.action}
-                    )
+                self._store.write(
+                    rows_of(numbered), [transaction], {"keyrange.command": command.action}
+                )
             except Conflict:
                 continue
             except KeyrangeError as failure:
@@ -169,8 +166,7 @@ class AssignmentTable:
         self._store.maintain()
 
     def _last_command(self) -> int:
-        with _named():
-            return self._number(COMMAND) if self._store.refresh() else 0
+        return self._number(COMMAND) if self._store.refresh() else 0
 
     def _number(self, kind: str) -> int:
         """The number of the last row of a kind, in the table as it was found last."""
@@ -185,8 +181,7 @@ class AssignmentTable:
         """The rows [first, last] of a kind. Raises ASSIGNMENT_DAMAGED where one is not there."""
         kind = ASSIGNMENT if wanted is Stored else COMMAND
         bounds: Bounds = {"kind": (kind, kind), "seq": (first, last)}
-        with _named():
-            read = read_rows(self._store.read(bounds), self.uri)
+        read = read_rows(self._store.read(bounds), self.uri)
         found = {number_of(each): each for each in read if isinstance(each, wanted)}
         if len(read) != last + 1 - first or found.keys() != set(range(first, last + 1)):
             message = f"the table does not hold each {kind} from {first} to {last} once"
@@ -218,8 +213,7 @@ class AssignmentTable:
 
     def _check_not_replaced(self, run_id: str) -> None:
         known = self._last.seq if self._last is not None else 0
-        with _named():
-            moved = self._number(ASSIGNMENT) != known
+        moved = self._number(ASSIGNMENT) != known
         last = self.last() if moved else self._last
         if last is not None and last.run_id != run_id:
             raise self._changed(last, run_id)
@@ -229,7 +223,7 @@ class AssignmentTable:
         try:
             self.last()
         except KeyrangeError as second:
-            if second.condition.name != "ASSIGNMENT_UNREADABLE":
+            if second.condition.name != TABLE_CONDITIONS.unreadable:
                 raise
             message = f"{failure.message}; whether the row was written all the same cannot be seen"
             raise error(failure.condition.name, f"{message} either: {second.message}") from None
@@ -259,18 +253,6 @@ def _follows(row: Stored, before: Stored) -> bool:
     if row.epoch == before.epoch:
         return row.assignment == before.assignment
     return row.epoch > before.epoch
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """What a store raises of the commit table, by the names that errors have here."""
-    try:
-        yield
-    except KeyrangeError as failure:
-        name = _CONDITIONS.get(failure.condition.name)
-        if name is None:
-            raise
-        raise error(name, failure.message) from None
 
 
 def open_assignments(path: str, group: str, storage: Mapping[str, str]) -> AssignmentTable:
