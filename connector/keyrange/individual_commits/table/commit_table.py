@@ -11,7 +11,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.drivers import Fence, last_source
 from keyrange.individual_commits.model.log import (
     Commit,
@@ -32,7 +31,8 @@ from keyrange.individual_commits.table.commit_rows import (
 )
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Bounds, Conflict, Layout, Store, TableConditions, Transaction
+from keyrange.storage.numbered_log import Entry, NumberedLog, pages
+from keyrange.storage.store import Bounds, Layout, Store, TableConditions, Transaction
 
 TABLE_CONDITIONS: Final = TableConditions(
     gone="COMMITS_GONE",
@@ -53,7 +53,6 @@ LAYOUT: Final = Layout(
 )
 
 WHOLE_EVERY: Final = 50
-_TRIES = 10
 # How many commits of a history are held at a time.
 _HISTORY_AT_A_TIME = 500
 
@@ -71,18 +70,21 @@ class DeltaCommitTable(CommitTable):
     def __init__(self, store: Store, source_id: str) -> None:
         self._store = store
         self._source_id = source_id
-        self._app_id = f"keyrange/{source_id}/commits"
+        self._log = NumberedLog(
+            store,
+            TABLE_CONDITIONS,
+            "commit",
+            f"keyrange/{source_id}/commits",
+            "commit_seq",
+            {"source_id": source_id},
+        )
         self._known = Snapshot()
         # How many drivers of a group this store's transactions had counted at the last look.
         self._counted: dict[str, int | None] = {}
 
     def known(self, seq: int | None = None) -> Snapshot:
-        last = self._last() if self._store.refresh() else 0
+        last = self._log.last(max(seq or 0, self._known.seq))
         wanted = last if seq is None else seq
-        if wanted > last or last < self._known.seq:
-            message = f"the commit table is at commit {last}"
-            wanted = max(wanted, self._known.seq)
-            raise error("COMMITS_BEHIND", message, wanted=wanted, table=self._store.uri)
         if wanted == self._known.seq:
             return self._known
         known = self._read_on(wanted) if wanted > self._known.seq > 0 else self._read_back(wanted)
@@ -117,41 +119,36 @@ class DeltaCommitTable(CommitTable):
         """`counted` goes with the commit; COMMITS_FENCED where a driver was counted since."""
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
-        # Where the last commit that was seen is the one before, the transaction finds by itself
-        # whether another has been written since.
-        known = self._known if 0 < self._known.seq == commit.seq - 1 else self.known()
-        if is_written(known, commit):
-            return
         rows = rows_of(commit)
         if begun is not None:
             count = self._counted.get(commit.group)
             counted = Transaction(_drivers_of(commit.group), (count or 0) + 1, count)
-        for _ in range(_TRIES):
-            written = True
-            try:
-                self._write(commit, rows, counted)
-            except Conflict:
-                written = is_written(self.known(), commit)
-                if not written and counted is not None and self._is_over(counted):
-                    raise outrun(commit) from None
-            except KeyrangeError as failure:
-                if not self._landed(commit, failure):
-                    raise
-            else:
-                self._keep(commit)
+        # Where the last commit that was seen is the one before, the transaction finds by itself
+        # whether another has been written since.
+        kept = [self._known] if 0 < self._known.seq == commit.seq - 1 else []
+        tried = False
+
+        def next_entry() -> Entry | None:
+            nonlocal tried
+            if is_written(kept.pop() if kept else self.known(), commit):
+                return None
+            if counted is not None and self._is_over(counted):
+                raise outrun(commit)
             # A driver whose store keeps no count may have come between look and write: of two, the
             # one that landed later finds the other.
+            if tried:
+                self._check_begun(commit, begun)
+            tried = True
+            return self._log.entry(commit.seq, rows, _note(commit), *filter(None, [counted]))
+
+        if self._log.append(next_entry):
+            self._keep(commit)
+        if tried:
             self._check_begun(commit, begun)
-            if written:
-                return
-        message = "other writers were faster every time"
-        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri, commit_seq=commit.seq)
 
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
-        last = self._last() if self._store.refresh() else 0
-        until = last + 1 if until_seq is None else min(until_seq, last + 1)
-        for at in range(max(from_seq, 1), until, _HISTORY_AT_A_TIME):
-            yield from self._commits(at, min(at + _HISTORY_AT_A_TIME, until) - 1)
+        for page in pages(from_seq, until_seq, self._log.last(), _HISTORY_AT_A_TIME):
+            yield from self._commits(page[0], page[-1])
 
     def last_source(self, group: str, with_states: bool = False) -> str | None:
         return last_source(self.fences(group), self._has_states if with_states else None)
@@ -170,20 +167,12 @@ class DeltaCommitTable(CommitTable):
         """All commits are kept, and with them the history: the table takes appends only."""
         self._store.maintain()
 
-    def _last(self) -> int:
-        """The number of the last commit."""
-        written = self._store.version_of(self._app_id)
-        if written is None:
-            # A copy of the rows knows no transactions.
-            written = self._store.greatest("commit_seq", self._bounds(None, None))
-        return written or 0
-
     def _keep(self, commit: Commit) -> None:
         """Take a commit in that was written."""
         if not self._store.skips_in_silence:
             self._known = self._known.after(commit)
         elif not is_written(self.known(), commit):
-            raise self._missing(commit.seq)
+            raise self._log.missing(commit.seq)
 
     def _begun(self, group: str, run_id: str = "") -> int:
         """How many drivers have begun in a group, others than that of a run, whoever wrote them."""
@@ -202,49 +191,14 @@ class DeltaCommitTable(CommitTable):
         """Whether another driver was counted since."""
         return self._store.version_of(counted.app_id) not in (None, counted.after)
 
-    def _write(self, commit: Commit, rows: pa.Table, counted: Transaction | None) -> None:
-        note = {
-            "keyrange.kind": commit.kind.value,
-            "keyrange.queryId": commit.query_id,
-            "keyrange.runId": commit.run_id,
-            "keyrange.batchId": str(commit.batch_id),
-        }
-        transactions = [Transaction(self._app_id, commit.seq, commit.seq - 1 or None)]
-        if counted is not None:
-            transactions.append(counted)
-        self._store.write(rows, transactions, note)
-
-    def _landed(self, commit: Commit, failure: KeyrangeError) -> bool:
-        """Whether a commit was written although the store said that it failed."""
-        try:
-            return is_written(self.known(), commit)
-        except KeyrangeError as second:
-            if second.condition.name != TABLE_CONDITIONS.unreadable:
-                raise
-            message = f"{failure.message}; whether the commit was written all the same cannot be"
-            raise error(
-                failure.condition.name, f"{message} seen either: {second.message}"
-            ) from None
-
-    def _bounds(self, from_seq: int | None, last: int | None) -> Bounds:
-        mine = (self._source_id, self._source_id)
-        return {"source_id": mine, "commit_seq": (from_seq, last)}
-
     def _commits(self, from_seq: int, last: int, newest_only: bool = False) -> list[Commit]:
         """The commits [from_seq, last]. Raises COMMITS_DAMAGED where one is not there."""
-        rows = self._store.read(self._bounds(from_seq, last))
-        commits = commits_of(rows, self._source_id, newest_only)
-        for seq, commit in zip(range(from_seq, last + 1), commits, strict=False):
-            if commit.seq != seq:
-                raise self._missing(seq)
-        if len(commits) != last + 1 - from_seq:
-            raise self._missing(from_seq + len(commits))
-        return commits
-
-    def _missing(self, seq: int) -> KeyrangeError:
-        message = "the table does not hold all commits"
-        where = {"source_id": self._source_id, "commit_seq": seq}
-        return error("COMMITS_DAMAGED", message, table=self._store.uri, **where)
+        return self._log.read(
+            from_seq,
+            last,
+            lambda rows: commits_of(rows, self._source_id, newest_only),
+            lambda commit: commit.seq,
+        )
 
     def _read_on(self, seq: int) -> Snapshot:
         """The state at a commit behind the one that is kept."""
@@ -258,10 +212,19 @@ class DeltaCommitTable(CommitTable):
         back = WHOLE_EVERY
         while True:
             from_seq = max(seq + 1 - back, 1)
-            commits = self._commits(from_seq, seq, newest_only=True) if seq else []
+            commits = self._commits(from_seq, seq, newest_only=True)
             if from_seq == 1 or any(each.is_base for each in commits):
                 return known_at(commits, seq)
             back *= 4
+
+
+def _note(commit: Commit) -> dict[str, str]:
+    return {
+        "keyrange.kind": commit.kind.value,
+        "keyrange.queryId": commit.query_id,
+        "keyrange.runId": commit.run_id,
+        "keyrange.batchId": str(commit.batch_id),
+    }
 
 
 def _drivers_of(group: str) -> str:

@@ -48,17 +48,6 @@ def test_of_two_that_add_the_new_column_at_once_both_get_on(tmp_path: Path) -> N
     store.write(rows_of(fence(1)), [Transaction("keyrange/x/commits", 1, None)], {})
 
 
-def test_a_write_that_failed_and_landed_is_recognised(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = table_at(path)
-    writes = Writes(monkeypatch, True, OSError("timed out"))
-    table.append(batch(4))
-    table.append(batch(5))
-    assert writes.calls == 2
-    assert list(table_at(path).history()) == [*COMMITS, batch(4), batch(5)]
-
-
 def test_a_fence_that_failed_and_landed_is_recognised(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,45 +55,6 @@ def test_a_fence_that_failed_and_landed_is_recognised(
     Writes(monkeypatch, True, OSError("timed out"))
     table.append(fence(4, "run-2"))
     assert list(table_at(path).history()) == [*COMMITS, fence(4, "run-2")]
-
-
-def test_a_write_that_failed_is_said_to_have_failed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = table_at(path, secret_access_key="hush-hush")
-    failure = OSError("\x1b[31mno space left\x1b[0m\nkey hush-hush\n   0: <unknown>\n  1: main")
-    Writes(monkeypatch, False, failure)
-    with pytest.raises(KeyrangeError) as raised:
-        table.append(batch(4))
-    assert condition(raised) == "COMMITS_UNWRITABLE"
-    assert "no space left key *** (table=" in str(raised.value)
-    assert table.known().seq == 3
-    table.append(batch(4))
-    assert list(table_at(path).history()) == [*COMMITS, batch(4)]
-
-
-def test_a_write_of_which_nothing_can_be_known_says_so(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = table_at(path)
-    table.known()
-    real = deltalake.write_deltalake
-
-    def is_away(*arguments: Any, **named: Any) -> None:
-        raise OSError("the store is away")
-
-    def lands_and_breaks(*arguments: Any, **named: Any) -> None:
-        real(*arguments, **named)
-        monkeypatch.setattr(deltalake, "DeltaTable", is_away)
-        is_away()
-
-    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_breaks)
-    with pytest.raises(KeyrangeError, match=r"the store is away .*; whether the commit") as raised:
-        table.append(batch(4))
-    assert condition(raised) == "COMMITS_UNWRITABLE"
-    monkeypatch.undo()
-    table.append(batch(4))
-    assert list(table_at(path).history()) == [*COMMITS, batch(4)]
 
 
 def test_a_fence_that_comes_between_state_and_write_wins(
@@ -229,21 +179,6 @@ def test_maintenance_keeps_files_few_and_takes_nothing_that_is_read(path: Path) 
     assert slow.to_pyarrow_table().num_rows == 1 + 2 * 3
     assert reader.known().seq == 329
     assert reader.known(3) == known_at(COMMITS, 3)
-
-
-def test_maintenance_that_fails_fails_no_batch(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = table_at(path)
-
-    def fails(_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", fails)
-    table.maintain(0)
-    assert "could not be compacted or vacuumed: no space left" in caplog.text
-    table.append(batch(4))
-    assert table_at(path).known().seq == 4
 
 
 def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

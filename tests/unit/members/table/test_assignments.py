@@ -117,27 +117,6 @@ def test_a_driver_that_only_looks_for_commands_learns_that_it_was_replaced(path:
     assert condition(raised) == "ASSIGNMENT_CHANGED"
 
 
-def test_of_drivers_that_write_at_the_same_time_one_goes_on(path: Path) -> None:
-    tables = [table_at(path) for _ in range(6)]
-    assert {each.last().seq for each in tables if each.last()} == {3}
-    raised = in_threads(6, lambda at: tables[at].append(stored(4, 3, f"run-{at}")))
-    assert [each.condition.name for each in raised if isinstance(each, KeyrangeError)] == [
-        "ASSIGNMENT_CHANGED"
-    ] * 5
-    assert [each.seq for each in table_at(path).history()] == [1, 2, 3, 4]
-
-
-def test_of_drivers_that_make_the_table_together_one_does(tmp_path: Path) -> None:
-    for attempt in range(5):
-        path = tmp_path / f"members-{attempt}"
-        tables = [table_at(path) for _ in range(4)]
-        work = lambda at, of=tables: of[at].append(stored(1, run_id=f"run-{at}"))  # noqa: E731
-        raised = in_threads(4, work)
-        names = [each.condition.name for each in raised if isinstance(each, KeyrangeError)]
-        assert names == ["ASSIGNMENT_CHANGED"] * 3
-        assert len(list(table_at(path).history())) == 1
-
-
 @pytest.mark.parametrize("row", [stored(4, 1), stored(4, 0), stored(6, 3)])
 def test_what_cannot_follow_is_not_written(path: Path, row: Any) -> None:
     with pytest.raises(ValueError, match="cannot follow"):
@@ -171,17 +150,6 @@ def test_a_table_of_another_group_is_refused(path: Path) -> None:
     assert list(table_at(path).history()) == ROWS
 
 
-def test_a_write_that_failed_and_landed_is_recognised(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = table_at(path)
-    writes = Writes(monkeypatch, lands=True)
-    table.append(stored(4, 3))
-    table.append(stored(5, 3))
-    assert writes.calls == 2
-    assert [each.seq for each in table_at(path).history()] == [1, 2, 3, 4, 5]
-
-
 def test_a_command_that_failed_and_landed_is_recognised(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,44 +160,18 @@ def test_a_command_that_failed_and_landed_is_recognised(
     assert len(table_at(path).commands()) == 1
 
 
-def test_a_write_that_failed_is_said_to_have_failed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for write in (lambda t: t.append(stored(4, 3)), lambda t: t.append_command(command())):
-        table = table_at(path)
-        with monkeypatch.context() as patched:
-            Writes(patched, lands=False)
-            with pytest.raises(KeyrangeError, match="timed out") as raised:
-                write(table)
-        assert condition(raised) == "ASSIGNMENT_UNWRITABLE"
-        assert table.last() == table_at(path).last()
-        write(table)
-    assert table_at(path).last() == stored(4, 3)
-    assert len(table_at(path).commands()) == 1
-
-
-def test_a_write_of_which_nothing_can_be_known_says_so(
+def test_a_command_that_failed_is_said_to_have_failed_and_lands_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = table_at(path)
-    table.last()
-    real = deltalake.write_deltalake
-
-    def is_away(*arguments: Any, **named: Any) -> None:
-        raise OSError("the store is away")
-
-    def lands_and_breaks(*arguments: Any, **named: Any) -> None:
-        real(*arguments, **named)
-        monkeypatch.setattr(deltalake, "DeltaTable", is_away)
-        is_away()
-
-    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_breaks)
-    with pytest.raises(KeyrangeError, match="whether the row was written all the same") as raised:
-        table.append(stored(4, 3))
+    with monkeypatch.context() as patched:
+        Writes(patched, lands=False)
+        with pytest.raises(KeyrangeError, match="timed out") as raised:
+            table.append_command(command())
     assert condition(raised) == "ASSIGNMENT_UNWRITABLE"
-    monkeypatch.undo()
-    table.append(stored(4, 3))
-    assert list(table_at(path).history()) == [*ROWS, stored(4, 3)]
+    assert table.last() == table_at(path).last()
+    table.append_command(command())
+    assert len(table_at(path).commands()) == 1
 
 
 def test_commands_are_numbered_and_do_not_stand_in_a_drivers_way(path: Path) -> None:
@@ -261,7 +203,7 @@ def test_what_is_no_command_is_not_made(action: str, name: str) -> None:
         command(action, name)
 
 
-def test_rows_that_were_copied_into_a_new_table_are_written_on(path: Path, tmp_path: Path) -> None:
+def test_commands_that_were_copied_into_a_new_table_count(path: Path, tmp_path: Path) -> None:
     """A copy has no transactions, and its rows count all the same."""
     table_at(path).append_command(command())
     rows = deltalake.DeltaTable(path).to_pyarrow_table()

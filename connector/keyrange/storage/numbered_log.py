@@ -1,0 +1,158 @@
+"""What is written to a table once, and logs whose entries count from 1 without gaps.
+
+A table holds any number of such logs, each under an application id of its own. The version of an
+entry's transaction is its number, so that of two writers one only can write a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.store import Bounds, Conflict, Store, TableConditions, Transaction
+
+_TRIES: Final = 10
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is written at once: rows, the transactions that they stand under, and a note."""
+
+    rows: pa.Table
+    transactions: Sequence[Transaction]
+    note: Mapping[str, str]
+
+
+class Writes:
+    """Writes to a table, each of them once. The messages call what is written `noun`."""
+
+    def __init__(self, store: Store, conditions: TableConditions, noun: str) -> None:
+        self._store = store
+        self._conditions = conditions
+        self._noun = noun
+
+    def append(self, next_entry: Callable[[], Entry | None]) -> bool:
+        """Write what `next_entry` returns; whether this call has written it.
+
+        `next_entry` looks at the table, before each try and after a write that failed: None says
+        that the table has it already. What it raises ends the tries. Raises `unwritable` where the
+        store failed, or other writers were faster every time.
+        """
+        entry = next_entry()
+        for _ in range(_TRIES):
+            if entry is None:
+                return False
+            try:
+                self._store.write(entry.rows, entry.transactions, entry.note)
+                return True
+            except Conflict:
+                entry = next_entry()
+            except KeyrangeError as failure:
+                if self._is_left(failure, next_entry):
+                    raise
+                return False
+        message = f"the {self._noun} was not written: other writers were faster every time"
+        raise error(self._conditions.unwritable, message, table=self._store.uri)
+
+    def _is_left(self, failure: KeyrangeError, next_entry: Callable[[], Entry | None]) -> bool:
+        """Whether a write that failed is not in the table: it may have landed all the same."""
+        try:
+            return next_entry() is not None
+        except KeyrangeError as second:
+            if second.condition.name != self._conditions.unreadable:
+                raise
+            what = f"whether the {self._noun} was written all the same cannot be seen either"
+            message = f"{failure.message}; {what}: {second.message}"
+            raise error(failure.condition.name, message) from None
+
+
+def pages(from_number: int, until_number: int | None, last: int, size: int) -> Iterator[range]:
+    """The numbers [from_number, until_number) of a log that has come to `last`, some at a time."""
+    until = last + 1 if until_number is None else min(until_number, last + 1)
+    for at in range(max(from_number, 1), until, size):
+        yield range(at, min(at + size, until))
+
+
+class NumberedLog(Writes):
+    """One log of a table. `column` holds the numbers, and `bounds` tell its rows from others. All
+    calls raise KeyrangeError by the table's `conditions`."""
+
+    def __init__(
+        self,
+        store: Store,
+        conditions: TableConditions,
+        noun: str,
+        app_id: str,
+        column: str,
+        bounds: Mapping[str, str],
+    ) -> None:
+        super().__init__(store, conditions, noun)
+        self._app_id = app_id
+        self._column = column
+        self._where = dict(bounds)
+        self._bounds: Bounds = {name: (value, value) for name, value in bounds.items()}
+        # The last number in a table that knows no transactions, as after it was copied.
+        self._copied: int | None = None
+
+    def last(self, reached: int = 0) -> int:
+        """The number of the last entry, 0 where there is none.
+
+        Raises `behind` where the log has not come as far as `reached`.
+        """
+        found = self.seen_last() if self._store.refresh() else 0
+        self.check_reached(found, reached)
+        return found
+
+    def seen_last(self) -> int:
+        """The number of the last entry in the table as it was found last."""
+        written = self._store.version_of(self._app_id)
+        if written is not None:
+            return written
+        # A store that tells of no transactions has the rows alone.
+        if self._copied is None or self._store.skips_in_silence:
+            self._copied = self._store.greatest(self._column, self._bounds) or 0
+        return self._copied
+
+    def check_reached(self, last: int, number: int) -> None:
+        if last < number:
+            message = (
+                f"rows of the table are gone: its last {self._noun} is {last}, and {self._noun} "
+                f"{number} was there"
+            )
+            raise error(self._conditions.behind, message, table=self._store.uri, **self._where)
+
+    def read(
+        self,
+        first: int,
+        last: int,
+        parse: Callable[[pa.Table], Sequence[_Row]],
+        number_of: Callable[[_Row], int],
+    ) -> list[_Row]:
+        """The entries [first, last] in order. Raises `damaged` where one is not there once."""
+        if last < first:
+            return []
+        bounds = {**self._bounds, self._column: (first, last)}
+        found = sorted(parse(self._store.read(bounds)), key=number_of)
+        for expected, entry in zip_longest(range(first, last + 1), found):
+            if expected is None or entry is None or number_of(entry) != expected:
+                raise self.missing(last if expected is None else expected)
+        return found
+
+    def missing(self, number: int) -> KeyrangeError:
+        message = f"the table does not hold each {self._noun} once"
+        where = {**self._where, self._column: number}
+        return error(self._conditions.damaged, message, table=self._store.uri, **where)
+
+    def entry(
+        self, number: int, rows: pa.Table, note: Mapping[str, str], *also: Transaction
+    ) -> Entry:
+        """The entry behind number `number - 1`; it may only stand under the other transactions."""
+        own = Transaction(self._app_id, number, number - 1 or None)
+        return Entry(rows, (own, *also), note)
