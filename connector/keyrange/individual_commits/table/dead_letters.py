@@ -13,12 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Bounds, Conflict, Layout, Store, Transaction
+from keyrange.storage.numbered_log import Entry, Writes
+from keyrange.storage.store import Bounds, Layout, Store, Transaction
 
 _TIME = pa.timestamp("us", tz="UTC")
 # Delta names the elements of a list so.
@@ -59,7 +59,6 @@ LAYOUT: Final = Layout(
 )
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +130,8 @@ class DeadLetters:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # They are not numbered: batches that gave nothing up have none.
+        self._writes = Writes(store, TABLE_CONDITIONS, "batch of dead letters")
 
     def append(
         self, source_id: str, batch_id: int, letters: Sequence[DeadLetter], now_ms: int
@@ -142,24 +143,16 @@ class DeadLetters:
         if not letters:
             return
         rows = pa.Table.from_pylist([_row(each, now_ms) for each in letters], SCHEMA)
-        app_id = f"keyrange/{source_id}/dead-letters"
         note = {"keyrange.batchId": str(batch_id), "keyrange.queryId": letters[0].query_id}
-        for _ in range(_TRIES):
+        app_id = f"keyrange/{source_id}/dead-letters"
+
+        def next_entry() -> Entry | None:
             written = self._written(source_id, app_id)
             if written is not None and written >= batch_id:
-                return
-            try:
-                self._store.write(rows, [Transaction(app_id, batch_id, written)], note)
-                return
-            except Conflict:
-                continue
-            except KeyrangeError:
-                written = self._written(source_id, app_id)
-                if written is not None and written >= batch_id:
-                    return
-                raise
-        message = "other writers were faster every time"
-        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri, batch_id=batch_id)
+                return None
+            return Entry(rows, [Transaction(app_id, batch_id, written)], note)
+
+        self._writes.append(next_entry)
 
     def read(self, choice: Choice | None = None) -> list[DeadLetter]:
         """The chosen dead letters, by topic, partition, offset and batch."""
@@ -190,16 +183,13 @@ class DeadLetters:
         ]
         if not rows:
             return
-        table = pa.Table.from_pylist(rows, SCHEMA)
-        for _ in range(_TRIES):
-            try:
-                self._store.refresh()
-                self._store.write(table, [], {"keyrange.who": who})
-                return
-            except Conflict:
-                continue
-        message = "other writers were faster every time"
-        raise error("COMMITS_UNWRITABLE", message, table=self._store.uri)
+        entry = Entry(pa.Table.from_pylist(rows, SCHEMA), [], {"keyrange.who": who})
+
+        def next_entry() -> Entry:
+            self._store.refresh()
+            return entry
+
+        self._writes.append(next_entry)
 
     def maintain(self) -> None:
         """Compact and vacuum where it is time to."""
