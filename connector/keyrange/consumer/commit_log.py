@@ -299,12 +299,12 @@ class CommitLog:
             topic_id = topic_ids.get(partition.topic, "")
             begin = fresh(topic_id, start, leaders.epochs.get(partition, -1))
             before, now = of_these[partition], followed[partition]
-            taken = take_over(claims, now, partition, spans, self._source, begin)
-            pieces[partition], states[partition] = taken
+            pieces[partition], state = take_over(claims, now, partition, spans, self._source, begin)
+            states[partition] = state
             if any(now[source].position < each.position for source, each in before.items()):
                 _, was = take_over(claims, before, partition, spans, self._source, begin)
-                if was.pieces != taken[1].pieces:
-                    cut = truncated(self._group, partition, was.position, taken[1].position)
+                if was.pieces != state.pieces:
+                    cut = truncated(self._group, partition, was.position, state.position)
                     self._lose(cut, "Going on with what is left.")
         own = claims.get(self._source) or Claim(self._slot, epoch)
         text = write_claim(own.claiming(epoch, wanted, begun, ready))

@@ -52,11 +52,11 @@ class Handovers:
             before = None
         spans = [piece.span for state in (before, after) if state for piece in state.pieces]
         for span in cut_span(SPACE, _borders([*spans, *held])):
-            if before is not None and _said(before, span) == _said(after, span):
-                continue
             if index_of(held, span.from_hash) is None:
                 if before is not None and not _follows(after, before, span):
                     yield f"a claim changed what is done of {span}, which it does not hold"
+                continue
+            if before is not None and _said(before, span) == _said(after, span):
                 continue
             # Cut so that each part is one piece of one source.
             for part in cut_span(span, self._cuts(partition)):

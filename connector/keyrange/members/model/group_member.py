@@ -216,34 +216,37 @@ class GroupMember:
         self.state = TRANSITIONS[self.state, event]
 
     def _request(self, now_ms: int) -> Request | None:
-        its = self.settings
+        settings = self.settings
         match self.state:
             case GroupState.FINDING:
-                return FindCoordinator(its.group)
+                return FindCoordinator(settings.group)
             case GroupState.JOINING:
                 return Join(
-                    its.group,
+                    settings.group,
                     self.member_id,
-                    its.instance_id,
-                    its.session_timeout_ms,
-                    self.settings.session_timeout_ms,
-                    its.protocol_name,
-                    its.metadata,
+                    settings.instance_id,
+                    settings.session_timeout_ms,
+                    # The rebalance timeout: a member that is silent for so long is out anyway.
+                    settings.session_timeout_ms,
+                    settings.protocol_name,
+                    settings.metadata,
                 )
             case GroupState.SYNCING:
                 assignments = self._assignor(self.members) if self.is_leader else {}
                 return Sync(
-                    its.group,
+                    settings.group,
                     self.member_id,
-                    its.instance_id,
+                    settings.instance_id,
                     self.generation,
-                    its.protocol_name,
+                    settings.protocol_name,
                     {peer.member_id: assignments.get(peer.member_id, b"") for peer in self.members},
                 )
             case GroupState.STABLE if now_ms >= self._beat_at_ms:
-                return Heartbeat(its.group, self.member_id, its.instance_id, self.generation)
+                return Heartbeat(
+                    settings.group, self.member_id, settings.instance_id, self.generation
+                )
             case GroupState.LEAVING:
-                return Leave(its.group, self.member_id)
+                return Leave(settings.group, self.member_id)
         return None
 
     def _succeeded(self, answer: Answer, now_ms: int) -> None:
