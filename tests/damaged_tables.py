@@ -97,7 +97,7 @@ def add_a_column(path: Path) -> None:
 
 
 def newer_version(path: Path) -> None:
-    set_property(path, "keyrange.version", "3")
+    set_property(path, "keyrange.version", "99")
 
 
 def newer_protocol(path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +24,7 @@ from keyrange.options.secrets import Secret
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.store import Transaction
 
+GOLDEN = Path(__file__).parent / "golden"
 COMMITS = [fence(1), batch(2), batch(3)]
 
 
@@ -42,6 +46,16 @@ def leave_by_version_1(path: Path, commits: Iterable[Commit]) -> None:
         before = commit.seq - 1 or None
         mark = Transaction(f"keyrange/{commit.source_id}/commits", commit.seq, before)
         store.write(rows_of(commit).select(layout.schema.names), [mark], {})
+
+
+def golden_rows(version: int) -> list[dict[str, Any]]:
+    """Rows with fences as a version of the table had them."""
+    rows = json.loads((GOLDEN / f"commit-fences-v{version}.json").read_text())
+    for row in rows:
+        row["done"] = bytes.fromhex(row["done"]) if "done" in row else None
+        for name in ("committed_at", "oldest_hole_at"):
+            row[name] = datetime.fromisoformat(row[name]) if name in row else None
+    return rows
 
 
 def in_epoch(commit: Commit, leader_epoch: int) -> Commit:

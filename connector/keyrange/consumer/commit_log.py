@@ -43,6 +43,7 @@ from keyrange.individual_commits.model.claims import (
 )
 from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.table.commit_rows import CLAIM_COLUMNS, claims_of
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.storage.store import Store, Transaction
@@ -146,10 +147,7 @@ class CommitLog:
         if not self._store.refresh():
             return {}
         bounds = {"group": (self._group,) * 2, "kind": (CommitKind.FENCE.value,) * 2}
-        rows = self._store.read(bounds, ["source_id", "commit_seq", "why"])
-        last: dict[str, tuple[int, str]] = {}
-        for source, *written in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-            last[source] = max(last.get(source, (0, "")), (written[0], written[1]))
+        last = claims_of(self._store.read(bounds, CLAIM_COLUMNS))
         # Sources of queries first: who finds one has nothing to do here.
         return dict(sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0])))
 
@@ -392,7 +390,7 @@ class CommitLog:
                 states or {},
                 whole=whole,
                 who=self._slot,
-                why=claim,
+                claim=claim,
                 cut_back=cut_back,
             ),
             counted=counted,

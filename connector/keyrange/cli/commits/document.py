@@ -144,7 +144,7 @@ def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
         "pending": sum(len(state.pending) for state in before.after(commit).states.values()),
         "moved": list(_moved(commit, before)),
         "who": commit.who or None,
-        "why": commit.why or _cut_text(commit) or None,
+        "why": commit.why or commit.claim or _cut_text(commit) or None,
     }
 
 

@@ -1,6 +1,6 @@
 """Who speaks for which keys, where several consumers of a group keep one commit table.
 
-Each consumer writes a source of its own. A claim, the text of a fence in that source, says since
+Each consumer writes a source of its own. A claim, in a fence of that source, says since
 which epoch the source speaks for which key ranges. Of a place in the hash space the source with the
 highest epoch is believed, and no other. A consumer that takes a range over first fences the source
 that holds it, which ends what its writer may commit, and copies what it finds into its own claim.

@@ -75,17 +75,9 @@ def last_source(
     return None
 
 
-def write_place(group_seq: int, driver: str) -> str:
-    """The text of a fence; none where it has no number."""
-    if not group_seq:
-        return ""
-    document = {"v": _VERSION, "groupSeq": group_seq, "driver": driver}
-    return json.dumps(document, sort_keys=True, separators=(",", ":"))
-
-
 def read_place(text: str) -> tuple[int, str]:
-    """The number and the driver that a fence names; 0 and "" for any other text. Raises ValueError
-    where they cannot be."""
+    """The number and the driver that the text of a fence names, as version 2 of the table had them;
+    0 and "" for any other text. Raises ValueError where they cannot be."""
     try:
         document: Any = json.loads(text) if text.startswith('{"driver":') else None
     except (ValueError, RecursionError):

@@ -98,7 +98,7 @@ class Handovers:
 def claim_of(commit: Commit) -> Claim | None:
     """The claim in a fence of a consumer; None where there is none."""
     try:
-        return read_claim(commit.why)
+        return read_claim(commit.claim)
     except ValueError:
         return None
 

@@ -58,7 +58,7 @@ class Commit:
     every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
     what was done from there on is of no record any more. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
-    that wrote it, and the source that it writes.
+    that wrote it, and the source that it writes. `claim` is of a consumer's fence (`claims.py`).
     Raises ValueError where kind and batch contradict each other.
     """
 
@@ -78,6 +78,7 @@ class Commit:
     why: str = ""
     group_seq: int = 0
     driver: str = ""
+    claim: str = ""
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import is_of_consumer
 from keyrange.individual_commits.model.cuts import read_cuts, write_cuts
-from keyrange.individual_commits.model.drivers import Fence, read_place, write_place
+from keyrange.individual_commits.model.drivers import Fence, read_place
 from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
 from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
@@ -63,6 +64,9 @@ SCHEMA: Final = pa.schema(
         ("log_end", pa.int64()),
         ("who", pa.string()),
         ("why", pa.string()),
+        ("group_seq", pa.int64()),
+        ("driver", pa.string()),
+        ("claim", pa.string()),
     ]
 )
 
@@ -71,9 +75,12 @@ _OF_COMMIT: Final = (
     *("group", "source_id", "query_id", "run_id", "commit_seq", "kind", "whole", "batch_id"),
     *("committed_at", "hash", "null_keys", "isolation", "who", "why"),
 )
+# What they have in common besides, in fences alone, and null where there is none.
+_OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
-# Columns that tables of version 1 may lack.
-ADDED: Final = ("leader_epoch",)
+# Columns that tables of version 1 may lack, and from the second one on those of version 2. There
+# column `why` of a fence holds what is in columns of its own now.
+ADDED: Final = ("leader_epoch", *_OF_FENCE)
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
@@ -81,7 +88,10 @@ _OF_PIECE: Final = (
 # What is asked for of fences.
 FENCE_COLUMNS: Final = (
     *("source_id", "query_id", "run_id", "commit_seq", "kind", "committed_at", "why"),
+    *("group_seq", "driver"),
 )
+# And of the claims in those of consumers.
+CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "kind", "why", "claim")
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 
 # The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
@@ -146,11 +156,11 @@ def _common(commit: Commit) -> dict[str, Any]:
         "null_keys": commit.terms.null_keys,
         "isolation": commit.terms.isolation,
         "who": commit.who,
-        # Nobody says why a driver begins: the text of its fence says which one it is. That of a
-        # batch says which logs were cut back.
-        "why": commit.why
-        or write_cuts(commit.cut_back)
-        or write_place(commit.group_seq, commit.driver),
+        # Nobody says why a batch is committed: its text says which logs were cut back.
+        "why": commit.why or write_cuts(commit.cut_back),
+        "group_seq": commit.group_seq or None,
+        "driver": commit.driver or None,
+        "claim": commit.claim or None,
     }
 
 
@@ -204,7 +214,7 @@ def fences_of(table: pa.Table) -> list[Fence]:
     found: dict[tuple[str, int], Fence] = {}
     for row in _plain_rows(table, FENCE_COLUMNS):
         faults = _Faults(row["source_id"])
-        if any(value is None for value in row.values()):
+        if any(value is None for name, value in row.items() if name not in _OF_FENCE):
             raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
         group_seq, driver = _place(row, faults)
         found[row["source_id"], row["commit_seq"]] = Fence(
@@ -217,6 +227,15 @@ def fences_of(table: pa.Table) -> list[Fence]:
             at_ms=row["committed_at"] // 1000,
         )
     return list(found.values())
+
+
+def claims_of(table: pa.Table) -> dict[str, tuple[int, str]]:
+    """The last claim of each source that rows of `CLAIM_COLUMNS` hold: its commit and its text."""
+    found: dict[str, tuple[int, str]] = {}
+    for row in _plain_rows(table, CLAIM_COLUMNS):
+        source = row["source_id"]
+        found[source] = max(found.get(source, (0, "")), (row["commit_seq"], _claim(row)))
+    return found
 
 
 def _plain_rows(
@@ -237,7 +256,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
     first = rows[0]
     seq = first["commit_seq"]
     common = {name: first[name] for name in _OF_COMMIT}
-    if any(row[name] != value for row in rows for name, value in common.items()):
+    if any(row[name] != first[name] for row in rows for name in (*_OF_COMMIT, *_OF_FENCE)):
         raise faults.damaged("two commits have the same number", commit_seq=seq)
     if any(value is None for value in common.values()):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
@@ -246,7 +265,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
     group_seq, driver = _place(first, faults)
-    cut_back = _cuts(first, faults)
+    cut_back, claim = _cuts(first, faults), _claim(first)
     by_partition = _by_partition(rows, faults)
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
     return Commit(
@@ -263,15 +282,30 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
         whole=first["whole"],
         who=first["who"],
-        why="" if driver or cut_back else first["why"],
+        why="" if driver or cut_back or claim else first["why"],
         group_seq=group_seq,
         driver=driver,
+        claim=claim,
         cut_back=cut_back,
     )
 
 
+def _claim(row: Row) -> str:
+    """The text of the claim in a consumer's fence; "" for any other row."""
+    if row["kind"] != CommitKind.FENCE.value or not is_of_consumer(row["source_id"]):
+        return ""
+    text: str = row["why"] if row["claim"] is None else row["claim"]
+    return text
+
+
 def _place(row: Row, faults: _Faults) -> tuple[int, str]:
     """Which driver wrote a fence."""
+    number, driver = row["group_seq"], row["driver"]
+    if number is not None or driver is not None:
+        if number is None or number < 1 or not driver or row["kind"] != CommitKind.FENCE.value:
+            message = "a fence does not say which driver wrote it"
+            raise faults.damaged(message, commit_seq=row["commit_seq"])
+        return number, driver
     try:
         return read_place(row["why"]) if row["kind"] == CommitKind.FENCE.value else (0, "")
     except ValueError as fault:

@@ -44,7 +44,7 @@ TABLE_CONDITIONS: Final = TableConditions(
 )
 LAYOUT: Final = Layout(
     "commits",
-    2,
+    3,
     SCHEMA,
     ("group", "source_id", "commit_seq", "committed_at"),
     "commit_seq",
