@@ -11,9 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from keyrange.consumer.assignor import Dealing, overlap
@@ -22,11 +20,13 @@ from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, changes
-from keyrange.members.model.membership import Membership, Present, Timeouts
+from keyrange.members.model.join_metadata import MemberMetadata
+from keyrange.members.model.membership import Present
 from keyrange.members.model.messages import Peer
 from keyrange.members.model.shares import Interest, Share, interests_of, write_share
-from keyrange.members.table.assignment_rows import Stored, StoredMember
+from keyrange.members.table.assignment_rows import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
 _log = logging.getLogger(__name__)
@@ -52,9 +52,8 @@ class GroupLeader:
         self._dealing = Dealing(cluster, settings.source.key_ranges.accepts_splits)
         self._lock = threading.Lock()
         self._table = self._open()
-        # The state as of the row that run `_run_id` has written, or as it was found there.
-        self._membership = Membership(self._timeouts)
-        self._run_id = ""
+        commits = settings.source.commits
+        self._written = AssignmentLog(self._table, settings.members, commits.group)
         self.due_at_ms: int | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
 
@@ -68,18 +67,12 @@ class GroupLeader:
         """Between two generations: whether people have asked for something; and where another
         process has led the group before this one, what it waits for. Raises as the table does."""
         with self._lock:
-            last = self._table.last()
+            last = self._follow(self._table)
             if last is None:
                 return
-            self._go_on(last)
-            self.due_at_ms = self._membership.next_due_ms()
+            self.due_at_ms = self._written.membership.next_due_ms()
             if self._table.commands(last.commands_until):
                 self.due_at_ms = _passed_ms()
-
-    @property
-    def _timeouts(self) -> Timeouts:
-        members = self._settings.members
-        return Timeouts(members.registration_timeout_ms, members.expansion_timeout_ms)
 
     def _open(self) -> AssignmentTable:
         commits = self._settings.source.commits
@@ -93,8 +86,7 @@ class GroupLeader:
                 before, after = self._assigned(interests, peers)
                 break
             except KeyrangeError as failure:
-                # What was decided is not written: it is decided anew, from what is.
-                self._membership, self._run_id = Membership(self._timeouts), ""
+                self._written.forget()
                 # Another leader may have been quicker.
                 passes = failure.retriable or failure.condition.name == "ASSIGNMENT_CHANGED"
                 if left == 1 or not passes:
@@ -119,33 +111,22 @@ class GroupLeader:
         self, interests: Mapping[str, Interest], peers: Mapping[str, Peer]
     ) -> tuple[Assignment | None, Assignment]:
         """The assignment before, and the one that holds from now on."""
-        table = self._open()
-        last = table.last()
-        if last is not None:
-            self._go_on(last)
-        membership, now_ms = self._membership, _passed_ms()
-        before, known = last.assignment if last is not None else None, _standings(membership)
+        last = self._follow(self._open())
+        membership, now_ms = self._written.membership, _passed_ms()
+        before, known = self._written.assignment, membership.standings
         present = [
             Present(interest.slot, peers[member].instance_id is not None)
             for member, interest in interests.items()
         ]
         membership.observe(present, now_ms)
-        if all(each.assigned_capacity is None for each in membership.members.values()):
+        if not membership.taken_in:
             # Nobody has anything that could move.
             membership.force(now_ms)
-        taken = self._take_commands(table, last, now_ms) if last is not None else None
+        taken = self._written.take_commands(now_ms) if last is not None else None
         due = membership.due(now_ms)
         epochs = [claim.epoch for claim in self._ledger.claims().values()]
         epoch = 1 + max([before.epoch if before else 0, *epochs])
-        members = (
-            dict(due.members)
-            if due is not None
-            else {
-                name: state.assigned_capacity
-                for name, state in membership.members.items()
-                if state.assigned_capacity is not None
-            }
-        )
+        members = dict(due.members) if due is not None else membership.taken_in
         after = self._dealing.deal(
             list(interests.values()), members, before, epoch, anew=due is not None
         )
@@ -156,93 +137,31 @@ class GroupLeader:
         if before is not None and before.owners == after.owners and before.epoch == epoch - 1:
             # The same members with the same ranges are no new assignment.
             after = before
-        if after is not before or taken is not None or _standings(membership) != known:
+        if after is not before or taken is not None or membership.standings != known:
             reason = due.reason if due is not None else f"{len(interests)} consumers"
-            self._write(table, last, reason, after, self._stored(last, interests, peers), taken)
+            at_ms = time.time_ns() // 1_000_000
+            sighting = _sighting(interests, peers, at_ms)
+            self._written.write(
+                reason, after, membership, sighting, at_ms, _passed_ms(), commands_until=taken
+            )
         self.due_at_ms = membership.next_due_ms()
         self.partitions = frozenset(after.owners)
         return before, after
 
-    def _go_on(self, last: Stored) -> None:
-        """Take over what another leader wrote last; time begins to pass for it here."""
-        if last.run_id == self._run_id:
-            return
-        self._membership = Membership(self._timeouts)
-        if last.membership:
-            self._membership = Membership.from_json(last.membership, self._timeouts, _passed_ms())
-        self._run_id = last.run_id
-        self.partitions = frozenset(last.assignment.owners if last.assignment else ())
-
-    def _take_commands(self, table: AssignmentTable, last: Stored, now_ms: int) -> int | None:
-        """Do what people asked for; the number of the last command, None without one."""
-        taken: int | None = None
-        for command in table.commands(last.commands_until):
-            if command.action == "remove":
-                self._membership.remove(command.name, now_ms)
-            else:
-                self._membership.force(now_ms)
-            taken = command.number
-            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
-        return taken
-
-    def _write(
-        self,
-        table: AssignmentTable,
-        last: Stored | None,
-        reason: str,
-        after: Assignment,
-        members: tuple[StoredMember, ...],
-        taken: int | None,
-    ) -> None:
-        known = last.commands_until if last is not None else 0
-        stored = Stored(
-            seq=1 + (last.seq if last is not None else 0),
-            group=self._settings.source.commits.group,
-            run_id=uuid.uuid4().hex,
-            at_ms=time.time_ns() // 1_000_000,
-            reason=reason,
-            assignment=after,
-            membership=self._membership.to_json(),
-            members=members,
-            member_group=self._settings.members.kafka_group,
-            commands_until=taken if taken is not None else known,
-        )
-        table.append(stored)
-        table.maintain()
-        self._run_id = stored.run_id
-
-    def _stored(
-        self, last: Stored | None, interests: Mapping[str, Interest], peers: Mapping[str, Peer]
-    ) -> tuple[StoredMember, ...]:
-        now_ms, passed_ms = time.time_ns() // 1_000_000, _passed_ms()
-        before = {each.slot: each for each in last.members} if last is not None else {}
-        there = {interest.slot: (member, interest) for member, interest in interests.items()}
-        rows: list[StoredMember] = []
-        for slot, state in sorted(self._membership.members.items()):
-            row = before.get(slot) or StoredMember(
-                name=slot, slot=slot, is_static=False, state="", since_ms=0, seen_ms=0
-            )
-            if slot in there:
-                member, interest = there[slot]
-                row = replace(
-                    row,
-                    name=peers[member].instance_id or slot,
-                    seen_ms=now_ms,
-                    host=interest.host,
-                    source=interest.source,
-                )
-            row = replace(
-                row,
-                is_static=state.is_static,
-                state=str(state.standing),
-                since_ms=max(now_ms - passed_ms + state.since_ms, 0),
-            )
-            rows.append(row)
-        return tuple(rows)
+    def _follow(self, table: AssignmentTable) -> Stored | None:
+        last = self._written.follow(table, _passed_ms())
+        if last is not None:
+            self.partitions = frozenset(last.assignment.owners if last.assignment else ())
+        return last
 
 
-def _standings(membership: Membership) -> dict[str, str]:
-    return {name: str(state.standing) for name, state in membership.members.items()}
+def _sighting(interests: Mapping[str, Interest], peers: Mapping[str, Peer], at_ms: int) -> Sighting:
+    there = {
+        each.slot: MemberMetadata(each.slot, host=each.host, source=each.source)
+        for each in interests.values()
+    }
+    names = {each.slot: peers[m].instance_id or each.slot for m, each in interests.items()}
+    return Sighting(there, dict.fromkeys(there, at_ms), names)
 
 
 def _passed_ms() -> int:

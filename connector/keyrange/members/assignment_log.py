@@ -1,14 +1,17 @@
-"""What a run has written of its members, and goes on from.
+"""What a driver has written of its members, and goes on from: the process that plans a pinned
+query, or the leader of a group of consumers.
 
-Nothing that a run decides counts for it before it is in the table. A row whose writing failed may
-be there all the same, or come to be: so that very row is written again before anything else is
-decided, which changes nothing where it is there.
+Nothing that a driver decides counts for it before it is in the table. A row whose writing failed
+may be there all the same, or come to be: so a run writes that very row again before it decides
+anything else, which changes nothing where it is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.model.join_metadata import MemberMetadata
@@ -18,23 +21,34 @@ from keyrange.members.table.assignment_rows import Stored, StoredMember
 from keyrange.members.table.assignments import AssignmentTable
 from keyrange.options.members import MemberOptions
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Who is there, by slot, and when each was last: ms of the clock on the wall, for people."""
+    """Who is there, by slot, and when each was last: ms of the clock on the wall, for people.
+    `names` are of those that have another name than their slot."""
 
     there: Mapping[str, MemberMetadata]
     seen_ms: Mapping[str, int]
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class AssignmentLog:
-    """The rows of one run: `stored` is the last one, `membership` the state that it holds and what
-    was observed since."""
+    """`stored` is the last row, `membership` the state that it holds and what was observed since.
 
-    def __init__(self, table: AssignmentTable, options: MemberOptions, run: str) -> None:
+    With a `run` it writes the rows of that one, and `settle` comes first. Without, drivers of the
+    group take turns, and `follow` comes first.
+    """
+
+    def __init__(
+        self, table: AssignmentTable, options: MemberOptions, group: str, run: str = ""
+    ) -> None:
         self._table = table
         self._options = options
+        self._group = group
         self._run = run
+        self._takes_turns = not run
         self._timeouts = Timeouts(options.registration_timeout_ms, options.expansion_timeout_ms)
         self._is_loaded = False
         self._pending: tuple[Stored, Membership] | None = None
@@ -61,32 +75,69 @@ class AssignmentLog:
             self._is_loaded = True
         self._write_pending()
 
+    def follow(self, table: AssignmentTable, passed_ms: int) -> Stored | None:
+        """Go on from what any driver has written last; time begins to pass for it here. `table` is
+        what the next row is written to, and has not been written to before. Raises as it does."""
+        self._table, self._run, self._pending = table, uuid.uuid4().hex, None
+        before, self.stored = self.stored, table.last()
+        last = self.stored
+        if last is not None and (before is None or last.run_id != before.run_id):
+            self.membership = Membership(self._timeouts)
+            if last.membership:
+                self.membership = Membership.from_json(last.membership, self._timeouts, passed_ms)
+        return last
+
+    def forget(self) -> None:
+        """What was decided is not written: it is decided anew, from what is."""
+        self.stored, self.membership = None, Membership(self._timeouts)
+
+    def take_commands(
+        self, passed_ms: int, removed: Callable[[str], None] = lambda _: None
+    ) -> int | None:
+        """Do what people asked for; returns the number of the last command, None without one.
+        `removed` is called for each member that is to be taken out."""
+        taken: int | None = None
+        for command in self._table.commands(self._commands_until):
+            if command.action == "remove":
+                self.membership.remove(command.name, passed_ms)
+                removed(command.name)
+            else:
+                self.membership.force(passed_ms)
+            taken = command.number
+            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
+        return taken
+
+    @property
+    def _commands_until(self) -> int:
+        return self.stored.commands_until if self.stored is not None else 0
+
     def write(
         self,
         reason: str,
         assignment: Assignment | None,
         membership: Membership,
-        members: Sequence[StoredMember],
+        sighting: Sighting,
         at_ms: int,
+        passed_ms: int,
         commands_until: int | None = None,
         reached: str | None = None,
     ) -> None:
         """Append a row; what it says holds from then on. What is None is as before. Raises
         as the table does, and nothing of it holds before `settle` has written it."""
         before = self.stored
-        known = before.commands_until if before is not None else 0
+        known = before.members if before is not None else ()
         row = Stored(
             seq=before.seq + 1 if before is not None else 1,
-            group=self._options.group,
+            group=self._group,
             run_id=self._run,
             at_ms=at_ms,
             reason=reason,
             assignment=assignment,
             since=self._since(assignment),
             membership=membership.to_json(),
-            members=tuple(members),
+            members=stored_members(membership, sighting, known, at_ms - passed_ms),
             member_group=self._options.kafka_group,
-            commands_until=commands_until if commands_until is not None else known,
+            commands_until=self._commands_until if commands_until is None else commands_until,
             reached=reached if reached is not None else self.reached,
         )
         self._pending = (row, membership)
@@ -94,7 +145,8 @@ class AssignmentLog:
         self._table.maintain()
 
     def _since(self, assignment: Assignment | None) -> Mapping[str, Since]:
-        if assignment is None:
+        # Where drivers take turns no run lasts that it could be said of.
+        if assignment is None or self._takes_turns:
             return {}
         since = self.stored.since if self.stored is not None else {}
         return unbroken(self.assignment, since, assignment, self._run)
@@ -119,7 +171,7 @@ def stored_members(
     rows: list[StoredMember] = []
     for name, state in sorted(membership.members.items()):
         row = StoredMember(
-            name=name,
+            name=sighting.names.get(name, known[name].name if name in known else name),
             slot=name,
             is_static=state.is_static,
             state=str(state.standing),

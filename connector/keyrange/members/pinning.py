@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.assignment_log import AssignmentLog, Sighting, stored_members
+from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.binding.service import BindingService
 from keyrange.members.group import GroupView, describe_members, remove_member
 from keyrange.members.model.assignment import Assignment, assign, tempered
@@ -68,8 +68,8 @@ class Pinning:
         self._cluster = cluster
         self._run = uuid.uuid4().hex
         storage = options.commits.revealed_storage()
-        self._table = open_assignments(self._options.table, self._options.group, storage)
-        self._written = AssignmentLog(self._table, self._options, self._run)
+        table = open_assignments(self._options.table, self._options.group, storage)
+        self._written = AssignmentLog(table, self._options, self._options.group, self._run)
         self._members: tuple[Member, ...] = ()
         self._seen_ms: dict[str, int] = {}
         self._has_looked = False
@@ -111,14 +111,14 @@ class Pinning:
         self._members = read_members(group)
         now_ms, seen_ms = _passed_ms(), _now_ms()
         self._seen_ms |= {each.slot: seen_ms for each in self._members}
-        before = self._standings()
+        before = self._written.membership.standings
         present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
         self._written.membership.observe(present, now_ms)
-        taken = self._take_commands(now_ms)
+        taken = self._written.take_commands(now_ms, self._take_out)
         due = self._written.membership.due(now_ms)
         if due is not None and (self._weights or self.assignment is not None):
             self._reassign(due, taken)
-        elif taken or self._standings() != before or self._is_news():
+        elif taken or self._written.membership.standings != before or self._is_news():
             self._write("members changed", self.assignment, self._written.membership, taken)
 
     def take_in(
@@ -133,11 +133,7 @@ class Pinning:
         self._settle()
         assignment = self.assignment
         if assignment is not None and not self._weights.keys() <= assignment.owners.keys():
-            members = {
-                name: state.assigned_capacity
-                for name, state in self._written.membership.members.items()
-                if state.assigned_capacity is not None
-            }
+            members = self._written.membership.taken_in
             if members:
                 after = assign(self._shares(), members, assignment, assignment.epoch + 1)
                 self._write("partitions were added", after, self._written.membership)
@@ -270,21 +266,10 @@ class Pinning:
         known = {*self._weights, *(assignment.owners if assignment is not None else ())}
         return tempered({p: self._weights.get(p, 0.0) for p in known})
 
-    def _take_commands(self, now_ms: int) -> int | None:
-        """Do what people asked for; returns the number of the last command, None without one."""
-        stored = self._written.stored
-        after = stored.commands_until if stored is not None else 0
-        last: int | None = None
-        for command in self._table.commands(after):
-            if command.action == "remove":
-                self._written.membership.remove(command.name, now_ms)
-                if any(each.slot == command.name and each.is_static for each in self._members):
-                    remove_member(self._cluster, self._options.kafka_group, command.name)
-            else:
-                self._written.membership.force(now_ms)
-            last = command.number
-            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
-        return last
+    def _take_out(self, name: str) -> None:
+        """Out of the Kafka group too: a static member would stay there."""
+        if any(each.slot == name and each.is_static for each in self._members):
+            remove_member(self._cluster, self._options.kafka_group, name)
 
     def _write(
         self,
@@ -294,12 +279,13 @@ class Pinning:
         commands_until: int | None = None,
         reached: str | None = None,
     ) -> None:
-        at_ms, before = _now_ms(), self._written.stored
         sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
-        known = before.members if before is not None else ()
-        members = stored_members(membership, sighting, known, at_ms - _passed_ms())
         reached = REACHED if self._reached() else reached
-        self._written.write(reason, assignment, membership, members, at_ms, commands_until, reached)
+        self._written.write(
+            *(reason, assignment, membership, sighting, _now_ms(), _passed_ms()),
+            commands_until=commands_until,
+            reached=reached,
+        )
 
     def _holdings(self, assignment: Assignment) -> dict[str, Any]:
         """What each slot is told of its ranges."""
@@ -311,9 +297,6 @@ class Pinning:
             since = stored.since.get(slot, as_of_now)
             found[slot] = {"ranges": ranges, "since": [since.run, since.epoch]}
         return found
-
-    def _standings(self) -> dict[str, str]:
-        return {name: str(each.standing) for name, each in self._written.membership.members.items()}
 
     def _cores(self) -> dict[str, int]:
         reached, members = self._reached(), self._written.membership.members

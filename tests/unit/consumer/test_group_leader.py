@@ -191,6 +191,22 @@ def test_another_leader_goes_on_and_counts_from_when_it_looks(stage: Stage) -> N
     ]
 
 
+def test_a_leader_that_led_before_goes_on_from_what_another_has_written(stage: Stage) -> None:
+    first, second = stage.leader("a"), stage.leader("b")
+    settled(stage, first, "a", "b", "c")
+    write_command(open_members(f"{stage.path}_members", {}), "remove", "c", "ada", "gone", 5)
+    without = stage.deal(second, "a", "b")
+    assert sum(map(hashes, without.values())) == 4 * SPACE.size
+
+    again = stage.deal(first, "a", "b", minute=1)
+
+    assert {share.epoch for share in again.values()} == {without["a"].epoch}
+    assert stage.due(first) is None
+    assert [each.run_id for each in stage.table.history()] == list(
+        dict.fromkeys(each.run_id for each in stage.table.history())
+    )
+
+
 def test_what_people_ask_for_is_done(stage: Stage) -> None:
     leader = stage.leader()
     settled(stage, leader, "a", "b")

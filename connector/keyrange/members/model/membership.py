@@ -94,6 +94,19 @@ class Membership:
             for name, state in sorted(self._states.items())
         }
 
+    @property
+    def standings(self) -> dict[str, str]:
+        return {name: str(state.standing) for name, state in sorted(self._states.items())}
+
+    @property
+    def taken_in(self) -> dict[str, float]:
+        """Those that have ranges, and the capacity that these were computed with."""
+        return {
+            name: state.assigned_capacity
+            for name, state in sorted(self._states.items())
+            if state.assigned_capacity is not None
+        }
+
     def observe(self, present: Collection[Present], now_ms: int) -> None:
         """Take in who is there, all of them; who is not named is missing from this time on.
 
