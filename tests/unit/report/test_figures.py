@@ -217,14 +217,14 @@ def test_of_many_partitions_those_that_are_behind_most_are_drawn() -> None:
 
 LONG = "prod.eu-central-1.payments.transactions.enriched." + "internal." * 21
 LENGTHS = {"done above it": 0, "not done": 0, "in flight": 0, "to come": 100}
-SHORT = lag.Standing("t-0", 1, 1, 2, "")
+SHORT = lag.PartitionLag("t-0", 1, 1, 2, "")
 LONG_NAMES = [f"{LONG}v1-{partition}" for partition in range(4)]
 
 
 def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
     """A topic may have 249 characters, and its partitions differ behind them."""
     assert len(LONG_NAMES[0]) > 240
-    rows = [(lag.Standing(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
+    rows = [(lag.PartitionLag(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
     figure = offsets.bars(rows)
     assert figure["data"][3]["y"] == LONG_NAMES
     axis = figure["layout"]["yaxis"]
@@ -236,7 +236,7 @@ def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
 
 def test_long_names_of_very_many_partitions_are_not_all_written() -> None:
     names = [f"{LONG}v1-{partition}" for partition in range(200)]
-    figure = offsets.bars([(lag.Standing(name, 1, 1, 2, ""), LENGTHS) for name in names])
+    figure = offsets.bars([(lag.PartitionLag(name, 1, 1, 2, ""), LENGTHS) for name in names])
     assert figure["data"][3]["y"] == names
     assert figure["layout"]["yaxis"]["tickvals"] == names[::8]
 
