@@ -10,14 +10,10 @@ from typing import Final
 import typer
 
 EXIT_CODES: Final = (
-    ("0", "it was done"),
-    (
-        "1",
-        "an error, named on stderr; or a check that found something "
-        "(doctor, commits verify, report)",
-    ),
+    ("0", "success"),
+    ("1", "an error, named on stderr; or a finding of doctor, commits verify or report"),
     ("2", "a wrong command line"),
-    ("3", "no broker runs (broker status); something is held still (volumes guard, reap, release)"),
+    ("3", "no broker runs (broker status); a throttle is in force (volumes guard, reap, release)"),
     ("130", "Ctrl-C"),
 )
 
