@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -123,7 +124,7 @@ def expected(commit: Commit) -> Commit:
 
 def main(path: Path, step: str) -> None:
     layout = commit_table.LAYOUT
-    hasty = Hasty(layout.kind, layout.version, layout.schema, layout.indexed, layout.order)
+    hasty = Hasty(*(getattr(layout, each.name) for each in fields(layout)))
     table = DeltaCommitTable(delta_rs.DeltaRsStore(str(path), hasty, {}), SOURCE)
     delta_rs._COMPACT_EVERY = 6
     delta_rs._VACUUM_EVERY_S = 0.0
