@@ -126,6 +126,11 @@ class Topics:
         self.admin.delete_topics([topic])
         wait_until(lambda: topic not in self.admin.list_topics())
 
+    def topic_id(self, topic: str) -> str:
+        """In hexadecimal, as keyrange writes it."""
+        [described] = self.admin.describe_topics([topic])
+        return uuid.UUID(str(described["topic_id"])).hex
+
     def add_partitions(self, topic: str, count: int) -> None:
         """Raise a topic's number of partitions to `count`."""
         self.admin.create_partitions({topic: count})

@@ -35,19 +35,24 @@ def commit_tables(world: World) -> Iterator[CommitTable]:
 
 
 def committed_offsets(world: World) -> dict[int, int]:
-    """Up to where each partition is done."""
+    """Up to where each partition is done, of the topic as it is now: what was committed of one that
+    was made anew since says nothing of its records."""
+    topic_id = world.topics.topic_id(world.topic)
     if world.mode.individual:
-        found = {}
-        for table in commit_tables(world):
-            for place, state in table.known().states.items():
-                found[place.partition] = state.committed
-        return found
+        return {
+            partition.partition: state.committed
+            for table in commit_tables(world)
+            for partition, state in table.known().states.items()
+            if state.topic_id == topic_id
+        }
     checkpoint = world.lake / "checkpoint"
     last = max(committed(checkpoint), default=None)
     if last is None:
         return {}
-    ends = planned_offsets(checkpoint, last).get(world.topic, {})
-    return {int(number): end for number, end in ends.items()}
+    offset = planned_offsets(checkpoint, last)
+    if _topic_id(offset, world.topic) != topic_id:
+        return {}
+    return {int(number): end for number, end in offset.get(world.topic, {}).items()}
 
 
 class PlannedBatch(NamedTuple):
@@ -81,6 +86,10 @@ def planned_batches(world: World) -> Iterator[PlannedBatch]:
         mark = offset["@keyrange"]["commits"]
         ends = {int(number): end for number, end in offset.get(world.topic, {}).items()}
         yield PlannedBatch(mark["sourceId"], mark["seq"], ends)
+
+
+def _topic_id(offset: dict[str, Any], topic: str) -> str:
+    return str(offset.get("@keyrange", {}).get("topicIds", {}).get(topic, ""))
 
 
 def is_assigned(world: World) -> bool:
@@ -169,9 +178,8 @@ def positions(world: World) -> list[Position]:
     checkpoint = world.lake / "checkpoint"
     for batch_id in sorted(int(p.name) for p in (checkpoint / "offsets").glob("[0-9]*")):
         offset = planned_offsets(checkpoint, batch_id)
-        ids = offset.get("@keyrange", {}).get("topicIds", {})
+        topic_id = _topic_id(offset, world.topic)
         for number, end in offset.get(world.topic, {}).items():
-            topic_id = str(ids.get(world.topic, ""))
             found.append(Position("checkpoint", batch_id, int(number), topic_id, end))
     for at, table in enumerate(commit_tables(world)):
         for commit in table.history():

@@ -11,11 +11,16 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from consuming import Journal, read_journal
+from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.state import fresh
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
 from nemesis.consumers import consumed
 from nemesis.driver import cause_of
 from nemesis.facts import Again, Place, ResetCommit, Row
 from nemesis.operations import follow_resets
-from nemesis.tables import SinkRows
+from nemesis.tables import SinkRows, committed_offsets
 from nemesis.work import written
 
 
@@ -97,6 +102,21 @@ def test_a_line_that_a_kill_has_cut_short_was_never_written(tmp_path: Path) -> N
     assert read_journal(path) == [{"what": "handed", "offset": 1}]
     Journal(path).write("handed", offset=1, run="1")
     assert read_journal(path)[1:] == [{"what": "handed", "offset": 1, "run": "1"}]
+
+
+def test_what_was_done_of_a_topic_is_not_done_of_the_one_that_was_made_in_its_place(
+    tmp_path: Path,
+) -> None:
+    table = open_commit_table(CommitOptions(table=str(tmp_path / "commits")), "s")
+    table.append(Commit(1, CommitKind.FENCE, "g", "s", "q", "r", -1, 0))
+    states = {TopicPartition("orders", 1): fresh("old", 70)}
+    table.append(Commit(2, CommitKind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
+    topics = SimpleNamespace(topic_id=lambda _: "old")
+    mode = SimpleNamespace(individual=True)
+    world: Any = SimpleNamespace(lake=tmp_path, topic="orders", topics=topics, mode=mode)
+    assert committed_offsets(world) == {1: 70}
+    topics.topic_id = lambda _: "new"
+    assert committed_offsets(world) == {}
 
 
 def test_a_reset_hands_out_again_what_was_planned_before_it(tmp_path: Path) -> None:
