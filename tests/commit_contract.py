@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import (
+from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
     CommitKind,

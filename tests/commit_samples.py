@@ -12,10 +12,15 @@ from random import Random
 import pytest
 
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    CommitSettings,
+)
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.state import Cause, PartitionState, PendingRecord, fresh
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,

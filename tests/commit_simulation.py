@@ -17,7 +17,7 @@ import pytest
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.delivery_plans import plan_intakes, state_of
-from keyrange.individual_commits.model.log import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     CellDelivery,
     DeliveryLimits,
@@ -26,7 +26,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
 )
 from keyrange.individual_commits.model.state import Cause, PartitionState
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,

@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from keyrange.errors import error
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
 from keyrange.individual_commits.model.drivers import Fence, last_source
-from keyrange.individual_commits.model.log import (
-    Commit,
-    CommitKind,
-    Snapshot,
-    is_written,
-    known_at,
-    outrun,
-)
+from keyrange.individual_commits.model.fencing import is_written, outrun
 from keyrange.individual_commits.model.table import CommitTable
 
 

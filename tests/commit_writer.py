@@ -20,7 +20,7 @@ from typing import Any
 import deltalake
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table import commit_table
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.storage import delta_rs, store

@@ -8,7 +8,7 @@ from typing import Any
 
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
-from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import (
     Cause,
@@ -16,8 +16,12 @@ from keyrange.individual_commits.model.state import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_after_batch import (
+    NotDone,
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

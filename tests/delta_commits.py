@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_rows import rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,

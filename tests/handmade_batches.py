@@ -20,7 +20,7 @@ from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.delivery_plans import plan_intakes
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.model.partition_delivery import next_due_ms
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition

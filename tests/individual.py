@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers import Record, Topics, wait_until
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from sources import committed, options, planned_offsets

@@ -15,7 +15,12 @@ from brokers import Record, Topics
 from documents import read_document
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    CommitSettings,
+)
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters

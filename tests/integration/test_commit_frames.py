@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.state import (
     Cause,
     KeyRangeState,

@@ -13,7 +13,7 @@ import pytest
 
 from commit_contract import SOURCE
 from commit_writer import STEPS, expected
-from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 

@@ -19,7 +19,7 @@ from commit_contract import (
 )
 from delta_commits import in_epoch, leave_by_version_1, table_at
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT, open_commit_table
 from keyrange.individual_commits.table.delta_spark import (
     SparkStore,

@@ -14,7 +14,7 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import GROUP
 from keyrange import Consumer
-from keyrange.consumer.owned_ranges import new_ledger
+from keyrange.consumer.owned_ranges import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
@@ -143,7 +143,7 @@ def test_dynamic_consumers_leave_no_names_behind(stage: Stage) -> None:
             stage.produce(50)
             stage.until_done(consumer)
             assert number or held(consumer) == 2 * SPACE.size
-    claims = new_ledger(parse_consumer_options(options), "none").claims()
+    claims = new_commit_log(parse_consumer_options(options), "none").claims()
     assert len(claims) == 1
 
 

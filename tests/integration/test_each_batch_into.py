@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
 from keyrange.individual_commits import parts
-from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.individual_commits.verdicts import VerdictStore
 
 SCHEMA = "at long, text string"

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.resetting import reopen
-from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

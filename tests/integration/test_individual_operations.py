@@ -19,7 +19,7 @@ from brokers import Topics, wait_until
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.cli.main import app
 from keyrange.individual_commits.model import takeover
-from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 
 # Executors cannot import this file: its functions travel whole.

@@ -21,10 +21,10 @@ from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
 from committing import commit_batch
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.individual_commits.model.state_after_batch import NotDone, PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options

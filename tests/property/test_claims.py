@@ -36,7 +36,7 @@ steps = st.lists(
 
 
 def take(claims: dict[str, Claim], source: str, cells: set[int]) -> None:
-    """As a ledger does: fence who holds some of it, then claim."""
+    """As a commit log does: fence who holds some of it, then claim."""
     wanted = {PARTITION: merge(CELLS[each] for each in cells)}
     epoch = 1 + max((claim.epoch for claim in claims.values()), default=0)
     for other, claim in list(claims.items()):

@@ -27,7 +27,7 @@ from keyrange.individual_commits.model.state import (
     cut_at,
     fresh,
 )
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,

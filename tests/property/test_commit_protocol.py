@@ -9,7 +9,7 @@ import pytest
 
 from commit_simulation import STEPS, World, check_sinks, run
 from forms import by_form
-from keyrange.individual_commits.model.log import CommitKind, known_at
+from keyrange.individual_commits.model.commit import CommitKind, known_at
 
 SEEDS = range(by_form(3, 12, 12))
 

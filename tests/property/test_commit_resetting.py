@@ -19,7 +19,7 @@ from keyrange.individual_commits.model.state import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,

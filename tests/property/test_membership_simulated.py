@@ -15,7 +15,7 @@ import pytest
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, changes, moved
 from keyrange.members.model.member_states import ASSIGNED, MembershipState
-from keyrange.members.model.membership import Membership, Present, Reassign, Timeouts
+from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 
 SECOND = 1_000
 TIMEOUTS = Timeouts(registration_ms=300 * SECOND, expansion_ms=45 * SECOND)

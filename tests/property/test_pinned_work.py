@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
 from keyrange.individual_commits.delivery_plans import plan_intakes, spans_of
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.state import Cause, PartitionState, fresh
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     PartitionVerdict,
     RedeliveryPolicy,

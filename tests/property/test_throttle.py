@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.guard.model.policy import Limit, Policy, Recovery, Throttle
+from keyrange.guard.model.throttle_factor import Limit, Policy, Recovery, Throttle
 from keyrange.guard.model.volume_readings import VolumeReading
 from volume_samples import reading, volume
 

@@ -1,5 +1,5 @@
-"""Consumers of one group by a seed: claims, ledgers and memberships as they are, each consumer in
-the middle of any call of another, and crashes at each."""
+"""Consumers of one group by a seed: claims, commit logs and memberships as they are, each consumer
+in the middle of any call of another, and crashes at each."""
 
 from __future__ import annotations
 

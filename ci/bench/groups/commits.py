@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (

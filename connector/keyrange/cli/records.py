@@ -74,7 +74,7 @@ def records(
     if key:
         named["keys"] = keys_option([read_key(each) for each in key])
     else:
-        named |= _place(offset, named)
+        named |= _one_offset(offset, named)
     rows: list[list[Any]] = []
     printed = 0
     # Closed at the limit, which ends what was asked for ahead.
@@ -93,10 +93,10 @@ def records(
         note(f"stopped after the {limit} records of --limit, there may be more")
 
 
-def _place(offset: str, named: Mapping[str, str]) -> dict[str, str]:
+def _one_offset(offset: str, named: Mapping[str, str]) -> dict[str, str]:
     """The options that read one offset alone. Raises typer.BadParameter (exit code 2)."""
-    place, _, at = offset.rpartition(":")
-    topic, _, partition = place.rpartition("-")
+    name, _, at = offset.rpartition(":")
+    topic, _, partition = name.rpartition("-")
     if not (topic and _is_number(partition) and _is_number(at)):
         raise typer.BadParameter("--offset: it is given as TOPIC-PARTITION:OFFSET: orders-3:41207")
     ways = ("subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
-from keyrange.consumer.owned_ranges import OwnedRanges, new_ledger
+from keyrange.consumer.owned_ranges import OwnedRanges, new_commit_log
 from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.records import (
     ConsumerRecord,
@@ -121,7 +121,7 @@ class Consumer:
             name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
         )
         own = Cluster(settings.source.client)
-        leader = GroupLeader(settings, own, new_ledger(settings, name.name), name.name)
+        leader = GroupLeader(settings, own, new_commit_log(settings, name.name), name.name)
         self._member = MemberThread(
             MemberSettings(
                 group=settings.members.kafka_group,
@@ -293,7 +293,7 @@ class Consumer:
         if self._settled or self._name.is_static:
             return
         prefix, _, _ = self._name.name.rpartition("-")
-        found = self._holding.ledger.adopt(f"{prefix}-", self._alive)
+        found = self._holding.commit_log.adopt(f"{prefix}-", self._alive)
         self._settled = True
         if found is not None:
             self._name = replace(self._name, name=found)

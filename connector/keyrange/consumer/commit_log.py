@@ -41,9 +41,9 @@ from keyrange.individual_commits.model.claims import (
     source_of,
     write_claim,
 )
-from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
-from keyrange.individual_commits.table.commit_rows import CLAIM_COLUMNS, claims_of
+from keyrange.individual_commits.table.commit_rows import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.storage.store import Store, Transaction
@@ -146,8 +146,7 @@ class CommitLog:
         """The last claim of each source: its number and its text."""
         if not self._store.refresh():
             return {}
-        bounds = {"group": (self._group,) * 2, "kind": (CommitKind.FENCE.value,) * 2}
-        last = claims_of(self._store.read(bounds, CLAIM_COLUMNS))
+        last = claims_of(self._store.read(fence_bounds(self._group), CLAIM_COLUMNS))
         # Sources of queries first: who finds one has nothing to do here.
         return dict(sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0])))
 

@@ -1,10 +1,9 @@
 """What the leader of a group of consumers does: it says who takes part, and deals key ranges out.
 
-When they are dealt out anew is decided by `members/model/membership.py`: a static consumer that is
+`members/model/reassignment_timing.py` decides when it assigns them anew: a static consumer that is
 away keeps its ranges for registration.timeout.ms, and those that join are gathered for
 expansion.timeout.ms. Kafka calls for an assignment whenever its group changes, and at no other
-time: what falls due in between the leader calls for itself, by joining once more.
-"""
+time: what falls due in between the leader calls for itself, by joining once more."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, changes
 from keyrange.members.model.join_metadata import MemberMetadata
-from keyrange.members.model.membership import Present
 from keyrange.members.model.messages import Peer
+from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.model.shares import Interest, Share, interests_of, write_share
 from keyrange.members.table.assignment_rows import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
@@ -36,18 +35,18 @@ _PAUSE_S: Final = 0.2
 
 
 class GroupLeader:
-    """An assignor. It runs in the member's thread, and `look` in the user's; `cluster` and `ledger`
-    are its own. `slot` is the consumer's.
+    """An assignor. It runs in the member's thread, and `look` in the user's; `cluster` and
+    `commit_log` are its own. `slot` is the consumer's.
 
     To be read: `due_at_ms`, when there is something to assign anew if nothing else happens, on the
     system's monotonic clock; `partitions`, all that somebody has.
     """
 
     def __init__(
-        self, settings: ConsumerSettings, cluster: Cluster, ledger: CommitLog, slot: str
+        self, settings: ConsumerSettings, cluster: Cluster, commit_log: CommitLog, slot: str
     ) -> None:
         self._settings = settings
-        self._ledger = ledger
+        self._commit_log = commit_log
         self._slot = slot
         self._dealing = Dealing(cluster, settings.source.key_ranges.accepts_splits)
         self._lock = threading.Lock()
@@ -124,7 +123,7 @@ class GroupLeader:
             membership.force(now_ms)
         taken = self._written.take_commands(now_ms) if last is not None else None
         due = membership.due(now_ms)
-        epochs = [claim.epoch for claim in self._ledger.claims().values()]
+        epochs = [claim.epoch for claim in self._commit_log.claims().values()]
         epoch = 1 + max([before.epoch if before else 0, *epochs])
         members = dict(due.members) if due is not None else membership.taken_in
         after = self._dealing.deal(

@@ -40,7 +40,7 @@ class OwnedRanges:
         self._settings = settings
         self._cluster = cluster
         self._view = ClusterView("", {}, {})
-        self._ledger = new_ledger(settings, slot, self._begin)
+        self._commit_log = new_commit_log(settings, slot, self._begin)
         self._works: dict[TopicPartition, PartitionWork] = {}
         self._reading: OwnedRangeReader | None = None
         self._round: Iterator[Batch] | None = None
@@ -76,8 +76,8 @@ class OwnedRanges:
         self._cluster.contacted = True
 
     @property
-    def ledger(self) -> CommitLog:
-        return self._ledger
+    def commit_log(self) -> CommitLog:
+        return self._commit_log
 
     def move(
         self,
@@ -142,7 +142,7 @@ class OwnedRanges:
             {p: view.epoch(p) for p in wanted},
             lambda epochs: epoch_ends(self._cluster, view, epochs),
         )
-        taken = self._ledger.take(wanted, view.topic_ids(), epoch, ready, leaders)
+        taken = self._commit_log.take(wanted, view.topic_ids(), epoch, ready, leaders)
         self._outrun |= not taken.goes_on
         if self._outrun:
             # What they have done is not to be handed out again, nor to be undone by a commit.
@@ -228,12 +228,12 @@ class OwnedRanges:
         if pieces:
             cut_back = {p: at for p, at in self._cut_back.items() if p in pieces}
             epochs = {p: self._works[p].leader_epoch for p in pieces}
-            self._ledger.commit(pieces, cut_back, epochs)
+            self._commit_log.commit(pieces, cut_back, epochs)
             self._cut_back = {p: at for p, at in self._cut_back.items() if p not in pieces}
             for partition, found in pieces.items():
                 self._works[partition].committed(found)
             self._count_again_at = 0
-            self._ledger.maintain()
+            self._commit_log.maintain()
         self.mirror()
         return {p: work.done_up_to for p, work in sorted(self._works.items())}
 
@@ -246,7 +246,7 @@ class OwnedRanges:
         self._mirrored_at_s = now_s
         mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
         ids = self._view.topic_ids()
-        for partition, at in self._ledger.committed(mine, ids).items() if mine else ():
+        for partition, at in self._commit_log.committed(mine, ids).items() if mine else ():
             self._told[partition] = max(at, self._told.get(partition, 0))
         epochs = {p: self._view.epoch(p) for p in mine}
         self._mirror.mirror(
@@ -269,7 +269,7 @@ class OwnedRanges:
 
     def close(self) -> None:
         """Let another consumer go on under this one's name."""
-        self._ledger.close()
+        self._commit_log.close()
 
     def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
         """What is under way of the topics that a new view names by the ids that are known here."""
@@ -351,7 +351,7 @@ class OwnedRanges:
         self._round = None
 
 
-def new_ledger(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> CommitLog:
+def new_commit_log(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> CommitLog:
     """The commit table as a slot writes it; without `begin` it is there to be read."""
     commits = settings.source.commits
     store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())

@@ -125,7 +125,7 @@ class Sharing:
     def _go_on(self, share: Share, listener: KeyRangeListener) -> None:
         self._look_at_s = time.monotonic() + _LOOK_EVERY_S
         before = self._holding.spans
-        claims = self._holding.ledger.others()
+        claims = self._holding.commit_log.others()
         warm = time.monotonic() >= self._warm_until_s
         wanted = self._obtainable(share, claims, warm)
         try:

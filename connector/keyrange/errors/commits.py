@@ -10,7 +10,7 @@ _COMMITS = "individual-commits.md"
 _ON_CALL = "on-call.md"
 
 COMMIT_CONDITIONS: Final = (
-    # What the order of commits says: individual_commits/model/log.py
+    # What the order of commits says: individual_commits/model/commit.py
     Condition(
         "COMMITS_FENCED",
         Kind.DENIED,

@@ -61,7 +61,7 @@ MEMBER_CONDITIONS: Final = (
         "what the executor's tasks do: its thread dump in Spark's web page",
         _MEMBERS,
     ),
-    # What is stored of an assignment: members/model/assignment.py, membership.py
+    # What is stored of an assignment: members/model/assignment.py, reassignment_timing.py
     Condition(
         "INVALID_ASSIGNMENT",
         Kind.CORRUPT,

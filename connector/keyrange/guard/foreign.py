@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.sources import Figures, ThrottleFactorSource, check_timeout_ms
 from keyrange.options.volumes import VolumeOptions

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from keyrange.errors import KeyrangeError
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.shared import leave_watch, take_watch
 from keyrange.guard.watch import Watch
 from keyrange.options.volumes import VolumeOptions, parse_volume_options

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.extensions import open_source
-from keyrange.guard.model.policy import Factor, Policy, Throttle
+from keyrange.guard.model.throttle_factor import Factor, Policy, Throttle
 from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.model.volume_readings import Volume
 from keyrange.options.kafka_properties import ClientSettings

@@ -13,7 +13,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.sources import Figures, ThrottleFactorSource
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from keyrange.individual_commits import appending, collecting, parts, release
 from keyrange.individual_commits.collecting import ReportedResults
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import Cause, PartitionState
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     Outcome,
     RedeliveryPolicy,

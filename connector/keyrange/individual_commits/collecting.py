@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.verdict import NotDone, PartitionVerdict
+from keyrange.individual_commits.model.state_after_batch import NotDone, PartitionVerdict
 from keyrange.individual_commits.reported_offsets import (
     BLOCKS_DDL,
     OFFSETS_DDL,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
 from keyrange.individual_commits.collecting import rows_of
 from keyrange.individual_commits.model.state import Cause, PendingRecord
-from keyrange.individual_commits.model.verdict import Outcome
+from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.verdict_rows import HIDDEN, Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-Places = dict[TopicPartition, dict[int, Row]]
+RecordRows = dict[TopicPartition, dict[int, Row]]
 
 
 class WriteDeadLetters(Protocol):
@@ -102,7 +102,7 @@ def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> l
 
 def _kept(
     rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, PendingRecord]]
-) -> Places:
+) -> RecordRows:
     """What the verdict holds of dead records."""
     if rows is None:
         return {}
@@ -119,15 +119,15 @@ def _kept(
         F.unix_millis(hidden.timestamp).alias("timestamp_ms"),
         hidden.headers.alias("headers"),
     )
-    return _by_place(rows_of(frame, dead))
+    return _by_record(rows_of(frame, dead))
 
 
-def _is_whole(kept: Places, partition: TopicPartition, offset: int) -> bool:
+def _is_whole(kept: RecordRows, partition: TopicPartition, offset: int) -> bool:
     row = kept.get(partition, {}).get(offset)
     return row is not None and bool(row.whole)
 
 
-def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> Places:
+def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> RecordRows:
     """Dead records as the batch has them."""
     columns = [F.col(name) for name in ("topic", "partition", "offset")]
     for name in _RECORD:
@@ -137,11 +137,11 @@ def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> 
             columns.append(F.unix_millis(name).alias("timestamp_ms"))
         else:
             columns.append(F.col(name))
-    return _by_place(rows_of(batch.select(*columns), missing))
+    return _by_record(rows_of(batch.select(*columns), missing))
 
 
-def _by_place(rows: Iterable[Row]) -> Places:
-    found: Places = {}
+def _by_record(rows: Iterable[Row]) -> RecordRows:
+    found: RecordRows = {}
     for row in rows:
         found.setdefault(TopicPartition(row.topic, row.partition), {})[row.offset] = row
     return found
@@ -151,8 +151,8 @@ def _letter(
     running: BatchRun,
     partition: TopicPartition,
     pending_record: PendingRecord,
-    kept: Places,
-    read: Places,
+    kept: RecordRows,
+    read: RecordRows,
 ) -> DeadLetter:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
     PartitionDelivery,

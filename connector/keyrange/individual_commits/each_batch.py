@@ -26,11 +26,11 @@ from keyrange.individual_commits.delivery_plans import (
     state_of,
 )
 from keyrange.individual_commits.model import takeover
-from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.resetting import carried
 from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.individual_commits.model.verdict import Outcome
 from keyrange.individual_commits.planned import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition

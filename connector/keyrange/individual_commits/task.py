@@ -25,7 +25,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 
 
 class FunctionRunner(Protocol):
-    """How functions are called; `Alarm` does it, tests have clocks of their own."""
+    """How functions are called; `RecordTimer` does it, tests have clocks of their own."""
 
     def now_ms(self) -> float: ...
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.model.join_metadata import MemberMetadata
-from keyrange.members.model.membership import Membership, Timeouts
+from keyrange.members.model.reassignment_timing import Membership, Timeouts
 from keyrange.members.model.unbroken import Since, unbroken
 from keyrange.members.table.assignment_rows import Stored, StoredMember
 from keyrange.members.table.assignments import AssignmentTable
@@ -179,8 +179,8 @@ def stored_members(
             seen_ms=sighting.seen_ms.get(name, known[name].seen_ms if name in known else 0),
             cores=state.capacity,
         )
-        place = sighting.there.get(name) or known.get(name)
-        if place is not None:
-            row = replace(row, host=place.host, executor=place.executor, source=place.source)
+        seen = sighting.there.get(name) or known.get(name)
+        if seen is not None:
+            row = replace(row, host=seen.host, executor=seen.executor, source=seen.source)
         rows.append(row)
     return tuple(rows)

@@ -222,12 +222,12 @@ class _Member:
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
         rows not."""
-        place, run = self._place(slot), self._greeting.run
-        known = noted(place, run)
+        location, run = self._location(slot), self._greeting.run
+        known = noted(location, run)
         if known is not None and known[0] >= epoch:
             return
         try:
-            note_slot(place, caller.holding(slot, run))
+            note_slot(location, caller.holding(slot, run))
         except OSError as failure:
             _log.warning("slot %s has no directory: %s", slot, failure)
 
@@ -237,7 +237,7 @@ class _Member:
         was made with another assignment."""
         if slot == NO_SLOT or batch < 0:
             return None
-        known = noted(self._place(slot), self._greeting.run)
+        known = noted(self._location(slot), self._greeting.run)
         if known is None or known[0] != task.epoch:
             return None
         try:
@@ -247,7 +247,7 @@ class _Member:
             return None
         return known[1]
 
-    def _place(self, slot: str) -> SlotLocation:
+    def _location(self, slot: str) -> SlotLocation:
         base = slots_directory(self._options.slot_directory)
         return SlotLocation(
             query_of_task(), self._options.group, slot, base, self._executor_directory

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.individual_commits.model.log import CommitSettings
+from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
-from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from keyrange.guard.model.enforcement import Settings
-from keyrange.guard.model.policy import Policy
 from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.guard.model.throttle_factor import Policy
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.shared import leave_watch, take_watch
 from keyrange.guard.watch import Watch
 from keyrange.kafka.cluster import Cluster

@@ -23,7 +23,7 @@ from keyrange.individual_commits.delivery_plans import (
     state_of,
 )
 from keyrange.individual_commits.model.agreement import check_agreement, check_terms
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     due_records,

@@ -71,11 +71,13 @@ class PlanningSession:
         self._options = options
         self._admission = admission
         self._tasks = PinnedTaskPlans(options, pinning) if pinning is not None else TaskPlans()
-        self._commits: CommitStrategy = BatchCommits(options, cluster, open_table)
+        self._commits: CommitStrategy
         if options.commits.individual:
             assert open_table is not None
             cuts_of = pinning.cuts if pinning is not None else None
             self._commits = IndividualCommits(options, open_table, cuts_of)
+        else:
+            self._commits = BatchCommits(options, cluster, open_table)
         self._cluster = cluster
         self._sizes = sizes
         self._sizes_at = time.monotonic()

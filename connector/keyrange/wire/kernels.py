@@ -410,7 +410,7 @@ def _mixed(word):
 
 
 @numba.njit(inline="always")
-def _place(first, second, low, high, size):
+def _key_hash(first, second, low, high, size):
     """The end of the hash: the last `size % 16` bytes as two words, then the final mix."""
     second ^= _rotated(high * _HASH_C2, 33) * _HASH_C1
     first ^= _rotated(low * _HASH_C1, 31) * _HASH_C2
@@ -443,7 +443,7 @@ def key_hash(source, at, size):
     else:
         for byte in range(at, end):
             low |= np.uint64(source[byte]) << np.uint64(8 * (byte - at))
-    return _place(first, second, low, high, size)
+    return _key_hash(first, second, low, high, size)
 
 
 @numba.njit(inline="always")
@@ -454,7 +454,7 @@ def _offset_hash(offset):
         low |= ((np.uint64(offset) >> np.uint64(56 - 8 * byte)) & np.uint64(0xFF)) << np.uint64(
             8 * byte
         )
-    return _place(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
+    return _key_hash(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
 
 
 _TIMESTAMP_MS_MAX = 9223372036854775

@@ -66,7 +66,7 @@ def refusal(*arguments: object) -> str:
     return str(result.exception)
 
 
-def two_holes() -> Query:
+def two_pending() -> Query:
     """A partition of 10 offsets in two ranges, with pending records at 3 and 5 of the upper one."""
     query = Query(1, 2, fails=0.0)
     query.batch(10, tail=7)
@@ -86,7 +86,7 @@ def two_holes() -> Query:
 
 
 def test_the_document_of_show(of: Callable[..., Query]) -> None:
-    of(two_holes())
+    of(two_pending())
     none_pending = {"pending": 0, "oldest_pending": None, "deliveries_max": 0}
     some = {
         "pending": 2,
@@ -144,7 +144,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
 
 
 def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
-    of(two_holes())
+    of(two_pending())
     first, second = document("gaps", "/t")
     assert first == {
         "topic": "flights",
@@ -165,7 +165,7 @@ def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
 def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(
     of: Callable[..., Query],
 ) -> None:
-    query = two_holes()
+    query = two_pending()
     [(partition, state)] = query.states.items()
     [lower, upper] = state.pieces
     held = PendingRecord(7, 2**62, 0, 0, BEGAN_MS, Cause.HELD_BACK)
@@ -177,7 +177,7 @@ def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(
 
 
 def test_the_document_of_history(of: Callable[..., Query]) -> None:
-    of(two_holes())
+    of(two_pending())
     last, first = document("history", "/t")
     assert last == {
         "seq": 2,
@@ -199,7 +199,7 @@ def test_the_document_of_history(of: Callable[..., Query]) -> None:
 
 
 def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
-    of(two_holes())
+    of(two_pending())
     shown = text("show", "/t")
     assert "flights-0   lag 14 (last batch)   2 pending, the oldest for 1 min" in shown
     assert "██████●▒●▒▒▒▒············" in shown

@@ -15,7 +15,7 @@ from documents import read_document
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import CommitKind, CommitSettings
 from keyrange.individual_commits.table import commit_admin
 from keyrange.kafka.model.offsets import TopicPartition
 

@@ -21,11 +21,11 @@ from keyrange.cli.main import app
 from keyrange.consumer import following as following_module
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import Leaders
-from keyrange.consumer.owned_ranges import new_ledger
+from keyrange.consumer.owned_ranges import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
-from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.resetting import rewind
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
@@ -256,7 +256,7 @@ def consumers(tmp_path: Path) -> Callable[[str], CommitLog]:
     options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g"}
     settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
     begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
-    return lambda slot: new_ledger(settings, slot, begin)
+    return lambda slot: new_commit_log(settings, slot, begin)
 
 
 def verified(path: Path, slot: str) -> list[str]:
@@ -304,7 +304,7 @@ def test_a_claim_cuts_back_what_it_does_not_hold_with_the_log(tmp_path: Path) ->
     options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g", "failOnDataLoss": "false"}
     settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
     one, two = (
-        new_ledger(settings, slot, lambda wanted, _: dict.fromkeys(wanted, 0))
+        new_commit_log(settings, slot, lambda wanted, _: dict.fromkeys(wanted, 0))
         for slot in ("one", "two")
     )
     one.take({A: [SPACE]}, {}, leaders=Leaders({A: 3}))

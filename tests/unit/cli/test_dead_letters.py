@@ -19,7 +19,7 @@ from keyrange.cli.deadletters import commands as dead_letters
 from keyrange.cli.deadletters import document as letters_document
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.resetting import reopen, rewind
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table import commit_admin
@@ -320,7 +320,7 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from keyrange.individual_commits.model.log import CommitSettings
+    from keyrange.individual_commits.model.commit import CommitSettings
 
     known = replace(lake.table.known(), terms=CommitSettings(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)

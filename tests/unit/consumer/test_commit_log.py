@@ -12,7 +12,7 @@ import pytest
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
-from keyrange.consumer.owned_ranges import new_ledger
+from keyrange.consumer.owned_ranges import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.state import KeyRangeState
@@ -34,14 +34,14 @@ def options(table: Path) -> dict[str, str]:
     return {"kafka.bootstrap.servers": "h:1", "commitTable": str(table), "commitGroup": "g"}
 
 
-def ledger(table: Path, slot: str) -> CommitLog:
+def commit_log(table: Path, slot: str) -> CommitLog:
     begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
-    return new_ledger(parse_consumer_options(options(table)), slot, begin)
+    return new_commit_log(parse_consumer_options(options(table)), slot, begin)
 
 
 def started(table: Path, number: int) -> tuple[CommitLog, str | None]:
     """A dynamic consumer that takes everything."""
-    made = ledger(table, f"{PREFIX}{number:08x}")
+    made = commit_log(table, f"{PREFIX}{number:08x}")
     name = made.adopt(PREFIX, set)
     made.take({FIRST: [SPACE]}, {})
     return made, name
@@ -49,7 +49,7 @@ def started(table: Path, number: int) -> tuple[CommitLog, str | None]:
 
 def goes_on(table: Path, epochs: int = 10) -> None:
     """The group has other things to do."""
-    other = ledger(table, "g-busy")
+    other = commit_log(table, "g-busy")
     for _ in range(epochs):
         other.take({OTHER: [SPACE]}, {})
 
@@ -62,7 +62,7 @@ def test_starts_leave_no_names_behind(table: Path) -> None:
         made.close()
 
     assert names == [None, *[f"{PREFIX}00000000"] * 3]
-    assert list(ledger(table, "g-x").claims()) == [f"consumer/g/{PREFIX}00000000"]
+    assert list(commit_log(table, "g-x").claims()) == [f"consumer/g/{PREFIX}00000000"]
 
 
 def test_one_that_lives_keeps_its_name(table: Path) -> None:
@@ -72,9 +72,9 @@ def test_one_that_lives_keeps_its_name(table: Path) -> None:
     assert name is None
     # What it had is another's now, since some epochs only.
     goes_on(table, 9)
-    assert ledger(table, "g-x").adopt(PREFIX, set) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, set) is None
     first.close()
-    assert not ledger(table, "g-x").claims()[f"consumer/g/{PREFIX}00000001"].closed
+    assert not commit_log(table, "g-x").claims()[f"consumer/g/{PREFIX}00000001"].closed
     second.close()
 
 
@@ -84,9 +84,9 @@ def test_one_that_was_killed_leaves_its_name_after_a_while(table: Path) -> None:
     goes_on(table)
     killed = f"{PREFIX}00000001"
 
-    assert ledger(table, "g-x").adopt("g-other-", set) is None
-    assert ledger(table, "g-x").adopt(PREFIX, lambda: {killed}) is None
-    assert ledger(table, "g-x").adopt(PREFIX, set) == killed
+    assert commit_log(table, "g-x").adopt("g-other-", set) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, lambda: {killed}) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, set) == killed
 
 
 def test_while_nobody_can_say_who_lives_only_closed_names_are_taken(table: Path) -> None:
@@ -94,9 +94,9 @@ def test_while_nobody_can_say_who_lives_only_closed_names_are_taken(table: Path)
     second, _ = started(table, 2)
     goes_on(table)
 
-    assert ledger(table, "g-x").adopt(PREFIX, lambda: None) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, lambda: None) is None
     second.close()
-    assert ledger(table, "g-x").adopt(PREFIX, lambda: None) == f"{PREFIX}00000002"
+    assert commit_log(table, "g-x").adopt(PREFIX, lambda: None) == f"{PREFIX}00000002"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_spare_that_lives_keeps_its_name_in_a_rebalance(
 ) -> None:
     """While a group rebalances Kafka tells nobody's metadata."""
     spare = f"{PREFIX}00000001"
-    ledger(table, spare).take({FIRST: []}, {})
+    commit_log(table, spare).take({FIRST: []}, {})
     metadata = write_interest(Interest(spare, ("t",))) if state == "Stable" else b""
     members = () if state == "Empty" else (GroupMemberView("m", None, "h", metadata),)
     monkeypatch.setattr(api, "describe_members", lambda *_: GroupView(state, members))
@@ -125,17 +125,17 @@ def test_of_two_who_want_a_name_one_gets_it(table: Path) -> None:
     quick: list[str | None] = []
 
     def meanwhile() -> set[str]:
-        quick.append(ledger(table, "g-y").adopt(PREFIX, set))
+        quick.append(commit_log(table, "g-y").adopt(PREFIX, set))
         return set()
 
-    assert ledger(table, "g-x").adopt(PREFIX, meanwhile) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, meanwhile) is None
     assert quick == [f"{PREFIX}00000001"]
 
 
 def test_who_goes_on_has_what_was_done_and_the_one_before_can_change_nothing(table: Path) -> None:
     first, _ = started(table, 1)
     first.close()
-    heir = ledger(table, f"{PREFIX}00000009")
+    heir = commit_log(table, f"{PREFIX}00000009")
     assert heir.adopt(PREFIX, set) == f"{PREFIX}00000001"
     low, _ = split_evenly(SPACE, 2)
     taken = heir.take({FIRST: [low]}, {})
@@ -153,9 +153,9 @@ def test_a_clock_that_stepped_says_nothing_of_who_has_ended(
     started(table, 2)
     stepped = lambda: time.time_ns() + 2 * ahead_ms * 1_000_000  # noqa: E731
     monkeypatch.setattr("keyrange.consumer.commit_log.time", type("", (), {"time_ns": stepped}))
-    assert ledger(table, "g-x").adopt(PREFIX, set) is None
+    assert commit_log(table, "g-x").adopt(PREFIX, set) is None
     goes_on(table)
-    assert ledger(table, "g-x").adopt(PREFIX, set) == f"{PREFIX}00000001"
+    assert commit_log(table, "g-x").adopt(PREFIX, set) == f"{PREFIX}00000001"
 
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
@@ -177,8 +177,8 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
     it did there."""
     end = [100]
     latest = lambda wanted, _later: dict.fromkeys(wanted, end[0])  # noqa: E731
-    of = lambda slot: new_ledger(parse_consumer_options(options(table)), slot, latest)  # noqa: E731
-    moving, taking = of("x"), of("z")
+    settings = parse_consumer_options(options(table))
+    moving, taking, after = (new_commit_log(settings, slot, latest) for slot in ("x", "z", "y"))
     moving.take({FIRST: [SPACE]}, {})
 
     def moves_on() -> None:
@@ -190,8 +190,8 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
     assert taking.take({FIRST: [SPACE]}, {}).pieces == {FIRST: [KeyRangeState(SPACE, 100)]}
     end[0] = 900
     moving.commit({OTHER: [KeyRangeState(SPACE, 260)]})
-    assert of("y").committed([OTHER], {}) == {OTHER: 260}
-    assert of("y").take({OTHER: [SPACE]}, {}).pieces == {OTHER: [KeyRangeState(SPACE, 260)]}
+    assert after.committed([OTHER], {}) == {OTHER: 260}
+    assert after.take({OTHER: [SPACE]}, {}).pieces == {OTHER: [KeyRangeState(SPACE, 260)]}
 
 
 def test_what_another_did_meanwhile_is_not_done_again(
@@ -199,17 +199,17 @@ def test_what_another_did_meanwhile_is_not_done_again(
 ) -> None:
     """Nobody had the range when the claims were read, and somebody has when the claim is written:
     its epoch may be the lower one."""
-    ledger(table, "w").take({FIRST: [SPACE]}, {})
-    ledger(table, "v").take({FIRST: []}, {})
-    ledger(table, "w").take({OTHER: [SPACE]}, {})
-    quick = ledger(table, "x")
+    commit_log(table, "w").take({FIRST: [SPACE]}, {})
+    commit_log(table, "v").take({FIRST: []}, {})
+    commit_log(table, "w").take({OTHER: [SPACE]}, {})
+    quick = commit_log(table, "x")
 
     def works() -> None:
         quick.take({FIRST: [SPACE]}, {}, epoch=3)
         quick.commit({FIRST: [KeyRangeState(SPACE, 50)]})
 
     between(monkeypatch, works)
-    taken = ledger(table, "z").take({FIRST: [SPACE]}, {}, epoch=4)
+    taken = commit_log(table, "z").take({FIRST: [SPACE]}, {}, epoch=4)
     assert taken.pieces == {FIRST: [KeyRangeState(SPACE, 50)]}
     with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
         quick.commit({FIRST: [KeyRangeState(SPACE, 60)]})

@@ -32,7 +32,7 @@ class Stage:
         # What it holds.
         self.spans: dict[TopicPartition, list[KeyRange]] = {}
         self.epoch, self.ready, self.claims = 0, True, dict[str, Claim]()
-        self.ledger = SimpleNamespace(others=lambda: self.claims)
+        self.commit_log = SimpleNamespace(others=lambda: self.claims)
         # Its membership.
         self.seen, self.rejoins, self.looks = GroupMembership(), 0, 0
         # As the leader.

@@ -13,7 +13,7 @@ import pytest
 
 import scripted_consumer
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World
@@ -149,7 +149,7 @@ def test_who_comes_later_finds_what_others_have_done_of_the_new_topic(
     last = holding(topic.world, tmp_path, "d", fails=True)
     last.take(topic.world.view(), {FIRST: [SPACE]})
     assert polled(last) == []
-    assert last.ledger.committed([FIRST], {"t": ANEW}) == {FIRST: 20}
+    assert last.commit_log.committed([FIRST], {"t": ANEW}) == {FIRST: 20}
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 

@@ -14,7 +14,7 @@ from brokers import wait_until
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import extensions
 from keyrange.guard.foreign import ForeignFactor
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.shared import leave_watch, take_watch
 from keyrange.guard.sources import Figures, ThrottleFactorSource, open_factor_source

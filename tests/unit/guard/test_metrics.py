@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.volume_readings import Volume
 from keyrange.guard.sources import Figures
 from keyrange.volumes import VolumeCollector

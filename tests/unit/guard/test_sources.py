@@ -11,7 +11,7 @@ import pytest
 from keyrange.errors import InvalidError, KeyrangeError, error
 from keyrange.guard import extensions
 from keyrange.guard.model import volume_readings
-from keyrange.guard.model.policy import Factor, Limit, Policy
+from keyrange.guard.model.throttle_factor import Factor, Limit, Policy
 from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.guard.sources import (

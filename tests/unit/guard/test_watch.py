@@ -10,7 +10,7 @@ import pytest
 
 from brokers import wait_until
 from keyrange.errors import KeyrangeError, error
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.sources import Figures
 from keyrange.guard.watch import Watch, Watches
 

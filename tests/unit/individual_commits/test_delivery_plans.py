@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.individual_commits.delivery_plans import cut_of, plan_intakes, state_of
 from keyrange.individual_commits.each_batch import cut_back
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     CellDelivery,
     DeliveryLimits,

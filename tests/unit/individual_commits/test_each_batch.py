@@ -17,7 +17,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
-from keyrange.individual_commits.model.log import CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.state import (
     KeyRangeState,

@@ -13,7 +13,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import parts
 from keyrange.individual_commits.collecting import TOLD, TOLD_FIELDS, told_in
 from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.verdict import NotDone
+from keyrange.individual_commits.model.state_after_batch import NotDone
 from keyrange.individual_commits.verdict_rows import (
     Code,
     handed_back_rows,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from keyrange.individual_commits.model.state import (
-    MERGED_HOLES_MAX,
+    MERGED_PENDING_MAX,
     KeyRangeState,
     PartitionState,
     PendingRecord,
@@ -171,7 +171,7 @@ def test_inside_a_key_range_pending_records_do_not_keep_neighbours_apart() -> No
 
 
 def test_many_pending_records_are_not_put_together() -> None:
-    most = pending(*range(MERGED_HOLES_MAX))
+    most = pending(*range(MERGED_PENDING_MAX))
     found = state(KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000), position=5_000)
     assert len(found.merged([SPACE]).pieces) == 1
     more = replace(found.pieces[1], pending=pending(2_000, key_hash=BORDER))

@@ -9,7 +9,7 @@ import pytest
 from commit_tables import MemoryCommitTable
 from committing import state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark

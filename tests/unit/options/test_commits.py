@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
-from keyrange.individual_commits.model.verdict import RedeliveryPolicy
+from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import COMMIT_ROWS, CommitOptions
 from keyrange.options.secrets import Secret

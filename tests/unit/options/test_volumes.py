@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.guard.model.policy import Limit, Policy
+from keyrange.guard.model.throttle_factor import Limit, Policy
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions, parse_volume_options

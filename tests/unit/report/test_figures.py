@@ -9,7 +9,7 @@ import pytest
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.state import (
     Cause,
     KeyRangeState,

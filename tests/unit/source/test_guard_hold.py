@@ -9,7 +9,7 @@ import pytest
 
 from committing import rejected
 from keyrange.errors import KeyrangeError, error
-from keyrange.guard.model.policy import Factor
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.view import ClusterView

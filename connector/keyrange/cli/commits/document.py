@@ -14,7 +14,7 @@ from keyrange.cli.times import iso
 from keyrange.individual_commits.model.state import Cause
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Commit, CommitCounts, Snapshot
+    from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
     from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.ranges.model.key_ranges import KeyRange

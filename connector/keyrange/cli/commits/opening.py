@@ -17,7 +17,7 @@ from keyrange.cli.render import note
 from keyrange.cli.source import check_partition, connected, storage_of
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Snapshot
+    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.cluster import Cluster

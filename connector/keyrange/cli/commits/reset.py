@@ -30,7 +30,7 @@ from keyrange.cli.times import now, read_time
 from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Snapshot
+    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.model.resetting import Reset
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
     from keyrange.individual_commits.model.auditing import Contradiction
-    from keyrange.individual_commits.model.log import Commit, Snapshot
+    from keyrange.individual_commits.model.commit import Commit, Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition

@@ -47,7 +47,7 @@ from keyrange.cli.times import now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.log import Snapshot
+    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[

@@ -24,7 +24,7 @@ from keyrange.storage.directory import FAILURES
 
 if TYPE_CHECKING:
     from keyrange.cli.commits.opening import Live
-    from keyrange.individual_commits.model.log import Snapshot
+    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.storage.model.spark_log import CheckpointProgress
 
 _TAIL_BYTES: Final = 64 * 2**20

@@ -16,7 +16,7 @@ from keyrange.cli.arguments import named_values
 from keyrange.cli.times import iso, now
 
 if TYPE_CHECKING:
-    from keyrange.guard.model.policy import Factor, Limit
+    from keyrange.guard.model.throttle_factor import Factor, Limit
     from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
     from keyrange.options.volumes import VolumeOptions
 
@@ -45,7 +45,7 @@ def guard_options(
 def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     """One document a check, without an end."""
     from keyrange.guard.clock import monotonic_ms
-    from keyrange.guard.model.policy import Throttle
+    from keyrange.guard.model.throttle_factor import Throttle
     from keyrange.guard.model.volume_readings import View
     from keyrange.guard.sources import check_timeout_ms
     from keyrange.kafka.log_dirs import LogDirReader

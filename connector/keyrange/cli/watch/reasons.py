@@ -1,6 +1,6 @@
 """In which state `keyrange watch` takes a query to be, and why, by what can be seen from outside.
 
-Rule of this file: as in `watch_document`, no clock and no source.
+Rule of this file: as in `document`, no clock and no source.
 """
 
 from __future__ import annotations

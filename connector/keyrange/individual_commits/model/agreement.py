@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.log import CommitSettings, Snapshot
+from keyrange.individual_commits.model.commit import CommitSettings, Snapshot
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 

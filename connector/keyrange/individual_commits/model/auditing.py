@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.claims import is_of_consumer
+from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.handovers import Handovers
-from keyrange.individual_commits.model.log import Commit, CommitKind
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 

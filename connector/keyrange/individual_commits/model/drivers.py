@@ -75,7 +75,7 @@ def last_source(
     return None
 
 
-def read_place(text: str) -> tuple[int, str]:
+def read_driver(text: str) -> tuple[int, str]:
     """The number and the driver that the text of a fence names, as version 2 of the table had them;
     0 and "" for any other text. Raises ValueError where they cannot be."""
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.claims import Claim, is_of_consumer, read_claim
-from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.state import PartitionState, PendingRecord, cut_span
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of

@@ -9,9 +9,10 @@ A range that is split hands each pending record to the side that its key lies on
 become one again when nothing tells them apart. How a batch is split does not depend on where the
 map is cut.
 
-Around it: `ranges` is the algebra of offset ranges, `intake` what a batch hands out of a state,
-`verdict` what becomes of it when the batch has been worked on, `log` and `table` what is kept. All
-of it is pure: the planning process and the committing one come to the same from the same rows.
+Around it: `offset_ranges` is the algebra of offset ranges, `partition_delivery` what a batch
+delivers of a state, `verdict` what becomes of it when the batch has been worked on, `log` and
+`table` what is kept. All of it is pure: the planning process and the committing one come to the
+same from the same rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # Up to how many pending records two pieces become one although they have some.
-MERGED_HOLES_MAX: Final = 1_000
+MERGED_PENDING_MAX: Final = 1_000
 
 
 class Cause(IntEnum):
@@ -47,8 +48,8 @@ class Cause(IntEnum):
 class PendingRecord:
     """A record that was handed out and is not done.
 
-    `place` is the hash of its key. `deliveries` counts how often it was worked on. It is not handed
-    out again before `due_ms`; it is a pending record since `since_ms` (both ms since 1970).
+    `deliveries` counts how often it was worked on. It is not handed out again before `due_ms`; it
+    is pending since `since_ms` (both ms since 1970).
     """
 
     offset: int
@@ -162,7 +163,7 @@ class PartitionState:
         pieces: list[KeyRangeState] = []
         for piece in self.pieces:
             inside = bool(borders) and piece.span.from_hash not in borders
-            if pieces and _alike(pieces[-1], piece, MERGED_HOLES_MAX if inside else 0):
+            if pieces and _alike(pieces[-1], piece, MERGED_PENDING_MAX if inside else 0):
                 pieces[-1] = _joined(pieces[-1], piece)
             else:
                 pieces.append(piece)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.drivers import Fence
-from keyrange.individual_commits.model.log import Commit, Snapshot
 
 
 class CommitTable(Protocol):
@@ -37,7 +37,7 @@ class CommitTable(Protocol):
         """Write one commit, in one transaction of the table; with `begun` only where no driver has
         begun under the group's name since it was that number.
 
-        `core.commits.log.is_written` decides: a commit of a batch is identified by its batch, and
+        `fencing.is_written` decides: a commit of a batch is identified by its batch, and
         written once more it changes nothing. Raises COMMITS_FENCED where another driver has begun
         since or its commit stands in this one's place, COMMITS_BEHIND where commits before it are
         gone.

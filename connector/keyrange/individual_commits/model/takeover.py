@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.agreement import lacking
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.drivers import last_source, living, next_group_seq
-from keyrange.individual_commits.model.log import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings, Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:

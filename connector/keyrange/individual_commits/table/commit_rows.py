@@ -18,12 +18,18 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import is_of_consumer
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    CommitSettings,
+)
 from keyrange.individual_commits.model.cuts import read_cuts, write_cuts
-from keyrange.individual_commits.model.drivers import Fence, read_place
-from keyrange.individual_commits.model.log import Commit, CommitCounts, CommitKind, CommitSettings
+from keyrange.individual_commits.model.drivers import Fence, read_driver
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
 from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.storage.store import Bounds
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -209,6 +215,11 @@ def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> li
     return commits[::-1]
 
 
+def fence_bounds(group: str) -> Bounds:
+    """What the fences of a group are found by."""
+    return {"group": (group, group), "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value)}
+
+
 def fences_of(table: pa.Table) -> list[Fence]:
     """The fences that rows of `FENCE_COLUMNS` hold, each once. Raises COMMITS_DAMAGED."""
     found: dict[tuple[str, int], Fence] = {}
@@ -216,7 +227,7 @@ def fences_of(table: pa.Table) -> list[Fence]:
         faults = _Faults(row["source_id"])
         if any(value is None for name, value in row.items() if name not in _OF_FENCE):
             raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
-        group_seq, driver = _place(row, faults)
+        group_seq, driver = _driver(row, faults)
         found[row["source_id"], row["commit_seq"]] = Fence(
             source_id=row["source_id"],
             seq=row["commit_seq"],
@@ -264,7 +275,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         raise error("UNSUPPORTED_COMMITS", f"commit {seq} is of kind {first['kind']!r}")
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
-    group_seq, driver = _place(first, faults)
+    group_seq, driver = _driver(first, faults)
     cut_back, claim = _cuts(first, faults), _claim(first)
     by_partition = _by_partition(rows, faults)
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
@@ -298,7 +309,7 @@ def _claim(row: Row) -> str:
     return text
 
 
-def _place(row: Row, faults: _Faults) -> tuple[int, str]:
+def _driver(row: Row, faults: _Faults) -> tuple[int, str]:
     """Which driver wrote a fence."""
     number, driver = row["group_seq"], row["driver"]
     if number is not None or driver is not None:
@@ -307,7 +318,7 @@ def _place(row: Row, faults: _Faults) -> tuple[int, str]:
             raise faults.damaged(message, commit_seq=row["commit_seq"])
         return number, driver
     try:
-        return read_place(row["why"]) if row["kind"] == CommitKind.FENCE.value else (0, "")
+        return read_driver(row["why"]) if row["kind"] == CommitKind.FENCE.value else (0, "")
     except ValueError as fault:
         raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 

@@ -11,21 +11,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
 from keyrange.individual_commits.model.drivers import Fence, last_source
-from keyrange.individual_commits.model.log import (
-    Commit,
-    CommitKind,
-    Snapshot,
-    is_written,
-    known_at,
-    outrun,
-)
+from keyrange.individual_commits.model.fencing import is_written, outrun
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_rows import (
     ADDED,
     FENCE_COLUMNS,
     SCHEMA,
     commits_of,
+    fence_bounds,
     fences_of,
     rows_of,
 )
@@ -101,17 +96,14 @@ class DeltaCommitTable(CommitTable):
     def fences(self, group: str) -> list[Fence]:
         if not self._store.refresh():
             return []
-        of_group: Bounds = {"group": (group, group)}
-        fences: Bounds = {**of_group, "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value)}
-        firsts: Bounds = {**of_group, "commit_seq": (1, 1)}
-        found = [self._store.read(bounds, FENCE_COLUMNS) for bounds in (fences, firsts)]
+        firsts: Bounds = {"group": (group, group), "commit_seq": (1, 1)}
+        found = [self._store.read(each, FENCE_COLUMNS) for each in (fence_bounds(group), firsts)]
         return fences_of(pa.concat_tables(found))
 
     def counted(self, group: str) -> Transaction:
         """What a commit is written under, besides its own transaction, that may only stand where no
         driver was counted in a group since the last look at the table."""
-        count = self._store.version_of(_drivers_of(group))
-        return Transaction(_drivers_of(group), (count or 0) + 1, count)
+        return _next_driver(group, self._store.version_of(_drivers_of(group)))
 
     def append(
         self, commit: Commit, begun: int | None = None, counted: Transaction | None = None
@@ -121,8 +113,7 @@ class DeltaCommitTable(CommitTable):
             raise ValueError(f"the commit is one of source {commit.source_id}")
         rows = rows_of(commit)
         if begun is not None:
-            count = self._counted.get(commit.group)
-            counted = Transaction(_drivers_of(commit.group), (count or 0) + 1, count)
+            counted = _next_driver(commit.group, self._counted.get(commit.group))
         # Where the last commit that was seen is the one before, the transaction finds by itself
         # whether another has been written since.
         kept = [self._known] if 0 < self._known.seq == commit.seq - 1 else []
@@ -176,11 +167,7 @@ class DeltaCommitTable(CommitTable):
 
     def _begun(self, group: str, run_id: str = "") -> int:
         """How many drivers have begun in a group, others than that of a run, whoever wrote them."""
-        fences: Bounds = {
-            "group": (group, group),
-            "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value),
-        }
-        runs = self._store.read(fences, ["run_id"]).column("run_id").to_pylist()
+        runs = self._store.read(fence_bounds(group), ["run_id"]).column("run_id").to_pylist()
         return len({*runs} - {run_id})
 
     def _check_begun(self, commit: Commit, begun: int | None) -> None:
@@ -225,6 +212,11 @@ def _note(commit: Commit) -> dict[str, str]:
         "keyrange.runId": commit.run_id,
         "keyrange.batchId": str(commit.batch_id),
     }
+
+
+def _next_driver(group: str, count: int | None) -> Transaction:
+    """What counts one more driver of a group of which `count` are counted."""
+    return Transaction(_drivers_of(group), (count or 0) + 1, count)
 
 
 def _drivers_of(group: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.log import Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.resetting import reopen
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.table import commit_table, dead_letters
@@ -147,7 +147,7 @@ def plan_replay(
     states: dict[TopicPartition, PartitionState] = {}
     taken: list[DeadLetter] = []
     for partition, by_offset in sorted(wanted.items()):
-        records = [(at, _place(found[0], nulls_first)) for at, found in by_offset.items()]
+        records = [(at, _key_hash(found[0], nulls_first)) for at, found in by_offset.items()]
         reopened = reopen(known.states[partition], records, now_ms)
         if reopened.opened:
             states[partition] = reopened.state
@@ -180,7 +180,7 @@ def replay(
     return seq
 
 
-def _place(letter: DeadLetter, nulls_first: bool) -> int:
+def _key_hash(letter: DeadLetter, nulls_first: bool) -> int:
     """Where the key of a record lies in the hash space."""
     if letter.key is None and nulls_first:
         return 0

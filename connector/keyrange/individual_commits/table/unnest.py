@@ -15,7 +15,7 @@ from keyrange.individual_commits.table.piece_codec import read_piece
 _KEPT: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi")
 _TIME = pa.timestamp("us", tz="UTC")
 _DONE: Final = (("from_offset", pa.int64()), ("until_offset", pa.int64()))
-_HOLES: Final = (
+_PENDING: Final = (
     ("offset", pa.int64()),
     ("key_hash", pa.int64()),
     ("deliveries", pa.int32()),
@@ -43,7 +43,7 @@ def unnest_pending(table: pa.Table) -> pa.Table:
     above."""
     return _exploded(
         table,
-        _HOLES,
+        _PENDING,
         lambda piece: [
             (
                 record.offset,

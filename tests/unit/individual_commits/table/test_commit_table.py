@@ -8,7 +8,7 @@ import pytest
 
 from commit_contract import CommitTableContract, OpenTable
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.model.log import Commit
+from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 

@@ -13,7 +13,7 @@ import pytest
 from commit_contract import FLIGHTS, append_all, batch, condition, fence, state
 from delta_commits import COMMITS, in_epoch, leave_by_version_1, table_at
 from keyrange.errors import DeniedError, KeyrangeError
-from keyrange.individual_commits.model.log import known_at
+from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_rows import rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition

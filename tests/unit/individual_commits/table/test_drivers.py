@@ -12,8 +12,8 @@ import pytest
 from commit_contract import NOW_MS, batch
 from delta_commits import golden_rows
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.drivers import Fence, begun, living, read_place
-from keyrange.individual_commits.model.log import Commit, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.drivers import Fence, begun, living, read_driver
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.individual_commits.table.commit_rows import SCHEMA
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
@@ -116,8 +116,8 @@ def test_rows_that_contradict_each_other_are_still_put_in_order() -> None:
 
 
 def test_the_text_of_a_fence() -> None:
-    assert read_place('{"driver":"a","groupSeq":7,"v":1}') == (7, "a")
-    assert read_place("") == read_place('{"begun":{},"epoch":1}') == (0, "")
+    assert read_driver('{"driver":"a","groupSeq":7,"v":1}') == (7, "a")
+    assert read_driver("") == read_driver('{"begun":{},"epoch":1}') == (0, "")
     for text in ('{"driver":', '{"driver":"a","groupSeq":0,"v":1}', '{"driver":1,"groupSeq":1}'):
         with pytest.raises(ValueError, match="fence"):
-            read_place(text)
+            read_driver(text)

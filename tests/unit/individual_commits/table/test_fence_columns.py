@@ -16,8 +16,8 @@ from delta_commits import golden_rows, table_at
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.claims import Claim, Claimed, read_claim, source_of
+from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.handovers import claim_of
-from keyrange.individual_commits.model.log import CommitSettings
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "commits"
 
 
-def ledger(path: Path, slot: str) -> CommitLog:
+def commit_log(path: Path, slot: str) -> CommitLog:
     def begin(_: object, __: bool) -> dict[TopicPartition, int]:
         raise AssertionError("the group has begun")
 
@@ -55,16 +55,16 @@ def ledger(path: Path, slot: str) -> CommitLog:
 
 
 def test_claims_of_version_2_are_read_and_claimed_on(path: Path) -> None:
-    assert ledger(path, "a").claims() == {A: claim("a", 2, LOWER), B: claim("b", 1, UPPER)}
+    assert commit_log(path, "a").claims() == {A: claim("a", 2, LOWER), B: claim("b", 1, UPPER)}
     first, second = table_at(path, A).history()
     assert claim_of(first) == claim("a", 1, LOWER)
     assert claim_of(second) == claim("a", 2, LOWER)
     assert (first.who, first.why) == ("a", "")
 
-    taken = ledger(path, "b").take({FLIGHTS: [LOWER]}, {"flights": "t-1"})
+    taken = commit_log(path, "b").take({FLIGHTS: [LOWER]}, {"flights": "t-1"})
 
     assert [piece.scanned for piece in taken.pieces[FLIGHTS]] == [40]
-    claims = ledger(path, "a").claims()
+    claims = commit_log(path, "a").claims()
     assert claims[A].holds_nothing
     assert claims[B].held(FLIGHTS) == [LOWER]
     rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()

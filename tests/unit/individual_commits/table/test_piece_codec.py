@@ -108,7 +108,7 @@ def test_a_wide_span_with_three_pending_records_is_small() -> None:
     assert read_piece(blob) == piece
 
 
-def many_holes(count: int) -> KeyRangeState:
+def many_pending(count: int) -> KeyRangeState:
     chance = random.Random(count)
     offsets = sorted(chance.sample(range(10 * count), count))
     pending = tuple(PendingRecord(each, chance.randrange(1000), 1, 5 + each, 5) for each in offsets)
@@ -116,14 +116,14 @@ def many_holes(count: int) -> KeyRangeState:
 
 
 def test_what_compresses_is_compressed_and_what_does_not_is_not() -> None:
-    assert write_piece(many_holes(3))[0] == 1
-    large = write_piece(many_holes(10_000))
+    assert write_piece(many_pending(3))[0] == 1
+    large = write_piece(many_pending(10_000))
     assert large[0] == 2
-    assert read_piece(large) == many_holes(10_000)
+    assert read_piece(large) == many_pending(10_000)
     # The form is zstd's own.
     size = int(read_varints(large[1:4])[0])
     body = zstandard.ZstdDecompressor().decompress(large[4:-4], max_output_size=size)
-    assert read_piece(sealed(b"\x01" + body)) == many_holes(10_000)
+    assert read_piece(sealed(b"\x01" + body)) == many_pending(10_000)
 
 
 def test_the_stored_bytes_are_those_of_the_golden_file() -> None:

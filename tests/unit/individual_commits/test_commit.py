@@ -9,14 +9,14 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.log import (
+from keyrange.individual_commits.model.commit import (
     Commit,
     CommitKind,
     CommitSettings,
     Snapshot,
-    is_written,
     known_at,
 )
+from keyrange.individual_commits.model.fencing import is_written
 from keyrange.individual_commits.model.state import PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 

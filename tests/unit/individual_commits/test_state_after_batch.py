@@ -18,7 +18,7 @@ from keyrange.individual_commits.model.state import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.verdict import (
+from keyrange.individual_commits.model.state_after_batch import (
     NotDone,
     Outcome,
     PartitionVerdict,

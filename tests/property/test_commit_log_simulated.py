@@ -12,8 +12,8 @@ from forms import by_form
 from keyrange.consumer.commit_log import CommitLog, Taken
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import Contradiction, audit
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.handovers import Handovers, claim_of
-from keyrange.individual_commits.model.log import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.state import KeyRangeState, fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
@@ -72,23 +72,23 @@ class Group:
         finally:
             self.under_way.remove(slot)
 
-    def ledger(self, slot: str) -> CommitLog:
+    def commit_log(self, slot: str) -> CommitLog:
         def latest(wanted: object, _: bool) -> dict[TopicPartition, int]:
             return dict.fromkeys(wanted, self.log_end)  # type: ignore[call-overload]
 
         return CommitLog(MemoryStore(self.shared), "g", slot, CommitSettings(), latest)
 
     def take(self, slot: str) -> None:
-        ledger = self.holding.pop(slot, (self.ledger(slot), {}))[0]
+        commit_log = self.holding.pop(slot, (self.commit_log(slot), {}))[0]
         wanted = {
             partition: merge(self.random.sample(CELLS, self.random.randrange(1, 5)))
             for partition in self.random.sample(PARTITIONS, self.random.randrange(1, 3))
         }
-        taken = ledger.take(wanted, {})
+        taken = commit_log.take(wanted, {})
         mine = self.positions(taken)
         for cell, at in mine.items():
             self.stands.setdefault(cell, at)
-        self.holding[slot] = (ledger, mine)
+        self.holding[slot] = (commit_log, mine)
 
     def positions(self, taken: Taken) -> dict[Cell, int]:
         found: dict[Cell, int] = {}
@@ -100,12 +100,12 @@ class Group:
         return found
 
     def work(self, slot: str) -> None:
-        ledger, mine = self.holding[slot]
+        commit_log, mine = self.holding[slot]
         partition = self.random.choice(sorted({partition for partition, _ in mine}))
         cells = [cell for cell in mine if cell[0] == partition]
         some = self.random.sample(cells, self.random.randrange(1, len(cells) + 1))
         after = {cell: mine[cell] + self.random.randrange(1, 50) for cell in some}
-        ledger.commit(
+        commit_log.commit(
             {partition: [KeyRangeState(span, after[of, span]) for of, span in sorted(some)]}
         )
         for cell in some:
@@ -117,7 +117,7 @@ class Group:
     def histories(self) -> dict[str, list[Commit]]:
         """What each source has written."""
         store = MemoryStore(self.shared)
-        sources = self.ledger("s8").claims()
+        sources = self.commit_log("s8").claims()
         return {each: list(DeltaCommitTable(store, each).history()) for each in sources}
 
 
@@ -157,7 +157,7 @@ def test_whatever_comes_between_nothing_is_lost_or_handed_out_again(seed: int) -
         group.step(group.random.choice(group.slots))
     group.budget, group.crashes = 0, 0.0
     # In the end one consumer takes everything, and finds where all of it stands.
-    taken = group.ledger("s9").take({each: [SPACE] for each in PARTITIONS}, {})
+    taken = group.commit_log("s9").take({each: [SPACE] for each in PARTITIONS}, {})
     found = group.positions(taken)
     assert {cell: found[cell] for cell in group.stands} == group.stands
     assert group.commits > 2

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -113,51 +112,6 @@ class Snapshot:
             commit.run_id,
             commit.terms,
         )
-
-
-def is_written(known: Snapshot, commit: Commit) -> bool:
-    """Whether a commit that is about to be written is in the table already, which is at `known`.
-
-    A commit of a batch is known by its batch, any other by its place and its run. Raises
-    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else in
-    its place, COMMITS_BEHIND where commits before it are gone.
-    """
-    ours = known.run_id == commit.run_id
-    if commit.kind is CommitKind.BATCH and not ours and known.seq:
-        raise _fenced(known, commit)
-    if commit.kind is CommitKind.BATCH and commit.batch_id <= known.batch_id:
-        return True
-    if commit.seq > known.seq + 1:
-        raise error(
-            "COMMITS_BEHIND",
-            f"the commit table is at commit {known.seq}, and commit {commit.seq} cannot follow it",
-            source_id=commit.source_id,
-        )
-    if commit.seq == known.seq + 1:
-        return False
-    if ours and commit.kind is not CommitKind.BATCH and commit.seq == known.seq:
-        return True
-    raise _fenced(known, commit)
-
-
-def _fenced(known: Snapshot, commit: Commit) -> KeyrangeError:
-    return error(
-        "COMMITS_FENCED",
-        f"run {known.run_id} writes the commits of this query, and run {commit.run_id} is not to "
-        "write any more",
-        source_id=commit.source_id,
-        seq=known.seq,
-    )
-
-
-def outrun(commit: Commit) -> KeyrangeError:
-    """Another driver has begun in the group of a commit by which a driver would have."""
-    return error(
-        "COMMITS_FENCED",
-        f"another driver has begun under group '{commit.group}' of the commit table at the same "
-        f"time, and run {commit.run_id} is not to write",
-        source_id=commit.source_id,
-    )
 
 
 def known_at(commits: Iterable[Commit], seq: int) -> Snapshot:

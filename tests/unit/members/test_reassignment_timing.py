@@ -10,7 +10,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.member_states import ASSIGNED, TRANSITIONS, MemberEvent, MembershipState
-from keyrange.members.model.membership import Membership, Present, Reassign, Timeouts
+from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 
 MINUTE = 60_000
 # The proposal's: 15 minutes for who is away, 5 minutes for who joins.
