@@ -33,6 +33,9 @@ _AGAIN_AFTER_S: Final = 1.0
 # How often the leader looks for what people ask of the group.
 _LOOK_AT_TABLE_EVERY_S: Final = 10.0
 # What another consumer's claim ends.
+# Subscribing has seen the topic: somebody creates it anew, or a broker that has just started does
+# not know it yet.
+_PASSES: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
 _OVER: Final = frozenset({"RANGES_LOST", "COMMITS_FENCED"})
 
 Ranges = dict[TopicPartition, list[KeyRange]]
@@ -131,9 +134,13 @@ class Sharing:
         try:
             self._apply(share, before, wanted, self._said_ready or warm, listener)
         except KeyrangeError as failure:
-            if failure.condition.name not in _OVER:
+            if failure.condition.name not in _PASSES | _OVER:
                 raise
             _log.warning("%s", failure)
+            if failure.condition.name in _PASSES:
+                # What is held stays held meanwhile.
+                self._look_at_s = time.monotonic() + _AGAIN_AFTER_S
+                return
             self.lose(listener)
             # An epoch that is higher than what is in the table.
             self._member.rejoin()

@@ -95,6 +95,19 @@ def test_who_has_a_share_has_met_its_brokers(stage: Stage) -> None:
     assert stage.contacts == 1
 
 
+def test_a_topic_that_is_away_while_ranges_move_is_waited_for(stage: Stage) -> None:
+    """As while somebody creates it anew: the group would lose all its consumers at once."""
+    stage.told(share(1, LOW, "ab"))
+    stage.failure = error("UNKNOWN_TOPIC_OR_PARTITION", "the cluster has no topic named t")
+    stage.told(share(2, SPACE, "a"))
+    stage.step(after_s=2)
+    assert stage.spans == {FIRST: [LOW]}
+
+    stage.failure = None
+    stage.step(after_s=2)
+    assert stage.spans == {FIRST: [SPACE]}
+
+
 def test_what_moves_waits_for_its_heir_whoever_else_comes(stage: Stage) -> None:
     stage.told(share(1, SPACE, "a"))
     assert stage.spans == {FIRST: [SPACE]}
