@@ -32,10 +32,10 @@ _LOOK_EVERY_S: Final = 0.2
 _AGAIN_AFTER_S: Final = 1.0
 # How often the leader looks for what people ask of the group.
 _LOOK_AT_TABLE_EVERY_S: Final = 10.0
-# What another consumer's claim ends.
 # Subscribing has seen the topic: somebody creates it anew, or a broker that has just started does
 # not know it yet.
 _PASSES: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
+# What another consumer's claim ends.
 _OVER: Final = frozenset({"RANGES_LOST", "COMMITS_FENCED"})
 
 Ranges = dict[TopicPartition, list[KeyRange]]
