@@ -17,11 +17,11 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
-from keyrange.embedded.settings import BrokerSettings
+from keyrange.embedded.broker import EmbeddedCluster
+from secured_brokers import SecuredBroker, SecuredCluster, SecuredSettings
 
 USER, PASSWORD = "alice", "alice-secret"
-SHARED_SETTINGS = BrokerSettings(
+SHARED_SETTINGS = SecuredSettings(
     listeners=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     users={USER: PASSWORD},
     properties={
@@ -55,13 +55,15 @@ def client_config(
         "security_protocol": protocol,
     }
     if protocol.startswith("SASL"):
-        user, password = next(iter(cluster.settings.users.items()))
+        assert isinstance(cluster, SecuredCluster)
+        user, password = next(iter(cluster.secured.users.items()))
         config |= {
             "sasl_mechanism": mechanism,
             "sasl_plain_username": user,
             "sasl_plain_password": password,
         }
     if protocol.endswith("SSL"):
+        assert isinstance(cluster, SecuredCluster)
         assert cluster.tls is not None
         config["ssl_cafile"] = str(cluster.tls.ca)
         if cluster.tls.client is not None:
@@ -238,14 +240,14 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[EmbeddedBroker]:
+def broker() -> Iterator[SecuredBroker]:
     """One broker for the session with all listeners. Never stop or kill it: start your own."""
-    with EmbeddedBroker(SHARED_SETTINGS) as started:
+    with SecuredBroker(SHARED_SETTINGS) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def topics(broker: EmbeddedBroker) -> Iterator[Topics]:
+def topics(broker: SecuredBroker) -> Iterator[Topics]:
     """Topics and records on the shared broker."""
     made = Topics(broker)
     yield made

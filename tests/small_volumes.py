@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from keyrange.embedded.broker import BrokerNode, EmbeddedCluster
-from keyrange.embedded.settings import BrokerSettings
+from secured_brokers import SecuredCluster, SecuredSettings
 
 VOLUME_MB = 96
 KEPT_MB = 40
@@ -39,8 +39,8 @@ def small_volume(path: Path, size_mb: int) -> Iterator[None]:
 def three_brokers(directory: Path, **settings: Any) -> Iterator[EmbeddedCluster]:
     """Three brokers that are controllers too; the second has a small volume."""
     properties = {"log.segment.bytes": str(MB)} | settings.pop("properties", {})
-    made = EmbeddedCluster(
-        BrokerSettings(nodes=3, heap_mb=256, properties=properties, **settings), directory
+    made = SecuredCluster(
+        SecuredSettings(nodes=3, heap_mb=256, properties=properties, **settings), directory
     )
     with small_volume(made.nodes[SMALL - 1].log_dir, VOLUME_MB), made:
         yield made
@@ -51,7 +51,7 @@ def joining_broker(
     directory: Path, **settings: Any
 ) -> Iterator[tuple[EmbeddedCluster, BrokerNode]]:
     """Three brokers, and a fourth one with a small volume that was never started; it is killed."""
-    made = EmbeddedCluster(BrokerSettings(nodes=4, heap_mb=256, **settings), directory)
+    made = SecuredCluster(SecuredSettings(nodes=4, heap_mb=256, **settings), directory)
     fourth = made.nodes.pop()
     with small_volume(fourth.log_dir, VOLUME_MB), made:
         try:

@@ -21,9 +21,8 @@ from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching import exchange
+from old_brokers import OldBroker
 from sources import batch, client, read_all
-
-OLDEST = "2.3.1"
 
 
 def numbered(count: int, size: int = 0) -> list[bytes]:
@@ -32,7 +31,7 @@ def numbered(count: int, size: int = 0) -> list[bytes]:
 
 def test_oldest_broker(spark: SparkSession) -> None:
     """Kafka 2.3, with ZooKeeper: no topic ids, Fetch v11, and message format v1 on request."""
-    with EmbeddedBroker(BrokerSettings(version=OLDEST)) as broker:
+    with OldBroker() as broker:
         topics = Topics(broker)
         topic = topics.create_topic("old", 2)
         topics.produce(topic, numbered(500), compression_type="lz4")

@@ -12,18 +12,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokers import PASSWORD, USER, Topics
-from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.parsing import Violations
+from secured_brokers import SecuredBroker
 from sources import batch
 
 NAMED_WITHIN_S = 45.0
 
 
-def settings(broker: EmbeddedBroker, protocol: str, **given: str) -> ClientSettings:
+def settings(broker: SecuredBroker, protocol: str, **given: str) -> ClientSettings:
     assert broker.tls is not None
     options = {
         "bootstrap.servers": broker.bootstrap_servers_of(protocol),
@@ -54,7 +54,7 @@ def parsed(options: dict[str, str]) -> ClientSettings:
         ("SASL_SSL", "SCRAM-SHA-512"),
     ],
 )
-def test_listeners(broker: EmbeddedBroker, topics: Topics, protocol: str, mechanism: str) -> None:
+def test_listeners(broker: SecuredBroker, topics: Topics, protocol: str, mechanism: str) -> None:
     topic = topics.create_topic("listener")
     topics.produce(topic, [b"x"] * 3)
     given = {"sasl_mechanism": mechanism} if mechanism else {}
@@ -68,7 +68,7 @@ def test_listeners(broker: EmbeddedBroker, topics: Topics, protocol: str, mechan
 
 
 def test_reading_over_tls_and_scram(
-    spark: SparkSession, broker: EmbeddedBroker, topics: Topics
+    spark: SparkSession, broker: SecuredBroker, topics: Topics
 ) -> None:
     """With the JVM's way of naming credentials, through Spark."""
     assert broker.tls is not None
@@ -107,7 +107,7 @@ def refused(client: ClientSettings) -> str:
     return str(failure.value)
 
 
-def test_wrong_password(broker: EmbeddedBroker) -> None:
+def test_wrong_password(broker: SecuredBroker) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         client = settings(
             broker, "SASL_PLAINTEXT", sasl_mechanism=mechanism, sasl_password="not-it"
@@ -118,7 +118,7 @@ def test_wrong_password(broker: EmbeddedBroker) -> None:
         assert "not-it" not in text
 
 
-def test_mechanism_that_the_listener_lacks(broker: EmbeddedBroker) -> None:
+def test_mechanism_that_the_listener_lacks(broker: SecuredBroker) -> None:
     """Kafka names what it offers; the embedded broker offers PLAIN and SCRAM only."""
     client = settings(broker, "SASL_PLAINTEXT")
     object.__setattr__(client, "sasl_mechanism", "OAUTHBEARER")
@@ -130,13 +130,13 @@ def test_mechanism_that_the_listener_lacks(broker: EmbeddedBroker) -> None:
     assert "not OAUTHBEARER" in text
 
 
-def test_tls_against_plaintext(broker: EmbeddedBroker) -> None:
+def test_tls_against_plaintext(broker: SecuredBroker) -> None:
     client = settings(broker, "SSL", bootstrap_servers=broker.bootstrap_servers_of("PLAINTEXT"))
 
     assert "[TLS_FAILED]" in refused(client)
 
 
-def test_plaintext_against_tls(broker: EmbeddedBroker) -> None:
+def test_plaintext_against_tls(broker: SecuredBroker) -> None:
     client = settings(broker, "PLAINTEXT", bootstrap_servers=broker.bootstrap_servers_of("SSL"))
 
     text = refused(client)
@@ -145,7 +145,7 @@ def test_plaintext_against_tls(broker: EmbeddedBroker) -> None:
     assert "kafka.security.protocol" in text or "a listener for TLS" in text
 
 
-def test_plaintext_against_sasl(broker: EmbeddedBroker) -> None:
+def test_plaintext_against_sasl(broker: SecuredBroker) -> None:
     client = settings(
         broker, "PLAINTEXT", bootstrap_servers=broker.bootstrap_servers_of("SASL_PLAINTEXT")
     )
@@ -153,7 +153,7 @@ def test_plaintext_against_sasl(broker: EmbeddedBroker) -> None:
     assert "a listener for TLS or SASL" in refused(client)
 
 
-def test_untrusted_certificate(broker: EmbeddedBroker) -> None:
+def test_untrusted_certificate(broker: SecuredBroker) -> None:
     """Without the broker's own authority, the system's are asked, and they do not know it."""
     client = parsed(
         {
@@ -168,7 +168,7 @@ def test_untrusted_certificate(broker: EmbeddedBroker) -> None:
     assert "certificate" in text
 
 
-def test_unreachable(broker: EmbeddedBroker) -> None:
+def test_unreachable(broker: SecuredBroker) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -179,7 +179,7 @@ def test_unreachable(broker: EmbeddedBroker) -> None:
     assert f"127.0.0.1:{port}" in text
 
 
-def test_one_dead_bootstrap_server_of_two(broker: EmbeddedBroker) -> None:
+def test_one_dead_bootstrap_server_of_two(broker: SecuredBroker) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -247,7 +247,7 @@ def test_a_silent_server() -> None:
     assert "[BROKER_UNREACHABLE]" in text
 
 
-def test_offsets_of_an_empty_partition(broker: EmbeddedBroker, topics: Topics) -> None:
+def test_offsets_of_an_empty_partition(broker: SecuredBroker, topics: Topics) -> None:
     topic = topics.create_topic("empty")
     cluster = Cluster(settings(broker, "PLAINTEXT"))
     view = cluster.describe([topic])

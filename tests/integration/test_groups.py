@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from brokers import Record, Topics, client_config, wait_until
 from keyrange import ProgressListener
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
-from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
@@ -27,11 +26,11 @@ from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.model.group_mirror import MirrorSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress
+from old_brokers import OldBroker
 from sources import Collected, client, run_available_now, stream
 
 # A coordinator takes a while to load when its topic has just been made.
 PATIENCE_MS = 20_000
-OLDEST = "2.3.1"
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_a_group_of_the_broker(
 
 def test_a_group_of_the_oldest_broker(caplog: pytest.LogCaptureFixture) -> None:
     """Kafka 2.3: older forms of the same messages; and no ids by which topics would be known."""
-    with EmbeddedBroker(BrokerSettings(version=OLDEST)) as broker:
+    with OldBroker() as broker:
         topics, cluster = Topics(broker), Cluster(client(broker))
         check_groups(topics, cluster, caplog)
         topic = topics.create_topic("epochs")

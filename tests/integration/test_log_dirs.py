@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from brokers import PASSWORD, USER
 from keyrange.embedded.broker import EmbeddedBroker
-from keyrange.embedded.settings import BrokerSettings
 from keyrange.kafka.log_dirs import LogDirReader
 from keyrange.options.kafka_properties import Secret
+from secured_brokers import SecuredBroker, SecuredSettings
 from sources import client
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -35,12 +35,12 @@ def test_a_broker_tells_the_size_of_its_volume(broker: EmbeddedBroker) -> None:
 
 def test_a_principal_without_rights_sees_nothing_and_not_room() -> None:
     """The broker answers with an empty list; its error is beside it."""
-    settings = BrokerSettings(
+    settings = SecuredSettings(
         listeners=("SASL_PLAINTEXT",),
         users={USER: PASSWORD},
         properties={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"},
     )
-    with EmbeddedBroker(settings) as broker:
+    with SecuredBroker(settings) as broker:
         plain = client(broker)
         [server] = plain.bootstrap_servers
         denied = replace(

@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 
 from brokers import PASSWORD, USER, Record, Topics, wait_until
 from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
-from keyrange.embedded.broker import EmbeddedBroker
-from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
@@ -30,6 +28,7 @@ from keyrange.options.kafka_properties import ClientSettings, parse_client_optio
 from keyrange.options.parsing import Violations
 from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
+from secured_brokers import SecuredBroker, SecuredSettings
 from sources import Collected, batch, stream
 from token_endpoint import Endpoint, token_endpoint
 
@@ -54,13 +53,13 @@ def strict() -> Iterator[Topics]:
         properties[f"listener.name.{listener}.oauthbearer.sasl.jaas.config"] = (
             OAUTH + 'unsecuredLoginStringClaim_sub="broker";'
         )
-    settings = BrokerSettings(
+    settings = SecuredSettings(
         listeners=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         users={USER: PASSWORD},
         mutual_tls=True,
         properties=properties,
     )
-    with EmbeddedBroker(settings) as broker:
+    with SecuredBroker(settings) as broker:
         made = Topics(broker)
         yield made
         made.close()

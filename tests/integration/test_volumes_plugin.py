@@ -18,6 +18,7 @@ from keyrange.guard.model.quota_entities import CANARY, RATE, QuotaEntity
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 from keyrange.options.kafka_properties import ClientSettings, Secret
+from secured_brokers import SecuredBroker, SecuredSettings
 from sources import client
 
 PLUGIN = "client.quota.callback.class"
@@ -81,8 +82,8 @@ def test_brokers_that_follow_quotas_are_known(broker: EmbeddedBroker) -> None:
 def test_that_quotas_count_is_known_of_a_guard_whose_name_is_made_of_a_certificate() -> None:
     """Its own quota goes before that of all users, and lets everything pass."""
     rules = {"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1@certificates/,DEFAULT"}
-    settings = BrokerSettings(listeners=("SSL",), mutual_tls=True, properties=rules)
-    with EmbeddedBroker(settings) as secured:
+    settings = SecuredSettings(listeners=("SSL",), mutual_tls=True, properties=rules)
+    with SecuredBroker(settings) as secured:
         quotas, tls = ClusterQuotas(secured), secured.tls
         assert tls is not None
         assert tls.client is not None

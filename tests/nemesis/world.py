@@ -11,11 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from brokers import Topics
-from keyrange.embedded.broker import EmbeddedCluster
-from keyrange.embedded.settings import BrokerSettings
 from nemesis.facts import Again, Gone, Place, ResetCommit
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
+from secured_brokers import SecuredCluster, SecuredSettings
 from tcp_proxy import TcpProxy
 
 PARTITIONS = 3
@@ -57,7 +56,7 @@ class World:
         self.complaints: list[tuple[str, str]] = []
         self.say: Callable[[str], None] = print
         self._began = time.monotonic()
-        self.cluster = EmbeddedCluster(_settings(mode, self.password), home / "brokers")
+        self.cluster = SecuredCluster(_settings(mode, self.password), home / "brokers")
         self.proxy: TcpProxy | None = None
         if mode.nodes == 1:
             self.proxy = TcpProxy(("127.0.0.1", self.cluster.nodes[0].port(_PROTOCOL)))
@@ -126,8 +125,8 @@ class World:
         self.cluster.close()
 
 
-def _settings(mode: Mode, password: str) -> BrokerSettings:
-    return BrokerSettings(
+def _settings(mode: Mode, password: str) -> SecuredSettings:
+    return SecuredSettings(
         nodes=mode.nodes,
         listeners=(_PROTOCOL,),
         users={USER: password},

@@ -39,7 +39,7 @@ def _directory(named: Path | None) -> Path:
 
 @app.command()
 def start(
-    version: Annotated[str, typer.Option(help="The Kafka version, e.g. 4.3.1.")] = "",
+    version: Annotated[str, typer.Option(help="The Kafka version, 3.3 or newer, e.g. 4.3.1.")] = "",
     directory: DirectoryOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:

@@ -23,24 +23,16 @@ from keyrange.embedded.guard import Guard
 from keyrange.embedded.process import (
     HOST,
     JavaProcess,
-    accepts,
     answers_api_versions,
     free_ports,
     is_free,
     java_command,
     run_java,
 )
-from keyrange.embedded.settings import (
-    SCRAM_MECHANISMS,
-    BrokerSettings,
-    NodePorts,
-    server_properties,
-)
-from keyrange.embedded.tls import TlsFiles, make_tls
+from keyrange.embedded.settings import BrokerSettings, NodePorts, server_properties
 from keyrange.errors import KeyrangeError
 
 _START_ATTEMPTS = 3
-_SESSION_ATTEMPTS = 5
 
 
 class BrokerNode:
@@ -74,24 +66,11 @@ class BrokerNode:
         """Write server.properties, and format the storage the first time (about 2 s)."""
         cluster = self._cluster
         self.log_dir.mkdir(parents=True, exist_ok=True)
-        self._properties_path.write_text(
-            server_properties(
-                cluster.settings,
-                self._number,
-                cluster.ports,
-                self.log_dir,
-                cluster.tls,
-                cluster.zookeeper_port,
-            )
-        )
-        if not cluster.settings.kraft or (self.log_dir / "meta.properties").exists():
-            return
-        arguments = ["format", "-t", cluster.cluster_id, "-c", str(self._properties_path)]
-        if cluster.settings.scram:
-            for name, password in cluster.settings.users.items():
-                for mechanism in SCRAM_MECHANISMS:
-                    arguments += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
-        run_java(cluster.jars, "kafka.tools.StorageTool", arguments)
+        properties = cluster.properties_of(self) | dict(cluster.settings.properties)
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        self._properties_path.write_text(text)
+        if not (self.log_dir / "meta.properties").exists():
+            cluster.format(self._properties_path)
 
     def start(self) -> None:
         """Start this node with its ports and data; wait until it answers. Fine when it is running.
@@ -101,17 +80,6 @@ class BrokerNode:
         if self.running:
             return
         self._prepare()
-        for _ in range(_SESSION_ATTEMPTS):
-            try:
-                self._launch()
-                return
-            except KeyrangeError as failure:
-                # ZooKeeper still holds the name of a broker that was killed, for some seconds.
-                if "NodeExists" not in failure.message:
-                    raise
-        self._launch()
-
-    def _launch(self) -> None:
         settings = self._cluster.settings
         self._process.guard = self._cluster.guard
         self._process.inherited = self._cluster.inherited
@@ -166,9 +134,6 @@ class EmbeddedCluster:
         self.directory.chmod(0o700)
         self.guard: Guard | None = None
         self.jars: list[Path] = []
-        self.tls: TlsFiles | None = None
-        self.zookeeper_port: int | None = None
-        self._zookeeper = JavaProcess("ZooKeeper", self.directory / "zookeeper.log")
         self.nodes = [BrokerNode(self, number) for number in range(self.settings.nodes)]
         self._load_identity()
 
@@ -186,14 +151,12 @@ class EmbeddedCluster:
 
         Raises JAVA_NOT_FOUND, JARS_NOT_RESOLVED, or BROKER_NOT_STARTED with the end of the log.
         """
-        self.jars = jars.resolve(jars.kafka(self.settings.version), self._report)
+        self.jars = jars.resolve(self.jar_set(), self._report)
         if self.guard is None and not self._detached:
             self.guard = Guard(self.directory if self._temporary else None)
-        if self.settings.tls and self.tls is None:
-            self.tls = make_tls(self.directory / "tls", self.settings.mutual_tls)
         for attempt in range(_START_ATTEMPTS):
             try:
-                self._start_all()
+                self.start_nodes()
                 return self
             except KeyrangeError as failure:
                 self.kill()
@@ -206,21 +169,31 @@ class EmbeddedCluster:
                 self._choose_ports()
         raise AssertionError("unreachable")
 
-    def _start_all(self) -> None:
-        if not self.settings.kraft:
-            self._start_zookeeper()
+    def start_nodes(self) -> None:
+        """Start all nodes at once, when the jars are there."""
         self._each_node(BrokerNode.start)
+
+    def jar_set(self) -> jars.JarSet:
+        """What the nodes run."""
+        return jars.kafka(self.settings.version)
+
+    def properties_of(self, node: BrokerNode) -> dict[str, str]:
+        """The server.properties of a node, but for those of the settings."""
+        return server_properties(self.settings, node.node_id - 1, self.ports, node.log_dir)
+
+    def format(self, properties_path: Path, *arguments: str) -> None:
+        """Format the storage that server.properties name. `arguments` go to Kafka's tool."""
+        named = ["format", "-t", self.cluster_id, "-c", str(properties_path), *arguments]
+        run_java(self.jars, "kafka.tools.StorageTool", named)
 
     def stop(self) -> None:
         """End all nodes in order; data and ports stay for `start()`."""
         self._each_node(BrokerNode.stop)
-        self._zookeeper.stop()
 
     def kill(self) -> None:
         """End all nodes with SIGKILL; data and ports stay for `start()`."""
         for node in self.nodes:
             node.kill()
-        self._zookeeper.kill()
 
     def restart(self) -> None:
         """Stop and start all nodes, with the same ports and data."""
@@ -277,47 +250,19 @@ class EmbeddedCluster:
 
     @property
     def _port_count(self) -> int:
-        return 1 + self.settings.nodes * (1 + len(self.settings.protocols))
+        return self.settings.nodes * (1 + len(self.settings.protocols))
 
     def _choose_ports(self) -> None:
         self._assign_ports(free_ports(self._port_count))
 
     def _assign_ports(self, numbers: list[int]) -> None:
         remaining = iter(numbers)
-        zookeeper = next(remaining)
-        self.zookeeper_port = None if self.settings.kraft else zookeeper
         self.ports = [
             NodePorts({name: next(remaining) for name in self.settings.protocols}, next(remaining))
             for _ in self.nodes
         ]
         (self.directory / "cluster.json").write_text(
             json.dumps({"cluster_id": self.cluster_id, "ports": numbers})
-        )
-
-    def _start_zookeeper(self) -> None:
-        port = self.zookeeper_port
-        if self._zookeeper.running or port is None:
-            return
-        configuration = self.directory / "zookeeper.properties"
-        data = self.directory / "zookeeper"
-        configuration.write_text(
-            f"dataDir={data}\nclientPort={port}\nclientPortAddress={HOST}\ntickTime=500\n"
-            "admin.enableServer=false\nmaxClientCnxns=0\n"
-        )
-        self._zookeeper.guard = self.guard
-        self._zookeeper.inherited = self.inherited
-        main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        self._zookeeper.start(
-            java_command(
-                self.jars,
-                main_class,
-                [str(configuration)],
-                heap_mb=128,
-                # Its log4j beans need a log4j that is not among the jars.
-                jvm_options=["-Dzookeeper.jmx.log4j.disable=true"],
-            ),
-            ready=lambda: accepts(port),
-            timeout_s=self.settings.start_timeout_s,
         )
 
     def _keep_logs(self) -> None:

@@ -61,22 +61,14 @@ class JarSet:
 
 
 def kafka(version: str = KAFKA_VERSION) -> JarSet:
-    """The Kafka server of a version, such as "4.3.1" or "2.3.1", with a logger to stderr."""
-    match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
-    if not match:
-        raise invalid_options([f"Kafka version {version!r} is not three numbers such as 4.3.1"])
-    # Kafka 2.4 was the first to be published for Scala 2.13.
-    old = (int(match[1]), int(match[2])) < (2, 4)
-    scala = "2.12" if old else "2.13"
+    """The Kafka server of a version, such as "4.3.1", with a logger to stderr."""
     return JarSet(
         name="kafka",
         version=version,
         modules=(
-            JarModule("org.apache.kafka", f"kafka_{scala}", version),
+            JarModule("org.apache.kafka", "kafka_2.13", version),
             # Kafka's pom leaves the choice of a logger open, and without one it is mute.
             JarModule("org.slf4j", "slf4j-simple", "1.7.36"),
-            # The ZooKeeper client that came with it cannot look up a host on Java 14 or newer.
-            *([JarModule("org.apache.zookeeper", "zookeeper", "3.5.10")] if old else []),
         ),
     )
 

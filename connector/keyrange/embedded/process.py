@@ -34,7 +34,6 @@ _LOGGING = (
     # These print hundreds of lines of settings at every start.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
-    "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper=warn",
 )
 _JVM = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
@@ -77,15 +76,6 @@ def answers_api_versions(port: int) -> bool:
         return False
     _, correlation_id, error_code = struct.unpack(">iih", answer)
     return bool(correlation_id == 1 and error_code == 0)
-
-
-def accepts(port: int) -> bool:
-    """Whether something listens on a port."""
-    try:
-        socket.create_connection((HOST, port), timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 def run_java(jars: Sequence[Path], main_class: str, arguments: Sequence[str]) -> None:

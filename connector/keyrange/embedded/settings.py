@@ -1,6 +1,6 @@
 """What an embedded broker is to be like, and the server.properties that say so.
 
-Rule of this file: pure. Ports, paths and certificates come in as arguments.
+Rule of this file: pure. Ports and paths come in as arguments.
 """
 
 from __future__ import annotations
@@ -12,82 +12,55 @@ from pathlib import Path
 
 from keyrange.embedded.jars import KAFKA_VERSION
 from keyrange.embedded.process import HOST
-from keyrange.embedded.tls import PASSWORD, TlsFiles
 from keyrange.errors import invalid_options
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_KRAFT_MIN = (3, 3)
-_SCRAM_MIN = (3, 5)
-_MODULE = "org.apache.kafka.common.security.{}LoginModule required"
+# Before it a broker needed ZooKeeper.
+_VERSION_MIN = (3, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """An embedded cluster. `properties` are server properties that win over all others.
 
-    `racks` names one rack per node, and turns fetching from the closest replica on. `listeners` is
-    added to PLAINTEXT, which is always there. `users` (name to password) log in with PLAIN and, on
-    Kafka 3.5 or newer, SCRAM. `mutual_tls` lets the SSL listeners ask for client certificates.
-    `jvm_options` go to the brokers' JVMs.
+    `racks` names one rack per node, and turns fetching from the closest replica on. `jvm_options`
+    go to the brokers' JVMs. The version is 3.3 at least. Raises INVALID_OPTIONS with all that is
+    wrong.
     """
 
     version: str = KAFKA_VERSION
     nodes: int = 1
     racks: tuple[str, ...] = ()
-    listeners: tuple[str, ...] = ()
-    users: Mapping[str, str] = field(default_factory=dict)
-    mutual_tls: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     heap_mb: int = 512
     jvm_options: tuple[str, ...] = ()
     start_timeout_s: float = 90
 
     def __post_init__(self) -> None:
-        violations = []
-        if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            violations.append(f"version {self.version!r} is not three numbers such as 4.3.1")
-        if self.nodes < 1:
-            violations.append(f"nodes is {self.nodes}, must be at least 1")
-        if self.racks and len(self.racks) != self.nodes:
-            violations.append(f"{len(self.racks)} racks are named for {self.nodes} nodes")
-        unknown = [name for name in self.listeners if name not in PROTOCOLS]
-        if unknown:
-            violations.append(f"listeners {unknown} are none of {list(PROTOCOLS)}")
-        if self.sasl and not self.users:
-            violations.append("SASL listeners need at least one user")
-        if any('"' in part or "," in part for user in self.users.items() for part in user):
-            violations.append("names and passwords of users may hold no quotes and commas")
-        if violations:
+        if violations := self.violations():
             raise invalid_options(violations)
+
+    def violations(self) -> list[str]:
+        """What is wrong with them, each in a sentence."""
+        found = []
+        version = re.fullmatch(r"(\d+)\.(\d+)\.\d+", self.version)
+        if not version:
+            found.append(f"version {self.version!r} is not three numbers such as {KAFKA_VERSION}")
+        elif (int(version[1]), int(version[2])) < self.version_min:
+            found.append(f"version {self.version} is older than 3.3 and would need ZooKeeper")
+        if self.nodes < 1:
+            found.append(f"nodes is {self.nodes}, must be at least 1")
+        if self.racks and len(self.racks) != self.nodes:
+            found.append(f"{len(self.racks)} racks are named for {self.nodes} nodes")
+        return found
+
+    @property
+    def version_min(self) -> tuple[int, int]:
+        return _VERSION_MIN
 
     @property
     def protocols(self) -> tuple[str, ...]:
         """The listeners, PLAINTEXT first, each once."""
-        return tuple(dict.fromkeys(("PLAINTEXT", *self.listeners)))
-
-    @property
-    def sasl(self) -> bool:
-        return any(name.startswith("SASL") for name in self.listeners)
-
-    @property
-    def tls(self) -> bool:
-        return any(name.endswith("SSL") for name in self.listeners)
-
-    @property
-    def kraft(self) -> bool:
-        """Whether this version runs without ZooKeeper (before 3.3 that was not finished)."""
-        return self._minor >= _KRAFT_MIN
-
-    @property
-    def scram(self) -> bool:
-        """Whether users can be made when the storage is formatted."""
-        return self.sasl and self._minor >= _SCRAM_MIN
-
-    @property
-    def _minor(self) -> tuple[int, int]:
-        major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
+        return ("PLAINTEXT",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +76,7 @@ def server_properties(
     node: int,
     ports: Sequence[NodePorts],
     data: Path,
-    tls: TlsFiles | None,
-    zookeeper_port: int | None,
-) -> str:
+) -> dict[str, str]:
     """The server.properties of node number `node` (from 0; its node id is one more)."""
     own = ports[node]
     replicas = min(3, settings.nodes)
@@ -139,26 +110,16 @@ def server_properties(
         "num.io.threads": "4",
         "num.recovery.threads.per.data.dir": "2",
     }
-    properties |= _quorum(settings, node, ports, zookeeper_port)
+    properties |= _quorum(settings, node, ports)
     if settings.racks:
         properties["broker.rack"] = settings.racks[node]
         properties["replica.selector.class"] = (
             "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         )
-    properties |= _sasl(settings) | _tls(tls) | dict(settings.properties)
-    return "".join(f"{name}={value}\n" for name, value in properties.items())
+    return properties
 
 
-def _quorum(
-    settings: BrokerSettings, node: int, ports: Sequence[NodePorts], zookeeper_port: int | None
-) -> dict[str, str]:
-    if zookeeper_port is not None:
-        return {
-            "broker.id": str(node + 1),
-            "zookeeper.connect": f"{HOST}:{zookeeper_port}",
-            # A broker that was killed comes back under its id only when its session is over.
-            "zookeeper.session.timeout.ms": "2000",
-        }
+def _quorum(settings: BrokerSettings, node: int, ports: Sequence[NodePorts]) -> dict[str, str]:
     # With three voters one may die; two would be worse than one.
     voters = 3 if settings.nodes >= 3 else 1
     quorum = {
@@ -178,41 +139,3 @@ def _quorum(
         listeners.append(f"CONTROLLER://{HOST}:{ports[node].controller}")
         quorum["listeners"] = ",".join(listeners)
     return quorum
-
-
-def _sasl(settings: BrokerSettings) -> dict[str, str]:
-    if not settings.sasl:
-        return {}
-    mechanisms = ["PLAIN", *(SCRAM_MECHANISMS if settings.scram else ())]
-    users = " ".join(f'user_{name}="{password}"' for name, password in settings.users.items())
-    properties = {"sasl.enabled.mechanisms": ",".join(mechanisms)}
-    for protocol in settings.protocols:
-        if protocol.startswith("SASL"):
-            prefix = f"listener.name.{protocol.lower()}"
-            properties[f"{prefix}.plain.sasl.jaas.config"] = (
-                f"{_MODULE.format('plain.Plain')} {users};"
-            )
-            for mechanism in mechanisms[1:]:
-                name = f"{prefix}.{mechanism.lower()}.sasl.jaas.config"
-                properties[name] = f"{_MODULE.format('scram.Scram')};"
-    return properties
-
-
-def _tls(tls: TlsFiles | None) -> dict[str, str]:
-    if tls is None:
-        return {}
-    properties = {
-        "ssl.keystore.location": str(tls.keystore),
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.password": PASSWORD,
-        "ssl.key.password": PASSWORD,
-    }
-    if tls.truststore is not None:
-        properties |= {
-            "ssl.truststore.location": str(tls.truststore),
-            "ssl.truststore.type": "PKCS12",
-            "ssl.truststore.password": PASSWORD,
-            # Asked for, not demanded: the same listener serves clients without one.
-            "ssl.client.auth": "requested",
-        }
-    return properties

@@ -176,12 +176,9 @@ def test_no_java_and_an_old_java_are_refused(
         jars.java_executable()
 
 
-def test_old_kafka_is_asked_for_in_scala_2_12_with_a_newer_zookeeper() -> None:
-    names = {module.name: module.revision for module in jars.kafka("2.3.1").modules}
-    assert names == {"kafka_2.12": "2.3.1", "slf4j-simple": "1.7.36", "zookeeper": "3.5.10"}
-    assert [module.name for module in jars.kafka().modules] == ["kafka_2.13", "slf4j-simple"]
-    with pytest.raises(InvalidError, match="three numbers"):
-        jars.kafka("4.3")
+def test_kafka_is_asked_for_with_a_logger() -> None:
+    names = {module.name: module.revision for module in jars.kafka("4.1.0").modules}
+    assert names == {"kafka_2.13": "4.1.0", "slf4j-simple": "1.7.36"}
 
 
 def test_an_exclusion_does_not_hit_the_module_asked_for_by_name() -> None:

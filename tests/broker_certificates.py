@@ -1,4 +1,4 @@
-"""Certificates for the embedded broker, made by the JDK's keytool.
+"""Certificates for the brokers of the tests, made by the JDK's keytool.
 
 Rule of this file: everything is made afresh for one broker, valid for loopback only, protected by a
 well-known password: no key here may guard anything real.
@@ -14,7 +14,7 @@ from pathlib import Path
 from keyrange.embedded.jars import java_executable
 from keyrange.errors import error
 
-PASSWORD = "keyrange"  # noqa: S105 - well known on purpose, see above
+PASSWORD = "keyrange"
 
 
 @dataclass(frozen=True, slots=True)
