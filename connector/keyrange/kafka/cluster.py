@@ -128,7 +128,7 @@ class Cluster:
         may_miss: Collection[str],
     ) -> ClusterView:
         deadline = self.deadline(timeout_ms)
-        missing_deadline = Deadline(_MISSING_TOPIC_MS, self.settings)
+        missing_for: Deadline | None = None
         while True:
             answer = self._from_any_broker(lambda broker: _ask_metadata(broker, names), deadline)
             view, missing, unready = read_metadata(answer, wanted)
@@ -138,19 +138,25 @@ class Cluster:
             if not missing and not unready:
                 self._known_missing.clear()
                 return view
-            if missing and (missing_deadline.passed or self._known_missing.issuperset(missing)):
-                self._known_missing = set(missing)
-                if unexpected := [name for name in missing if name not in may_miss]:
-                    raise error(
-                        "UNKNOWN_TOPIC_OR_PARTITION",
-                        f"the cluster has no topic named {', '.join(unexpected)}",
-                        bootstrap_servers=self._bootstrap_text(),
-                    )
-                if not unready:
-                    return view
+            if missing:
+                # From the first answer on: before it all brokers may have been away for longer.
+                missing_for = missing_for or Deadline(_MISSING_TOPIC_MS, self.settings)
+                if missing_for.passed or self._known_missing.issuperset(missing):
+                    self._known_missing = set(missing)
+                    self._check_missing(missing, may_miss)
+                    if not unready:
+                        return view
             if unready and deadline.passed:
                 raise error("BROKER_ERROR", f"partitions have no leader: {', '.join(unready)}")
-            (missing_deadline if missing else deadline).pause()
+            (missing_for if missing and missing_for else deadline).pause()
+
+    def _check_missing(self, missing: Collection[str], may_miss: Collection[str]) -> None:
+        if unexpected := [name for name in missing if name not in may_miss]:
+            raise error(
+                "UNKNOWN_TOPIC_OR_PARTITION",
+                f"the cluster has no topic named {', '.join(unexpected)}",
+                bootstrap_servers=self._bootstrap_text(),
+            )
 
     def brokers(self, timeout_ms: float) -> dict[int, Broker]:
         """The brokers that are there, whether or not records can be read from them.

@@ -78,6 +78,26 @@ def test_names_that_are_all_wrong_are_named() -> None:
     assert "advertised listeners" in str(failure.value)
 
 
+def test_a_topic_is_missed_from_the_first_answer_on(
+    broker: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers that were away for a while, and one of them does not know the topic at first."""
+    read, missed = cluster_module.read_metadata, [["t"]]
+
+    def slow(*answer: Any) -> Any:
+        view, _, unready = read(*answer)
+        if missed:
+            time.sleep(0.3)
+        return view, missed.pop() if missed else [], unready
+
+    monkeypatch.setattr(cluster_module, "read_metadata", slow)
+    monkeypatch.setattr(cluster_module, "_MISSING_TOPIC_MS", 200)
+    cluster = client(broker)
+    assert cluster.describe(["t"]).topics.keys() == {"t"}
+    assert missed == []
+    cluster.close()
+
+
 def test_a_broker_that_has_moved_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is looked up for each connection: nothing is kept of an old answer."""
     places: list[tuple[str, int]] = []
