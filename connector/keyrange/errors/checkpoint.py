@@ -32,7 +32,7 @@ CHECKPOINT_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "name the checkpointLocation of a query that has planned at least one batch",
-        "There is no checkpoint at the place that was named, or it cannot be read.",
+        "The path that was named holds no checkpoint, or keyrange cannot read it.",
         "the path: it is the query's checkpointLocation, the directory that holds `offsets`",
     ),
     Condition(
@@ -41,8 +41,8 @@ CHECKPOINT_CONDITIONS: Final = (
         False,
         "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
         "export the positions alone, without --to",
-        "A batch is planned and not committed. It will be read as it was planned, so what was "
-        "asked for would not hold for it.",
+        "A batch is planned and not committed. Spark will read it as it was planned, so the new "
+        "positions would not apply to it.",
         "`keyrange checkpoint show LOCATION`",
         "on-call.md",
     ),
@@ -59,7 +59,8 @@ CHECKPOINT_CONDITIONS: Final = (
         "CHECKPOINT_NOT_WRITTEN",
         Kind.UNAVAILABLE,
         True,
-        "remove what was written there, and export again to a place that can be written",
+        "remove the files that the export has written there, and export again to a path that "
+        "can be written",
         "The copy of a checkpoint is not complete. The checkpoint that was copied is untouched.",
         "the reason in the message; whether the query still runs",
     ),

@@ -16,18 +16,19 @@ COMMIT_CONDITIONS: Final = (
         Kind.DENIED,
         False,
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
-        "commit table of its own; where somebody has set offsets by hand, start the query again",
-        "Another driver of the query, or somebody who reset its commits, has written since. This "
-        "one stops and commits nothing more.",
-        "`keyrange commits history TABLE`: the newest lines say who, and why",
+        "commit table of its own; after `keyrange commits reset` or `deadletters replay`, start "
+        "the query again",
+        "Another driver of the query, or a reset of its commits, has written to the commit "
+        "table since. This driver stops and commits nothing more.",
+        "`keyrange commits history TABLE`: the newest lines name the writer and its reason",
         _ON_CALL,
     ),
     Condition(
         "COMMITS_BEHIND",
         Kind.DATA_LOSS,
         False,
-        "the commit table lacks what the checkpoint knows: bring the table back as it was, or "
-        "set the positions with `keyrange commits reset`",
+        "the commit table lacks commits that the checkpoint has: restore the table, or set the "
+        "positions with `keyrange commits reset`",
         "The checkpoint knows of commits that the commit table does not have: the table was "
         "restored or replaced.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
@@ -38,8 +39,8 @@ COMMIT_CONDITIONS: Final = (
         "COMMITS_AHEAD",
         Kind.INVALID,
         False,
-        "the checkpoint lacks what the commit table knows: bring the checkpoint back as it "
-        "was; or begin with a new one and commitTable.onFreshStart=resume",
+        "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "
+        "begin with a new one and commitTable.onFreshStart=resume",
         "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
         "restored or replaced.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
@@ -59,8 +60,8 @@ COMMIT_CONDITIONS: Final = (
         "COMMIT_TERMS_CHANGED",
         Kind.INVALID,
         False,
-        "set the options as they were until everything is done, which `keyrange commits show` "
-        "tells, and change them then",
+        "keep the options as they were until `keyrange commits show` lists no pending record, "
+        "and change them then",
         "An option by which records are committed was changed while some are not done. They would "
         "be judged by another rule, or never come again.",
         "`keyrange commits gaps TABLE`",
@@ -74,7 +75,8 @@ COMMIT_CONDITIONS: Final = (
         "records what is done: keyrange.process, acknowledge or reject, with "
         "commit.isolation=transactional for an empty batch too, which may release what waited; "
         "where it does, bring the commit table back that it wrote to",
-        "A batch ended and nobody said which of its records are done. Nothing of it was committed.",
+        "A batch ended without a report of which records are done. The driver committed nothing "
+        "of it.",
         "the function given to foreachBatch",
         _COMMITS,
     ),
@@ -85,8 +87,8 @@ COMMIT_CONDITIONS: Final = (
         False,
         "nothing was read past it: bring the named table back from a copy, or begin anew with "
         "another commitTable and `keyrange commits reset`",
-        "What is stored in the commit table or the dead letters contradicts itself. Nothing was "
-        "read past it, and no position has moved.",
+        "Rows of the commit table or of the dead letters contradict each other. keyrange read "
+        "nothing past them and moved no position.",
         "the table and commit in the message; `keyrange commits verify TABLE`",
         _ON_CALL,
     ),
@@ -103,9 +105,9 @@ COMMIT_CONDITIONS: Final = (
         "FOREIGN_TABLE",
         Kind.INVALID,
         False,
-        "name a place of their own in commitTable, deadLetterTable and memberTable, or give the "
-        "named table its columns and properties back",
-        "At the place that was named is a table, or are files, that are none of keyrange's.",
+        "name a path of its own in each of commitTable, deadLetterTable and memberTable, or "
+        "restore the columns and properties of the named table",
+        "The path that was named holds a table or files that keyrange has not made.",
         "the path in the message: it is not the sink, and not the dead letters",
         _COMMITS,
     ),
@@ -144,8 +146,8 @@ COMMIT_CONDITIONS: Final = (
         "NOT_MATERIALIZED",
         Kind.INVALID,
         False,
-        "call keyrange.materialize(df) first, write to the sink from what it returns, and give "
-        "acknowledge and reject rows of that and of nothing else",
+        "call keyrange.materialize(df) first, write its result to the sink, and give "
+        "acknowledge and reject rows of that result only",
         "`acknowledge` or `reject` was given other rows than `materialize` returned.",
         "how the DataFrame came about",
         _COMMITS,
@@ -156,7 +158,8 @@ COMMIT_CONDITIONS: Final = (
         False,
         "acknowledge and reject each record of the batch once, with the topic, partition, "
         "offset and keyHash that it came with",
-        "What was said of the records cannot be: one is acknowledged twice, or is of no batch.",
+        "The reported results contradict each other: a record is acknowledged twice, or belongs "
+        "to no batch.",
         "the partition and reason in the message: a join that doubled rows, for example",
         _COMMITS,
     ),
@@ -174,8 +177,8 @@ COMMIT_CONDITIONS: Final = (
         "VERDICT_TWICE",
         Kind.INVALID,
         False,
-        "call keyrange.process or keyrange.materialize once in a batch, with all that is to be "
-        "done; what it returns may be written to many sinks",
+        "call keyrange.process or keyrange.materialize once in a batch, for all of its records; "
+        "the result may be written to several sinks",
         "A batch was given to `process` or `materialize` a second time.",
         "the function given to foreachBatch",
         _COMMITS,
@@ -186,8 +189,8 @@ COMMIT_CONDITIONS: Final = (
         False,
         "with commit.isolation=transactional name the column of errors in "
         "keyrange.materialize(df, error_column=...), or let keyrange.process decide",
-        "With commit.isolation=transactional what is done has to be known before output is "
-        "released, and something was said after that.",
+        "With commit.isolation=transactional all results have to be reported before output is "
+        "released, and one was reported after that.",
         "the order of the calls in the function given to foreachBatch",
         _COMMITS,
     ),
@@ -198,7 +201,7 @@ COMMIT_CONDITIONS: Final = (
         "restore the named files; where they are lost and the sinks take a batch id once only, "
         "remove the batch's directory, and its function runs again",
         "The kept result of a batch cannot be read, or files that it counts on are gone.",
-        "the files in the message; who removes files there: a lifecycle rule, a VACUUM",
+        "the files in the message; whether a lifecycle rule or a VACUUM removes files there",
         _COMMITS,
     ),
     Condition(
@@ -224,7 +227,7 @@ COMMIT_CONDITIONS: Final = (
         "SINK_UNSUITABLE",
         Kind.INVALID,
         False,
-        "let Spark write the table: keyrange.process, and what it returns to "
+        "let Spark write the table: pass the result of keyrange.process to "
         "df.write.format('delta').options(**keyrange.transaction())",
         "`process_into` writes files of a Delta table, and this table does not take them: it has "
         "partition columns, constraints, generated columns or features that files do not keep to.",
@@ -235,7 +238,7 @@ COMMIT_CONDITIONS: Final = (
         "SINK_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "look at the space and the permissions of the table's place; the batch runs again",
+        "check free space and permissions at the table's path; Spark runs the batch again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space and permissions at the path in the message",
         _COMMITS,
@@ -248,7 +251,7 @@ COMMIT_CONDITIONS: Final = (
         "commitMode=individual",
         "`each_batch` was given a query that does not commit individually, or has several sources "
         "that do.",
-        "the options of `each_batch` beside those of `load`",
+        "whether `each_batch` and `load` have the same options",
         _COMMITS,
     ),
     Condition(
@@ -278,7 +281,7 @@ COMMIT_CONDITIONS: Final = (
         "return None, a row (dict, tuple or Row) or a list of rows, of Arrow batches a "
         "RecordBatch, with the columns of the schema",
         "The function given to `process` returned something that is no row of the schema.",
-        "what the message says it returned",
+        "the value that the function returned, in the message",
         _COMMITS,
     ),
     Condition(

@@ -15,8 +15,8 @@ CONSUMER_CONDITIONS: Final = (
         False,
         "another consumer of the group has these key ranges: give each consumer ranges of its own, "
         "or call assign or subscribe again to take part",
-        "Another consumer of the group has taken over key ranges that this one had. What it did "
-        "not commit is handed out there.",
+        "Another consumer of the group has taken over key ranges of this consumer, and receives "
+        "the records that this consumer had not committed.",
         "`keyrange members history TABLE_members`: it polled too rarely, or a name is used twice",
         _CONSUMER,
     ),
@@ -24,9 +24,9 @@ CONSUMER_CONDITIONS: Final = (
         "NOT_DELIVERED",
         Kind.INVALID,
         False,
-        "acknowledge only what poll returned, of key ranges that this consumer has",
+        "acknowledge only records that poll returned, of key ranges that this consumer owns",
         "Offsets were acknowledged that this consumer was not handed out.",
-        "the offsets in the message; a range may have moved meanwhile",
+        "the offsets in the message; a range may have moved since poll returned them",
         _CONSUMER,
     ),
     Condition(
@@ -55,7 +55,7 @@ CONSUMER_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "call assign or subscribe, one of them, before poll, and nothing after close",
-        "A method was called that does not fit what was called before, or from another thread.",
+        "A method was called in the wrong order, or from another thread.",
         "the method in the message",
         _CONSUMER,
     ),

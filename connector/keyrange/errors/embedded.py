@@ -30,7 +30,7 @@ EMBEDDED_CONDITIONS: Final = (
         True,
         "check that a Maven repository can be reached; Ivy's own log is named above",
         "Jars that are fetched when first needed could not be had.",
-        "Ivy's log, which the message names; a proxy or a mirror that Ivy has to be told of",
+        "Ivy's log, which the message names; a proxy or a mirror that Ivy's settings lack",
     ),
     Condition(
         "BROKER_NOT_STARTED",

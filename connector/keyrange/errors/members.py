@@ -14,8 +14,8 @@ MEMBER_CONDITIONS: Final = (
         "DUPLICATE_STATIC_MEMBER",
         Kind.DENIED,
         False,
-        "give each executor a name of its own: the last one to take a name has it, and who had it "
-        "before stops",
+        "give each executor a name of its own: a member that takes a name stops the member that "
+        "had it",
         "Another executor has taken this one's name. The last one to take it has it, and this one "
         "reads nothing more.",
         "`keyrange members list TABLE --live`: host and executor that have the name",
@@ -55,10 +55,10 @@ MEMBER_CONDITIONS: Final = (
         "MEMBER_STALLED",
         Kind.UNAVAILABLE,
         True,
-        "look at what the executor's tasks do; where work may take that long, raise "
+        "look at the work of the executor's tasks; if one record may take that long, raise "
         "max.poll.interval.ms",
-        "A member made no progress for `max.poll.interval.ms` and gave its place up.",
-        "what the executor's tasks do: its thread dump in Spark's web page",
+        "A member made no progress for `max.poll.interval.ms` and left the group.",
+        "the executor's thread dump in Spark's web page, which shows the work of its tasks",
         _MEMBERS,
     ),
     # What is stored of an assignment: members/model/assignment.py, reassignment_timing.py
@@ -80,8 +80,8 @@ MEMBER_CONDITIONS: Final = (
         "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
         "or start the query again: where no executor has reached it, it begins unpinned; or set "
         "pin=off",
-        "A task could not ask the driver which key ranges it reads. It fails rather than read what "
-        "others may have been given.",
+        "A task could not ask the driver which key ranges it reads. It fails, because the "
+        "driver may have given them to another task.",
         "whether the named address can be reached from the executor's host",
         _MEMBERS,
     ),
@@ -140,9 +140,10 @@ MEMBER_CONDITIONS: Final = (
         "KEY_RANGE_LISTENER_FAILED",
         Kind.INVALID,
         False,
-        "read the listener's own error, which stands below, and correct the listener: it is told "
-        "the same again",
-        "The listener raised an error. Its task fails, and it is told the same again.",
+        "correct the listener by its own error, which follows; keyrange calls it again with the "
+        "same change",
+        "The listener raised an error. Its task fails, and keyrange calls the listener again "
+        "with the same change.",
         "the listener's traceback, below the message",
         _MEMBERS,
     ),
@@ -170,8 +171,8 @@ MEMBER_CONDITIONS: Final = (
         "ASSIGNMENT_GONE",
         Kind.DATA_LOSS,
         False,
-        "bring the named table back as it was, with its _delta_log, or start the query again "
-        "and the key ranges are assigned from what is there; no position depends on it",
+        "restore the named table with its _delta_log, or start the query again: the driver then "
+        "assigns the key ranges to the members that are there; no position depends on the table",
         "The table of members was deleted, or rows of it are gone. No position depends on it.",
         "the path in the message",
         _MEMBERS,

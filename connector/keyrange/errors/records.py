@@ -7,8 +7,8 @@ from typing import Final
 from keyrange.errors.condition import Condition, Kind
 
 _FAIL_ON_DATA_LOSS = (
-    "check the topic's retention and whether it was recreated; to read on from what is left, "
-    "restart with failOnDataLoss=false"
+    "check the topic's retention and whether it was recreated; to read on from the first record "
+    "that is left, restart with failOnDataLoss=false"
 )
 
 RECORD_CONDITIONS: Final = (
@@ -67,7 +67,8 @@ RECORD_CONDITIONS: Final = (
         _FAIL_ON_DATA_LOSS,
         "The topic has another id than before: it was deleted and created anew. Its offsets begin "
         "anew too.",
-        "who made it anew; with failOnDataLoss=false the new topic is read from its start",
+        "the tool or person that created the topic anew; with failOnDataLoss=false the query "
+        "reads the new topic from its start",
         "on-call.md",
     ),
     Condition(
@@ -103,7 +104,7 @@ RECORD_CONDITIONS: Final = (
         Kind.CORRUPT,
         True,
         "check that the address belongs to a Kafka broker and that no proxy cuts the stream",
-        "What came over a connection is no answer of Kafka's.",
+        "The bytes that a connection delivered are no answer of Kafka's protocol.",
         "the address in the message: a proxy, or a port of something else",
     ),
     Condition(

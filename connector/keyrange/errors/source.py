@@ -21,11 +21,11 @@ SOURCE_CONDITIONS: Final = (
         "OPTION_NOT_ALLOWED",
         Kind.DENIED,
         False,
-        "name a module or path that is allowed, or ask who runs the processes to allow it in "
-        "their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
-        "An option names a module or a path, and the environment of the process that reads the "
-        "option, or that would open what it names, has a list of prefixes without it. Nothing was "
-        "imported or opened.",
+        "name a module or path that is allowed, or ask the administrator of the processes to "
+        "allow it in their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
+        "An option names a module or a path, and the process that reads the option, or would "
+        "open the path, has a list of allowed prefixes in its environment without it. keyrange "
+        "imported and opened nothing.",
         "the variable in the message, where the driver and the executors were started",
         "security.md",
     ),
@@ -54,7 +54,7 @@ SOURCE_CONDITIONS: Final = (
         False,
         "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
         "and returns another, such as a generator function",
-        "What `mapInArrow` names is no function, or returned something that is no iterator.",
+        "The name in `mapInArrow` is no function, or the function returned no iterator.",
         "the type that the message names",
         "reading.md",
     ),
@@ -84,7 +84,7 @@ SOURCE_CONDITIONS: Final = (
         False,
         'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
         "A text that should hold offsets as JSON does not.",
-        "the text and the place in it that the message names",
+        "the text and the position in it, both in the message",
     ),
     Condition(
         "RANGE_FETCH_NOT_ACCEPTED",
@@ -93,7 +93,7 @@ SOURCE_CONDITIONS: Final = (
         "read the topic with splitBy=partition, in a query of its own",
         "The query would split a topic whose records need the order of their partition: "
         "`accept.range.fetch` says so.",
-        "who set `accept.range.fetch`, and why",
+        "the owner of the topic, who set `accept.range.fetch`",
         "key-ranges.md",
     ),
     Condition(
@@ -112,8 +112,8 @@ SOURCE_CONDITIONS: Final = (
         False,
         "stop the queries of all ranges at the same offsets, and start anew from there with "
         "startingOffsets",
-        "The query reads some keys of its partitions only, so its positions say nothing of the "
-        "others. What was asked for would skip them.",
+        "The query reads some keys of its partitions only, so its positions do not cover the "
+        "others. The command or option would skip those keys.",
         "`keyrange checkpoint show` of each query that has a part",
         "key-ranges.md",
     ),
@@ -123,9 +123,9 @@ SOURCE_CONDITIONS: Final = (
         False,
         "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
         "checkpoint of its own read the other ranges",
-        "A query with `keyRangesCoverage=partial` came back with other ranges than its checkpoint "
-        "has. It would go on behind records that nobody has read.",
-        "the ranges in the message: those of the checkpoint, and those of the options",
+        "A query with `keyRangesCoverage=partial` started with other ranges than its checkpoint "
+        "has. It would skip records that no query has read.",
+        "the two lists of ranges in the message: of the checkpoint, and of the options",
         "key-ranges.md",
     ),
     Condition(
@@ -136,7 +136,8 @@ SOURCE_CONDITIONS: Final = (
         "earliest), or say where the rest is with startingOffsetsDefault or "
         "endingOffsetsDefault",
         "`startingOffsets` or `endingOffsets` names other partitions than the query reads.",
-        "the partitions in the message; `keyrange doctor --topic TOPIC` lists those of a topic",
+        "the partitions in the message; `keyrange doctor --topic TOPIC` lists the partitions of "
+        "a topic",
     ),
     Condition(
         "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
@@ -145,7 +146,8 @@ SOURCE_CONDITIONS: Final = (
         "name every partition of the subscribed topics and no other, or give one timestamp for "
         "all with startingTimestamp or endingTimestamp",
         "An option with a time for each partition names other partitions than the query reads.",
-        "the partitions in the message; `keyrange doctor --topic TOPIC` lists those of a topic",
+        "the partitions in the message; `keyrange doctor --topic TOPIC` lists the partitions of "
+        "a topic",
     ),
     Condition(
         "NO_OFFSET_FOR_TIMESTAMP",

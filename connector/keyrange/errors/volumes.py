@@ -14,8 +14,8 @@ VOLUME_CONDITIONS: Final = (
         "THROTTLE_FACTOR_UNREADABLE",
         Kind.UNAVAILABLE,
         True,
-        "let throttle.factor.file name a file, readable where the query is planned, that holds a "
-        "number from 0 to 1; another source says by itself what it needs",
+        "let throttle.factor.file name a file that holds a number from 0 to 1 and that the "
+        "driver can read; another source's own documentation says what it needs",
         "`throttle.factor.file` holds no number from 0 to 1, or a source of others fails or says "
         "something else. The last factor holds for throttle.factor.validity.duration, then "
         "the fallback.",
@@ -27,8 +27,8 @@ VOLUME_CONDITIONS: Final = (
         "QUOTA_UNREADABLE",
         Kind.INVALID,
         False,
-        "let quota.file name a readable file that holds a number of bytes; another source says by "
-        "itself what it needs",
+        "let quota.file name a readable file that holds a number of bytes; another source's own "
+        "documentation says what it needs",
         "`quota.file` holds no number of bytes, or a source of others says none, so nothing says "
         "from which rate producers are slowed.",
         "the file or the source, where the guard runs",
@@ -41,16 +41,17 @@ VOLUME_CONDITIONS: Final = (
         False,
         "look the named Kafka error up; nothing more is altered until the next check",
         "The cluster refused a change of client quotas.",
-        "Kafka's error in the message; `keyrange volumes release` shows what is held",
+        "Kafka's error in the message; `keyrange volumes release` lists the clients that are "
+        "throttled",
         _VOLUMES,
     ),
     Condition(
         "QUOTAS_UNAVAILABLE",
         Kind.UNAVAILABLE,
         True,
-        "wait for the cluster to have a controller; the guard tries again by itself",
+        "wait for the cluster to have a controller; the guard tries again at the next check",
         "The cluster has no controller that takes changes of client quotas at the moment.",
-        "the brokers' health; the guard tries again by itself",
+        "the brokers' health; the guard tries again at the next check",
         _VOLUMES,
     ),
 )

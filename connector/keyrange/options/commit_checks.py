@@ -108,7 +108,7 @@ def _check_places(given: CommitOptions, violations: Violations) -> None:
             violations.add(option, "must be an absolute path or a URI")
         other = taken.setdefault(path.rstrip("/"), option)
         if other != option:
-            violations.add(option, f"must not be the same place as {other}")
+            violations.add(option, f"must not be the same path as {other}")
     table = given.table
     if by_name and table and not IS_PATH.match(table) and not given.verdict_directory:
         violations.add("verdictDirectory", "is needed where commitTable is a name and not a path")

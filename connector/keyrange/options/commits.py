@@ -67,10 +67,11 @@ class CommitOptions:
         BOTH,
         one_of("batch", "individual"),
         "batch, individual",
-        "What is committed. batch: a batch that Spark has finished. individual: the job says of "
-        "every record whether it is done, inside foreachBatch(keyrange.each_batch(...)), and what "
-        "is not done comes again. The columns topic, partition, offset and keyHash are always "
-        "there then. For streams with splitBy=keyRange or partition.",
+        "What the driver commits. batch: a batch that Spark has finished. individual: the job "
+        "reports for every record whether it is done, inside "
+        "foreachBatch(keyrange.each_batch(...)), and keyrange delivers the others again. The "
+        "columns topic, partition, offset and keyHash are always there then. For streams with "
+        "splitBy=keyRange or partition.",
         part=True,
     )
     allow_individual: bool | None = option(
@@ -88,8 +89,8 @@ class CommitOptions:
         STREAM,
         path_or_uri,
         "an absolute path or a URI; with delta-spark a table's name too",
-        "The Delta table that individual commits are kept in. It is made where there is none. What "
-        "its object store asks for is given as commitTable.storage.NAME, secrets as env:NAME or "
+        "The Delta table of the individual commits. keyrange creates it if it is missing. "
+        "Options of its object store are commitTable.storage.NAME, secrets as env:NAME or "
         "file:PATH.",
         unset="",
     )
@@ -108,8 +109,9 @@ class CommitOptions:
         STREAM,
         one_of("delta-rs", "delta-spark"),
         "delta-rs, delta-spark",
-        "Who writes the commit table. delta-rs takes some 30 ms a commit. delta-spark takes "
-        "seconds, and can write what only Spark can: tables of Unity Catalog.",
+        "The library that writes the commit table. delta-rs takes about 30 ms a commit. "
+        "delta-spark takes seconds, and can write tables that only Spark can write: those of "
+        "Unity Catalog.",
     )
     on_fresh_start: str = option(
         "commitTable.onFreshStart",
@@ -117,8 +119,9 @@ class CommitOptions:
         STREAM,
         one_of("fail", "resume", "ignore"),
         "fail, resume, ignore",
-        "What a query without a checkpoint does where its group has commits already. fail: it is "
-        "refused. resume: it goes on from them. ignore: it starts anew where startingOffsets says.",
+        "What a query without a checkpoint does if its group has commits already. fail: "
+        "keyrange refuses it. resume: it continues from the commits. ignore: it starts at "
+        "startingOffsets.",
     )
     transactional: bool = option(
         "commit.isolation",
@@ -135,8 +138,8 @@ class CommitOptions:
         STREAM,
         is_one("keep", "keep", "skipAhead"),
         "keep, skipAhead",
-        "What becomes of later records of a key while one of it is not done. keep: they wait. "
-        "skipAhead: they are worked on.",
+        "How keyrange treats later records of a key while an earlier one is not done. keep: "
+        "they wait. skipAhead: the job receives them.",
     )
     unmentioned_is_done: bool = option(
         "unmentioned",
@@ -144,8 +147,8 @@ class CommitOptions:
         STREAM,
         is_one("done", "done", "retry"),
         "done, retry",
-        "What a record is that the job said nothing of. done: it was filtered out. retry: it comes "
-        "again.",
+        "How keyrange treats a record for which the job reports no result. done: it was "
+        "filtered out. retry: keyrange delivers it again.",
     )
     record_timeout_ms: int = option(
         "record.timeout",
@@ -153,8 +156,8 @@ class CommitOptions:
         STREAM,
         duration_ms,
         _TIME,
-        "How long a function may work on one record before it is interrupted, and the record "
-        "counts as not done. 0: as long as it likes.",
+        "How long a function may work on one record before keyrange interrupts it and counts "
+        "the record as not done. 0: no limit.",
     )
     batch_time_budget_ms: int = option(
         "batch.time.budget",
@@ -162,8 +165,8 @@ class CommitOptions:
         STREAM,
         duration_ms,
         _TIME,
-        "How long a task may work on its records. What is left then is handed back and comes in "
-        "the next batch, so that a slow key holds up no others. 0: as long as it takes.",
+        "How long a task may work on its records. It hands the rest back, and the next batch "
+        "delivers it, so that a slow key does not delay other keys. 0: no limit.",
     )
     backoff_ms: int = option(
         "redelivery.backoff",
@@ -217,8 +220,9 @@ class CommitOptions:
         STREAM,
         path_or_uri,
         "an absolute path or a URI",
-        "Where the output of a batch and what was said of its records are kept until the batch is "
-        "committed; driver and executors share it. Default: commitTable with _verdicts behind it.",
+        "The directory that keeps the output of a batch and the results of its records until "
+        "the batch is committed; driver and executors share it. Default: commitTable with "
+        "_verdicts appended.",
         unset="",
     )
     available_now: str = option(
@@ -227,8 +231,8 @@ class CommitOptions:
         STREAM,
         one_of("leave", "drain"),
         "leave, drain",
-        "What a run with availableNow does with records that wait for their next delivery. leave: "
-        "it ends, and says how many. drain: it waits for them, up to "
+        "What a run with availableNow does with records that wait for their next delivery. "
+        "leave: it ends and reports their number. drain: it waits for them, up to "
         "availableNow.redelivery.timeout.",
     )
     available_now_timeout_ms: int = option(
@@ -255,7 +259,8 @@ class CommitOptions:
         STREAM,
         size_between(1024, 2**30),
         "bytes, such as 1m",
-        f"The same bound in bytes of what is stored of a key range, {PENDING_BYTES_MAX} a record.",
+        "The same bound in bytes of the stored state of a key range, "
+        f"{PENDING_BYTES_MAX} a record.",
     )
     range_lag_max: int | None = option(
         "max.range.lag",

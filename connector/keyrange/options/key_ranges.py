@@ -114,9 +114,9 @@ class KeyRangeOptions:
         BOTH,
         one_of("partition", "keyRange", "offset"),
         "partition, keyRange, offset",
-        "What tasks share. partition: a task reads whole partitions. keyRange: several tasks read "
-        "one partition, each its own keys, and every key's records stay in order. offset: even "
-        "pieces by bytes, in no order, for work that needs none.",
+        "How tasks share the work. partition: a task reads whole partitions. keyRange: several "
+        "tasks read one partition, each its own keys, and every key's records stay in order. "
+        "offset: pieces of even bytes, without an order between them.",
     )
     ranges_per_partition: int | None = option(
         "keyRangesPerPartition",
@@ -124,8 +124,8 @@ class KeyRangeOptions:
         BOTH,
         _count,
         "a number, or auto",
-        "Into how many ranges of equal size the hash space of a partition is cut. auto: by the "
-        "cores and by the partition's share of what is pending.",
+        "Into how many ranges of equal size the planner cuts the hash space of a partition. "
+        "auto: by the cores and by the partition's share of the pending bytes.",
     )
     ranges: Ownership = option(
         "keyRanges",
@@ -133,7 +133,7 @@ class KeyRangeOptions:
         BOTH,
         _ranges,
         f"JSON {_RANGES_TEXT}",
-        "The key ranges to read, in place of keyRangesPerPartition.",
+        "The key ranges to read, instead of keyRangesPerPartition.",
         unset=_NO_RANGES,
     )
     partial: bool = option(
@@ -143,8 +143,8 @@ class KeyRangeOptions:
         is_one("partial", "full", "partial"),
         "full, partial",
         "full: keyRanges has to cover the space of each partition that it names. partial: other "
-        "queries read the rest; all partitions have to be named then, and a query keeps its ranges "
-        "for as long as it has its checkpoint.",
+        "queries read the rest; keyRanges then has to name all partitions, and a query keeps "
+        "the ranges that its checkpoint began with.",
     )
     accept: tuple[bool, Mapping[str, bool]] = option(
         "accept.range.fetch",
@@ -189,8 +189,8 @@ class KeyRangeOptions:
         BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 200m",
-        "How much of what a task has decoded for others an executor keeps in shared memory. It "
-        "counts against a pod's memory.",
+        "How many bytes of records, decoded by one task for others, an executor keeps in shared "
+        "memory. They count against a pod's memory.",
     )
     spill_bytes: int = option(
         "max.bytes.key.range.spill",

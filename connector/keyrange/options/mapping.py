@@ -37,10 +37,10 @@ class MappingOptions:
         BOTH,
         importable("function"),
         "package.module:function",
-        "The function that DataFrame.mapInArrow would be given, by the name under which executors "
-        "import it: from an iterator of pyarrow.RecordBatch, of the columns that the DataFrame "
-        "would have, to another. It runs in the task that reads, so that only what it yields goes "
-        "to Spark. Who may set it runs any function that executors can import.",
+        "A function as for DataFrame.mapInArrow, by the name under which executors import it: "
+        "it takes an iterator of pyarrow.RecordBatch with the columns of the DataFrame, and "
+        "returns another. It runs in the task that reads, so only its output goes to Spark. A "
+        "user who may set this option can run any function that executors can import.",
     )
     schema: str = option(
         "mapInArrowSchema",
@@ -48,8 +48,8 @@ class MappingOptions:
         BOTH,
         _schema,
         "DDL, such as key binary, count bigint",
-        "The columns that the function of mapInArrow yields, all nullable; they are those of the "
-        "DataFrame. Every batch has to have exactly these.",
+        "The columns that the function of mapInArrow yields, all nullable, which are the "
+        "columns of the DataFrame. Every batch has to have exactly these.",
         unset="",
     )
 

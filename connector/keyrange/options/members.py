@@ -66,8 +66,8 @@ class MemberOptions:
         one_of("off", "prefer", "strict"),
         "off, prefer, strict",
         "Whether key ranges stay with their executors. prefer: tasks read their own executor's "
-        "ranges, and others' after pin.wait.ms. strict: a range is read in its executor only, as "
-        "long as that is there. For streams with splitBy=keyRange; needs memberTable.",
+        "ranges, and other executors' ranges after pin.wait.ms. strict: only its executor reads "
+        "a range while it is in the group. For streams with splitBy=keyRange; needs memberTable.",
         part=True,
     )
     pin_wait_ms: int = option(
@@ -86,8 +86,8 @@ class MemberOptions:
         STREAM,
         text,
         "a host name or an address",
-        "Where tasks find the driver when they ask what they read. Default: its address on the way "
-        "to the brokers.",
+        "The address at which tasks ask the driver which key ranges they read. Default: the "
+        "driver's own address towards the brokers.",
         unset="",
     )
     bind_address: str = option(
@@ -114,9 +114,10 @@ class MemberOptions:
         STREAM,
         _listener,
         "package.module:Class",
-        "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. In "
-        "each executor it is told which key ranges its slot gets and loses, once an assignment, "
-        "before their records are read. Who may set it runs any code that executors can import.",
+        "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. "
+        "Each executor calls it once an assignment with the key ranges that its slot gets and "
+        "loses, before it reads their records. A user who may set this option can run any code "
+        "that executors can import.",
         unset="",
     )
     splits_per_core: int = option(
@@ -125,9 +126,9 @@ class MemberOptions:
         STREAM,
         int_between(1, 64),
         "a number",
-        "Into how many pieces the pinned ranges of an executor are cut for each of its cores. More "
-        "even out what tasks take; a partition's pieces that are not read at once wait in the "
-        "executor's directory, or are fetched again.",
+        "Into how many pieces the driver cuts the pinned ranges of an executor for each of its "
+        "cores. More pieces balance the tasks better; pieces of a partition that are not read "
+        "at the same time wait in the executor's directory, or are fetched again.",
     )
     table: str = option(
         "memberTable",
@@ -135,9 +136,9 @@ class MemberOptions:
         STREAM,
         path_or_uri,
         "an absolute path or a URI",
-        "The Delta table that says which member has which key ranges. It is made where there is "
-        "none. Default: commitTable with _members behind it. What commitTable.storage says holds "
-        "for it too.",
+        "The Delta table of the assignments: which member has which key ranges. keyrange "
+        "creates it if it is missing. Default: commitTable with _members appended. The options "
+        "of commitTable.storage apply to it, too.",
         unset="",
     )
     group: str = option(
@@ -239,8 +240,8 @@ class MemberOptions:
         STREAM,
         _ms(),
         _MS,
-        "How long a running task may hand over nothing before its member gives up its place. The "
-        "larger of it and session.timeout.ms counts. Without a running task nothing is late.",
+        "How long a running task may hand over no records before its member leaves the group. "
+        "The larger of it and session.timeout.ms counts. It does not count while no task runs.",
     )
 
     @property
@@ -272,7 +273,7 @@ def choose_members(
         if key_ranges.partial or key_ranges.ranges:
             violations.add("pin", f"{pin} is not valid with keyRanges: members have the ranges")
         if not table:
-            violations.add("pin", f"{pin} needs memberTable, which says who has which ranges")
+            violations.add("pin", f"{pin} needs memberTable, the table of assignments")
     if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms

@@ -29,11 +29,11 @@ class StartOptions:
         BOTH,
         values.starting_positions,
         values.OFFSETS_TEXT + "; group, or group:NAME",
-        "Where a new query starts; a query that resumes starts where its checkpoint says. Default: "
+        "Where a new query starts; a query that resumes starts at its checkpoint. Default: "
         "latest for a stream, earliest for a batch read. JSON names every partition, or "
-        "startingOffsetsDefault says where the others start. group: what the Kafka group of that "
-        "name, or of kafka.group.id, has committed. Partitions found later start at their earliest "
-        "offset.",
+        "startingOffsetsDefault says where the others start. group: the offsets that the Kafka "
+        "group of that name, or of kafka.group.id, has committed. Partitions found later start "
+        "at their earliest offset.",
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "startingOffsetsByTimestamp",
@@ -58,7 +58,7 @@ class StartOptions:
         BOTH,
         values.unmatched,
         "error, latest",
-        "What becomes of a partition without a record at or after the starting time.",
+        "How the query treats a partition without a record at or after the starting time.",
     )
     rest: int | None = option(
         "startingOffsetsDefault",

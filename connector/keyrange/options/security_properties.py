@@ -204,7 +204,7 @@ _IGNORED = (
 )
 
 _REFUSED = (
-    Property("config.providers", refused="write env:NAME or file:PATH in place of the secret"),
+    Property("config.providers", refused="write env:NAME or file:PATH instead of the secret"),
     Property("sasl.login.class", refused="it is a Java class"),
     *(
         Property(f"sasl.oauthbearer.assertion.{name}", refused=_NO_ASSERTION)

@@ -56,7 +56,8 @@ class SourceOptions:
         STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
-        "About how many offsets a micro-batch takes, shared by what is pending per partition.",
+        "About how many offsets a micro-batch takes; partitions share them in proportion to "
+        "their pending offsets.",
         ignored=True,
     )
     min_offsets_per_trigger: int | None = option(
@@ -66,7 +67,8 @@ class SourceOptions:
         int_between(1, INT64_MAX),
         "a number of offsets",
         "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
-        "The first one of a run does not wait, and a run with availableNow takes what is there.",
+        "The first one of a run does not wait, and a run with availableNow reads all pending "
+        "offsets.",
         ignored=True,
     )
     max_trigger_delay_ms: int = option(
@@ -139,7 +141,7 @@ class SourceOptions:
         BOTH,
         boolean,
         "true, false",
-        "Adds the column keyHash: the key's place in the hash space that key ranges cut.",
+        "Adds the column keyHash: the key's hash, by which key ranges are cut.",
     )
     columns: tuple[str, ...] | None = option(
         "columns",
@@ -147,9 +149,9 @@ class SourceOptions:
         BOTH,
         parse_columns,
         "key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
-        "The columns to have, without the others: what is left out is not copied either. Spark "
-        "does not tell a Python source which columns a query uses. Default: all but headers "
-        "and keyHash.",
+        "The columns of the DataFrame. keyrange does not copy the columns that are left out; "
+        "Spark does not tell a Python source which columns a query uses. Default: all but "
+        "headers and keyHash.",
     )
     filter_pushdown: bool = option(
         "filterPushdown",
@@ -157,9 +159,10 @@ class SourceOptions:
         BATCH,
         boolean,
         "true, false",
-        "Filters on topic, partition, offset and timestamp say what is read, where "
+        "Filters on topic, partition, offset and timestamp restrict the read, if "
         "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
-        "once: Spark 4.2 reads the same part for all other uses of it, and rows are missing.",
+        "once: Spark 4.2 reads the same restricted part for all its other uses, which then lack "
+        "rows.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
@@ -167,9 +170,9 @@ class SourceOptions:
         BOTH,
         boolean,
         "true, false",
-        "Whether the query fails where records it should read are gone (retention, a deleted or "
-        "recreated topic, a log that was cut back). false: it warns and reads on from what is "
-        "left.",
+        "Whether the query fails if records that it should read are gone (retention, a deleted "
+        "or recreated topic, a log that was cut back). false: it warns and reads on from the "
+        "first record that is left.",
     )
     max_batch_rows: int = option(
         "maxBatchRows",
@@ -185,8 +188,8 @@ class SourceOptions:
         BOTH,
         size_between(1024, 2**30),
         "bytes, such as 4m",
-        "Keys and values of one Arrow batch; one record more than this is still one batch. What "
-        "fits the processor's cache is handed over faster.",
+        "Bytes of keys and values in one Arrow batch; a larger record is a batch of its own. "
+        "Batches that fit the processor's cache go to Spark faster.",
     )
     max_record_batch_bytes: int = option(
         "maxRecordBatchBytes",

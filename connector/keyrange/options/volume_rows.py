@@ -101,8 +101,8 @@ class VolumeOptions:
         STREAM,
         iso_duration_ms,
         _DURATION,
-        "How long what was read last holds while checks fail, and how long the volumes of a broker "
-        "that is gone are remembered. At least storage.check.interval.",
+        "How long the last factor holds while checks fail, and how long the guard remembers the "
+        "volumes of a broker that is gone. At least storage.check.interval.",
     )
     interval_ms: int = option(
         "storage.check.interval",
@@ -146,10 +146,10 @@ class VolumeOptions:
         STREAM,
         _source,
         "static, file, or a name",
-        "Where it is from what clients without a producer_byte_rate of their own send at the most. "
-        "Quotas that the cluster has are always taken from there. static: "
-        "quota.producer.byte.rate. file: quota.file. Others are entry points of the group "
-        "keyrange.quota_sources.",
+        "Where the guard takes the byte rate from that limits clients without a "
+        "producer_byte_rate of their own. It always takes quotas that the cluster has from the "
+        "cluster. static: quota.producer.byte.rate. file: quota.file. Others are entry points "
+        "of the group keyrange.quota_sources.",
     )
     base_rate: int = option(
         "quota.producer.byte.rate",
@@ -195,7 +195,8 @@ class VolumeOptions:
         STREAM,
         boolean,
         "true, false",
-        "With guard.enforce: changes no quota, and reports what it would change.",
+        "With guard.enforce: the guard changes no quota, and reports the changes that it would "
+        "make.",
     )
     reaper: str = option(
         "guard.reaper",
@@ -203,8 +204,8 @@ class VolumeOptions:
         STREAM,
         _said,
         "words",
-        "Who runs `keyrange volumes reap` when the guard is dead, such as cronjob/reap: Kafka's "
-        "quotas do not end by themselves.",
+        "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
+        "cronjob/reap: Kafka's quotas have no end of their own.",
         unset="",
     )
     excluded: frozenset[str] = option(
@@ -250,8 +251,8 @@ class VolumeOptions:
         STREAM,
         int_between(22_000, 3_600_000),
         "ms",
-        "A guard that has said nothing for so long is taken for dead, and what it has throttled is "
-        "released. The same for guards and reapers.",
+        "After how long without a sign of the guard a reaper takes it for dead and releases the "
+        "clients that it throttled. The same for guards and reapers.",
     )
 
     @property

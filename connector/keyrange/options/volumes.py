@@ -94,7 +94,8 @@ def _check_enforcement(given: GivenOptions, chosen: VolumeOptions, violations: V
     if not chosen.reaper:
         violations.add(
             "guard.enforce",
-            "needs guard.reaper, which says who releases the producers when the guard is dead",
+            "needs guard.reaper, which names the job that releases the producers when the guard "
+            "is dead",
         )
     # A part of "as much as they like" is nothing that a quota could say.
     has_base = chosen.quota_source != STATIC or given.has("quota.producer.byte.rate")
@@ -105,7 +106,8 @@ def _check_enforcement(given: GivenOptions, chosen: VolumeOptions, violations: V
         if 0 < factor < 1 and not has_base:
             violations.add(
                 option,
-                f"{factor} needs quota.producer.byte.rate with guard.enforce: of what it is a part",
+                f"{factor} needs quota.producer.byte.rate with guard.enforce: it is a share of "
+                "that rate",
             )
 
 

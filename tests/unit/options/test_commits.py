@@ -155,7 +155,7 @@ def test_two_names_for_one_thing_must_not_contradict(mode: str, allowed: str) ->
         ({"deadLetterTable": "/lake/commits/"}, "option 'deadLetterTable' must not be the same"),
         (
             {"deadLetterTable": "/x", "verdictDirectory": "/x"},
-            "option 'verdictDirectory' must not be the same place as deadLetterTable",
+            "option 'verdictDirectory' must not be the same path as deadLetterTable",
         ),
     ],
 )

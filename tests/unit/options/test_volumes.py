@@ -199,10 +199,10 @@ def test_everything_wrong_is_said_together() -> None:
         "option 'guard.connections' must be a whole number, not 'many'",
         "option 'throttle.factor.validity.duration' must be at least storage.check.interval: "
         "300000 and 600000 ms",
-        "option 'guard.enforce' needs guard.reaper, which says who releases the producers when "
-        "the guard is dead",
+        "option 'guard.enforce' needs guard.reaper, which names the job that releases the producers "
+        "when the guard is dead",
         "option 'throttle.factor.fallback' 0.5 needs quota.producer.byte.rate with guard.enforce: "
-        "of what it is a part",
+        "it is a share of that rate",
         "option 'kafka.admin.bootstrap.servers' must be specified",
         "one of the options min.available.bytes and min.available.ratio must be specified",
     ]
