@@ -174,6 +174,20 @@ def test_the_page_of_troubleshooting_is_the_catalogue() -> None:
         assert f"\n### {each.name}\n" in markdown()
 
 
+DESIGN = ["ARCHITECTURE.md", "CONTRIBUTING.md", "connector/guides/design-members.md"]
+DESIGN += ["connector/guides/design-guard.md"]
+
+
+@by_page([ROOT / page for page in DESIGN])
+def test_modules_that_a_design_page_names_are_there(path: Path) -> None:
+    there = [
+        f"/{each.relative_to(ROOT)}" for each in ROOT.rglob("*.py") if ".venv" not in each.parts
+    ]
+    # A job of a user's, which hides Python's own module.
+    named = set(re.findall(r"`([\w/]+\.py)", path.read_text())) - {"inspect.py"}
+    assert {each for each in named if not any(f.endswith(f"/{each}") for f in there)} == set()
+
+
 @by_page([ROOT / "README.md", GUIDES / "command-line.md"])
 def test_exit_codes_are_those_of_the_help(path: Path) -> None:
     rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", path.read_text(), re.M))

@@ -199,8 +199,8 @@ def test_everything_wrong_is_said_together() -> None:
         "option 'guard.connections' must be a whole number, not 'many'",
         "option 'throttle.factor.validity.duration' must be at least storage.check.interval: "
         "300000 and 600000 ms",
-        "option 'guard.enforce' needs guard.reaper, which names the job that releases the producers "
-        "when the guard is dead",
+        "option 'guard.enforce' needs guard.reaper, which names the job that releases the "
+        "producers when the guard is dead",
         "option 'throttle.factor.fallback' 0.5 needs quota.producer.byte.rate with guard.enforce: "
         "it is a share of that rate",
         "option 'kafka.admin.bootstrap.servers' must be specified",
