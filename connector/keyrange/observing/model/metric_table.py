@@ -57,31 +57,34 @@ def _gauge(
 
 RUNNING = _gauge("query.running", "1", "1 while the query runs, 0 when it has ended.")
 FAILURES = _count("query.failures", "{run}", "Runs that ended with an error.")
-FINISHED_AT = _gauge("last_batch.timestamp", "s", "When the last batch was done, since 1970.")
-PARTITION_LAG = _gauge(
-    "partition.lag", "{offset}", "Offsets behind the end of a partition.", _ENDS, _PARTITION
-)
+FINISHED_AT = _gauge("last_batch.timestamp", "s", "Time since 1970 at which the last batch ended.")
+PARTITION_LAG = _gauge("partition.lag", "{offset}", "Lag of a partition.", _ENDS, _PARTITION)
 PARTITION_LOST = _count(
-    "partition.lost", "{offset}", "Those of a partition that were lost.", "losses.found", _PARTITION
+    "partition.lost", "{offset}", "Lost offsets of a partition.", "losses.found", _PARTITION
 )
 
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
-    (_count("batches", "{batch}", "Batches that were done."), lambda _: 1),
+    (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
     (
-        _count("records", "{record}", "Records of these batches.", "numInputRows"),
+        _count("records", "{record}", "Records of the finished batches.", "numInputRows"),
         lambda it: it.records,
     ),
     (
-        _count("busy.time", "s", "Time that batches took.", "batchDuration"),
+        _count("busy.time", "s", "Time in finished batches.", "batchDuration"),
         lambda it: it.duration_ms / 1000,
     ),
-    (_gauge("last_batch.number", "1", "The last batch.", "batchId"), lambda it: it.batch_id),
     (
-        _gauge("last_batch.records", "{record}", "Its records.", "numInputRows"),
+        _gauge("last_batch.number", "1", "Number of the last finished batch.", "batchId"),
+        lambda it: it.batch_id,
+    ),
+    (
+        _gauge(
+            "last_batch.records", "{record}", "Records of the last finished batch.", "numInputRows"
+        ),
         lambda it: it.records,
     ),
     (
-        _gauge("last_batch.duration", "s", "How long it took.", "batchDuration"),
+        _gauge("last_batch.duration", "s", "Duration of the last finished batch.", "batchDuration"),
         lambda it: it.duration_ms / 1000,
     ),
 )
@@ -109,31 +112,46 @@ def _of_ms(origin: str) -> OfSource:
 
 # Of a source, as of when its batch was planned: name, unit, what it is, and where it is from.
 _PARTS: Final = (
-    ("tasks", "{task}", "Tasks of the batch before.", "plan.tasks"),
-    ("key_ranges", "{range}", "Key ranges of the batch before, 0 unsplit.", "plan.keyRanges"),
+    ("tasks", "{task}", "Tasks of the previous batch.", "plan.tasks"),
+    (
+        "key_ranges",
+        "{range}",
+        "Key ranges of the previous batch; 0 without a split.",
+        "plan.keyRanges",
+    ),
     (
         "pending_records",
         "{record}",
-        "Records that were handed out and are not done.",
+        "Records that were delivered and are not done.",
         "commits.pending",
     ),
-    ("held", "1", "Partitions of which key ranges take in less.", "commits.partitionsHeld"),
-    ("max_range_lag", "{offset}", "The slowest key range's own lag.", "commits.maxRangeLag"),
+    (
+        "held",
+        "1",
+        "Partitions with key ranges that receive fewer records.",
+        "commits.partitionsHeld",
+    ),
+    ("max_range_lag", "{offset}", "Lag of the slowest key range.", "commits.maxRangeLag"),
     ("members", "{member}", "Members of the group.", "members.members"),
-    ("reached_members", "{member}", "Members that reach the driver.", "members.reached"),
+    ("reached_members", "{member}", "Members that can reach the driver.", "members.reached"),
     ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),
     ("throttle_factor", "1", "The volume guard's factor, 0 to 1.", "volumes.throttleFactor"),
     ("fallback", "1", "1 while the guard's fallback is in force.", "volumes.fallback"),
     ("volumes.violated", "{volume}", "Volumes at the limit.", "volumes.violated"),
-    ("volumes.held", "{partition}", "Partitions the guard holds.", "volumes.partitionsHeld"),
+    (
+        "volumes.held",
+        "{partition}",
+        "Partitions that the guard holds back.",
+        "volumes.partitionsHeld",
+    ),
 )
 OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
     (
-        _gauge("lag", "{offset}", "Offsets behind the ends.", _ENDS, _SOURCE),
+        _gauge("lag", "{offset}", "Sum of the lags of all partitions.", _ENDS, _SOURCE),
         _of_lag("total_offsets"),
     ),
     (
-        _gauge("max_lag", "{offset}", "The lag of the last partition.", _ENDS, _SOURCE),
+        _gauge("max_lag", "{offset}", "Largest lag of a partition.", _ENDS, _SOURCE),
         _of_lag("max_offsets"),
     ),
     *((_gauge(*row, _SOURCE), _of_part(row[-1])) for row in _PARTS),
@@ -141,7 +159,7 @@ OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
         _gauge(
             "volumes.full.time",
             "s",
-            "Until the first volume is full.",
+            "Time until the first volume is full.",
             "volumes.timeToFullMs",
             _SOURCE,
         ),
@@ -151,11 +169,21 @@ OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
 
 # Of the batch before: so each plan is counted once, one batch late.
 _PLANS: Final = (
-    ("read.bytes", "By", "Bytes of log that were read, by a sample.", "plan.bytes"),
-    ("fetched.bytes", "By", "Bytes that brokers sent for it.", "plan.fetchedBytes"),
-    ("portions.own", "{portion}", "Portions read by their owners.", "members.ownPortions"),
-    ("portions.foreign", "{portion}", "Portions read by others.", "members.foreignPortions"),
-    ("portions.unowned", "{portion}", "Portions of nobody there.", "members.unownedPortions"),
+    ("read.bytes", "By", "Bytes of log that tasks read, estimated by a sample.", "plan.bytes"),
+    ("fetched.bytes", "By", "Bytes that brokers sent for the same log.", "plan.fetchedBytes"),
+    ("portions.own", "{portion}", "Work units read by their owner.", "members.ownPortions"),
+    (
+        "portions.foreign",
+        "{portion}",
+        "Work units read by another member.",
+        "members.foreignPortions",
+    ),
+    (
+        "portions.unowned",
+        "{portion}",
+        "Work units without a present owner.",
+        "members.unownedPortions",
+    ),
 )
 OF_PLAN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
     (_count(*row, _SOURCE), _of_part(row[-1])) for row in _PLANS
@@ -164,9 +192,9 @@ OF_PLAN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
 # Told as sums of a run, which begin anew with the next one.
 _SUMS: Final = (
     ("mirror.committed", "{commit}", "Commits to the Kafka group.", "mirror.committed"),
-    ("mirror.refused", "{commit}", "Those that Kafka refused.", "mirror.refused"),
-    ("mirror.failed", "{commit}", "Those that failed.", "mirror.failed"),
-    ("lost", "{offset}", "Offsets that were gone before they were read.", "losses.offsets"),
+    ("mirror.refused", "{commit}", "Commits that Kafka refused.", "mirror.refused"),
+    ("mirror.failed", "{commit}", "Commits that failed.", "mirror.failed"),
+    ("lost", "{offset}", "Offsets that were gone before a task read them.", "losses.offsets"),
 )
 OF_RUN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
     (_count(*row, _SOURCE), _of_part(row[-1])) for row in _SUMS
