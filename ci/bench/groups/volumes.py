@@ -73,7 +73,7 @@ def _check(
         yield_gil()
 
     seconds, stretches = [], []
-    with mock.patch.object(log_dirs, "breathe", noted):
+    with mock.patch.object(log_dirs, yield_gil.__name__, noted):
         source = ClusterVolumes(settings, policy)
         for number in range(-1, 2 * bench.runs):
             before = time.process_time()
