@@ -6,6 +6,7 @@ import contextlib
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from keyrange.embedded import jars
 from keyrange.embedded.broker import BrokerNode, EmbeddedBroker
@@ -20,11 +21,8 @@ _SESSION_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class OldSettings(BrokerSettings):
+    version_min: ClassVar[tuple[int, int]] = (2, 3)
     version: str = OLDEST
-
-    @property
-    def version_min(self) -> tuple[int, int]:
-        return (2, 3)
 
 
 class OldBroker(EmbeddedBroker):

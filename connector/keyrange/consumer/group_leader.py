@@ -3,7 +3,8 @@
 `members/model/reassignment_timing.py` decides when it assigns them anew: a static consumer that is
 away keeps its ranges for registration.timeout.ms, and those that join are gathered for
 expansion.timeout.ms. Kafka calls for an assignment whenever its group changes, and at no other
-time: what falls due in between the leader calls for itself, by joining once more."""
+time: what falls due in between the leader calls for itself, by joining once more.
+"""
 
 from __future__ import annotations
 

@@ -32,9 +32,6 @@ _LOOK_EVERY_S: Final = 0.2
 _AGAIN_AFTER_S: Final = 1.0
 # How often the leader looks for what people ask of the group.
 _LOOK_AT_TABLE_EVERY_S: Final = 10.0
-# Subscribing has seen the topic: somebody creates it anew, or a broker that has just started does
-# not know it yet.
-_PASSES: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
 # What another consumer's claim ends.
 _OVER: Final = frozenset({"RANGES_LOST", "COMMITS_FENCED"})
 
@@ -134,11 +131,13 @@ class Sharing:
         try:
             self._apply(share, before, wanted, self._said_ready or warm, listener)
         except KeyrangeError as failure:
-            if failure.condition.name not in _PASSES | _OVER:
+            is_away = failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION"
+            if not is_away and failure.condition.name not in _OVER:
                 raise
             _log.warning("%s", failure)
-            if failure.condition.name in _PASSES:
-                # What is held stays held meanwhile.
+            if is_away:
+                # Subscribing has seen the topic: somebody creates it anew, or a broker that has
+                # just started does not know it yet.
                 self._look_at_s = time.monotonic() + _AGAIN_AFTER_S
                 return
             self.lose(listener)

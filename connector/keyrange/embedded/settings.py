@@ -9,13 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from keyrange.embedded.jars import KAFKA_VERSION
 from keyrange.embedded.process import HOST
 from keyrange.errors import invalid_options
-
-# Before it a broker needed ZooKeeper.
-_VERSION_MIN = (3, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,8 @@ class BrokerSettings:
     wrong.
     """
 
+    # Before it a broker needed ZooKeeper.
+    version_min: ClassVar[tuple[int, int]] = (3, 3)
     version: str = KAFKA_VERSION
     nodes: int = 1
     racks: tuple[str, ...] = ()
@@ -52,10 +52,6 @@ class BrokerSettings:
         if self.racks and len(self.racks) != self.nodes:
             found.append(f"{len(self.racks)} racks are named for {self.nodes} nodes")
         return found
-
-    @property
-    def version_min(self) -> tuple[int, int]:
-        return _VERSION_MIN
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -86,7 +82,6 @@ def server_properties(
         "listeners": ",".join(listeners),
         "advertised.listeners": ",".join(listeners),
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in settings.protocols),
         # Small and quick: one partition to load at each start, and no waiting for more members.
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": str(replicas),

@@ -138,17 +138,19 @@ class Cluster:
             if not missing and not unready:
                 self._known_missing.clear()
                 return view
+            waits = deadline
             if missing:
                 # From the first answer on: before it all brokers may have been away for longer.
                 missing_for = missing_for or Deadline(_MISSING_TOPIC_MS, self.settings)
-                if missing_for.passed or self._known_missing.issuperset(missing):
+                waits = missing_for
+                if waits.passed or self._known_missing.issuperset(missing):
                     self._known_missing = set(missing)
                     self._check_missing(missing, may_miss)
                     if not unready:
                         return view
             if unready and deadline.passed:
                 raise error("BROKER_ERROR", f"partitions have no leader: {', '.join(unready)}")
-            (missing_for if missing and missing_for else deadline).pause()
+            waits.pause()
 
     def _check_missing(self, missing: Collection[str], may_miss: Collection[str]) -> None:
         if unexpected := [name for name in missing if name not in may_miss]:

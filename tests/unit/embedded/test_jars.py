@@ -12,7 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from keyrange.embedded import jars
+from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import InvalidError, KeyrangeError
+from old_brokers import OldBroker
 
 # Stands in for `java`: answers -version, and as Ivy counts its runs and writes the jars of the set.
 FAKE_JAVA = """#!{python}
@@ -176,9 +178,20 @@ def test_no_java_and_an_old_java_are_refused(
         jars.java_executable()
 
 
-def test_kafka_is_asked_for_with_a_logger() -> None:
-    names = {module.name: module.revision for module in jars.kafka("4.1.0").modules}
-    assert names == {"kafka_2.13": "4.1.0", "slf4j-simple": "1.7.36"}
+def test_old_kafka_is_asked_for_in_scala_2_12_with_a_newer_zookeeper() -> None:
+    old = OldBroker()
+    names = {module.name: module.revision for module in old.jar_set().modules}
+    old.close()
+    assert names == {"kafka_2.12": "2.3.1", "slf4j-simple": "1.7.36", "zookeeper": "3.5.10"}
+    assert [module.name for module in jars.kafka().modules] == ["kafka_2.13", "slf4j-simple"]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("4.3", "three numbers"), ("3.2.3", "older than 3.3")]
+)
+def test_versions_that_cannot_be_started_are_refused(version: str, said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        BrokerSettings(version=version)
 
 
 def test_an_exclusion_does_not_hit_the_module_asked_for_by_name() -> None:

@@ -124,7 +124,7 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
-    # In test_options_key_ranges.py, _commits.py, _members.py and _volumes.py.
+    # In test_key_ranges.py, test_commits.py, test_members.py and test_volumes.py.
     key_ranges = {row.name for row in KEY_RANGE_ROWS}
     commits = {row.name for row in COMMIT_ROWS}
     members = {row.name for row in MEMBER_ROWS}
@@ -145,7 +145,7 @@ def test_every_option_is_tested_here() -> None:
         "mirrorOffsets",
         "columns",
         "filterPushdown",
-        # In test_options_mapping.py.
+        # In test_mapping.py.
         "mapInArrow",
         "mapInArrowSchema",
     }

@@ -9,9 +9,9 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapsho
 def is_written(known: Snapshot, commit: Commit) -> bool:
     """Whether a commit that is about to be written is in the table already, which is at `known`.
 
-    A commit of a batch is known by its batch, any other by its place and its run. Raises
-    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else in
-    its place, COMMITS_BEHIND where commits before it are gone.
+    A commit of a batch is known by its batch, any other by its number and its run. Raises
+    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else
+    under its number, COMMITS_BEHIND where commits before it are gone.
     """
     ours = known.run_id == commit.run_id
     if commit.kind is CommitKind.BATCH and not ours and known.seq:

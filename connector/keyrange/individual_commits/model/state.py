@@ -10,9 +10,9 @@ become one again when nothing tells them apart. How a batch is split does not de
 map is cut.
 
 Around it: `offset_ranges` is the algebra of offset ranges, `partition_delivery` what a batch
-delivers of a state, `verdict` what becomes of it when the batch has been worked on, `log` and
-`table` what is kept. All of it is pure: the planning process and the committing one come to the
-same from the same rows.
+delivers of a state, `state_after_batch` what becomes of it when the batch has been worked on,
+`commit` and `table` what is kept. All of it is pure: the planning process and the committing one
+come to the same from the same rows.
 """
 
 from __future__ import annotations
