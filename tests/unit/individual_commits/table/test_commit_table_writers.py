@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ def test_commits_of_several_sources_all_land(tmp_path: Path, writers: int) -> No
 
 def test_of_several_drivers_of_one_query_one_goes_on(tmp_path: Path) -> None:
     acknowledged: list[tuple[int, str]] = []
+    # All but one have begun before any of them commits: where the machine runs threads one after
+    # the other nobody would be in another's way.
+    begun = threading.Barrier(5, timeout=60)
 
     def work(number: int) -> None:
         run = f"run-{number}"
@@ -134,6 +138,8 @@ def test_of_several_drivers_of_one_query_one_goes_on(tmp_path: Path) -> None:
             except DeniedError:
                 continue
             acknowledged.append((known.seq + 1, run))
+        if number:
+            begun.wait()
         for _ in range(10):
             known = table.known()
             commit = batch(known.seq + 1, known.batch_id + 1, run)
