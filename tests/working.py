@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.individual_commits.record_timer import RecordTimeout
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.verdict_rows import HIDDEN, Code
-from keyrange.individual_commits.work import run_task
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.record_timer import RecordTimeout
+from keyrange.work.run import run_task
+from keyrange.work.task import Job
 
 PLACE = TopicPartition("t", 0)
 OUTPUT = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string())])

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         transaction,
     )
     from keyrange.individual_commits.each_batch import each_batch
-    from keyrange.individual_commits.record_timer import RecordTimeout
     from keyrange.individual_commits.table.commit_frames import commits
     from keyrange.individual_commits.table.replaying import replay_dead_letters
     from keyrange.kafka.model.offsets import TopicPartition
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
     from keyrange.source.data_source import KeyRangeDataSource
+    from keyrange.work.record_timer import RecordTimeout
 
 __all__ = [
     "Consumer",
@@ -56,7 +56,7 @@ _PLACES = {
     "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.listener",
     "ProgressListener": "keyrange.observing.listener",
-    "RecordTimeout": "keyrange.individual_commits.record_timer",
+    "RecordTimeout": "keyrange.work.record_timer",
     "Slot": "keyrange.members.slots",
     "TopicPartition": "keyrange.kafka.model.offsets",
     "acknowledge": "keyrange.individual_commits.api",

@@ -23,14 +23,14 @@ from keyrange.individual_commits.model.state_after_batch import (
     RedeliveryPolicy,
     apply_verdict,
 )
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.task import Job
 from working import OUTPUT, Sent, VirtualHands, batches_of, run
 
 PARTITION = TopicPartition("t", 0)

@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange.individual_commits.record_timer import RecordTimeout
 from keyrange.kafka import cluster, deadline
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
 from keyrange.ranges.sharing.shared_directory import HostSettings
+from keyrange.work.record_timer import RecordTimeout
 from simulation import frames
 from simulation.clock import Clock
 from simulation.faults import Faults
@@ -205,7 +205,7 @@ _OTHERS = {
     "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,
-    "keyrange.individual_commits.record_timer:RecordTimer": _Timer,
+    "keyrange.work.record_timer:RecordTimer": _Timer,
     "keyrange.ranges.sharing.shared_directory:usual_settings": _host,
     "keyrange.members.launch:ensure_member": _status,
     "keyrange.members.status:read_status": _status,

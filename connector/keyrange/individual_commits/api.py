@@ -11,13 +11,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.appending import work_into
 from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
-from keyrange.individual_commits.collecting import check_columns
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
-from keyrange.individual_commits.work import work_of
+from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns
 from keyrange.options.commits import IS_PATH
+from keyrange.work.appending import work_into
+from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.run import work_of
+from keyrange.work.task import Job
 
 _PLACE: Final = ("topic", "partition", "offset")
 

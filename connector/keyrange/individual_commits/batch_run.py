@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits import appending, collecting, parts, release
-from keyrange.individual_commits.collecting import ReportedResults
+from keyrange.individual_commits import collecting, parts, release
+from keyrange.individual_commits.collecting import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import Cause, PartitionState
 from keyrange.individual_commits.model.state_after_batch import (
@@ -23,11 +23,12 @@ from keyrange.individual_commits.model.state_after_batch import (
     apply_verdict,
 )
 from keyrange.individual_commits.planned import Planned
-from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
-from keyrange.individual_commits.verdict_rows import HIDDEN, HIDDEN_SPARK, Code
 from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.work import appending
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.outcome_rows import HIDDEN, Code
 
 if TYPE_CHECKING:
     from keyrange.storage.sink import SinkTable

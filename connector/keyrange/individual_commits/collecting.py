@@ -9,20 +9,21 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.model.state_after_batch import NotDone, PartitionVerdict
-from keyrange.individual_commits.reported_offsets import (
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, HIDDEN_TYPE, Code
+from keyrange.work.reported_offsets import (
     BLOCKS_DDL,
     OFFSETS_DDL,
     blocks_of,
     rows_at,
     subtract_blocks,
 )
-from keyrange.individual_commits.verdict_rows import ERROR_BYTES_MAX, HIDDEN, Code
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
 
 _PLACE: Final = ("topic", "partition", "offset", "keyHash")
 TOLD: Final = (
@@ -33,6 +34,9 @@ TOLD: Final = (
     Code.TALLY,
 )
 TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "key_hash", "last_hash")
+
+
+HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 
 
 @dataclass

@@ -12,9 +12,9 @@ from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
 from keyrange.individual_commits.collecting import rows_of
 from keyrange.individual_commits.model.state import Cause, PendingRecord
 from keyrange.individual_commits.model.state_after_batch import Outcome
-from keyrange.individual_commits.verdict_rows import HIDDEN, Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
+from keyrange.work.outcome_rows import HIDDEN, Code
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from keyrange.individual_commits.verdict_rows import HIDDEN
+from keyrange.work.outcome_rows import HIDDEN
 
 # Beyond these the executors are quicker than one process.
 FILES_MAX: Final = 32

@@ -20,10 +20,10 @@ from keyrange.errors import error
 from keyrange.individual_commits.collecting import is_output
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.planned import Planned
-from keyrange.individual_commits.verdict_rows import HIDDEN
 from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.work.outcome_rows import HIDDEN
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 States = Mapping[TopicPartition, PartitionState]

@@ -14,7 +14,11 @@ from keyrange.individual_commits import parts
 from keyrange.individual_commits.collecting import TOLD, TOLD_FIELDS, told_in
 from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.model.state_after_batch import NotDone
-from keyrange.individual_commits.verdict_rows import (
+from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.outcome_rows import (
     Code,
     handed_back_rows,
     hidden_rows,
@@ -22,10 +26,6 @@ from keyrange.individual_commits.verdict_rows import (
     output_rows,
     tally_rows,
 )
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 PLACE = TopicPartition("t", 0)
 OUTPUT = pa.schema([pa.field("text", pa.string())])

@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -59,7 +58,6 @@ HIDDEN_TYPE: Final = pa.struct(
         pa.field("headers", _HEADERS),
     ]
 )
-HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 Columns = Mapping[str, pa.Array]
 

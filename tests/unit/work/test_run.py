@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.record_timer import RecordTimeout, RecordTimer
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
-from keyrange.individual_commits.verdict_rows import ERROR_BYTES_MAX, HIDDEN, Code
-from keyrange.individual_commits.work import run_task
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, Code
+from keyrange.work.record_timer import RecordTimeout, RecordTimer
+from keyrange.work.run import run_task
+from keyrange.work.task import Job
 from working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
 
 EVERYTHING = {PLACE: TaskPartition((SPACE,))}

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.verdict_rows import HIDDEN, Code, hidden_rows, other_rows
-from keyrange.individual_commits.work import work_of
 from keyrange.storage.data_files import DataFile, DataFileWriter
+from keyrange.work.outcome_rows import HIDDEN, Code, hidden_rows, other_rows
+from keyrange.work.run import work_of
+from keyrange.work.task import Job
 
 FILE_CODES: Final = (Code.DATA_FILE,)
 FILE_FIELDS: Final = ("code", "topic", "offset", "key_hash", "error")

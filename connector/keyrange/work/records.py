@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.record_runs import RecordRun
+from keyrange.work.record_runs import RecordRun
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)

@@ -7,14 +7,14 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from keyrange.individual_commits.reported_offsets import (
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.reported_offsets import (
     BLOCKS,
     Blocks,
     blocks_of,
     rows_at,
     subtract_blocks,
 )
-from keyrange.kafka.model.offsets import TopicPartition
 
 
 def batch(rows: list[tuple[str, int, int]]) -> pa.RecordBatch:

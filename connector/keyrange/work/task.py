@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyrange.individual_commits.record_runs import Numbers, OrderCheck, RecordRun, lower_ends
-from keyrange.individual_commits.reported_offsets import Blocks
-from keyrange.individual_commits.task_results import TaskPartition, TaskState, WorkSettings
-from keyrange.individual_commits.verdict_rows import (
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.model.task_results import TaskPartition, TaskState, WorkSettings
+from keyrange.work.outcome_rows import (
     Code,
     NotDoneRows,
     bounded,
@@ -21,7 +20,8 @@ from keyrange.individual_commits.verdict_rows import (
     output_rows,
     tally_rows,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.record_runs import Numbers, OrderCheck, RecordRun, lower_ends
+from keyrange.work.reported_offsets import Blocks
 
 
 class FunctionRunner(Protocol):

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyrange.individual_commits.record_runs import Numbers
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.record_runs import Numbers
 
 _SHIFT: Final = 16
 BLOCK: Final = 1 << _SHIFT

@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.record_runs import Numbers, RecordRun, cut
-from keyrange.individual_commits.record_timer import RecordTimeout, RecordTimer
-from keyrange.individual_commits.records import UNFIT, Columns, Record, Row, RowForm
-from keyrange.individual_commits.task import FunctionRunner, Job, Task
-from keyrange.individual_commits.task_results import ANY_TIME, Interruption
-from keyrange.individual_commits.verdict_rows import (
+from keyrange.work.model.task_results import ANY_TIME, Interruption
+from keyrange.work.outcome_rows import (
     Code,
     NotDoneRows,
     bounded,
     other_rows,
     output_rows,
 )
+from keyrange.work.record_runs import Numbers, RecordRun, cut
+from keyrange.work.record_timer import RecordTimeout, RecordTimer
+from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm
+from keyrange.work.task import FunctionRunner, Job, Task
 
 # What a function raises that makes its record a rejected one: a function that calls exit() would
 # end the worker again and again.

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyrange.individual_commits.task import Job
-from keyrange.individual_commits.task_results import TaskPartition, WorkSettings
-from keyrange.individual_commits.verdict_rows import Code
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.outcome_rows import Code
+from keyrange.work.task import Job
 from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 
 pytestmark = pytest.mark.ordinary

@@ -1,0 +1,1 @@
+"""What a task decides while a user's function works."""
