@@ -12,6 +12,7 @@ import base64
 import http.client
 import io
 import json
+import math
 import re
 import ssl
 import threading
@@ -80,7 +81,10 @@ def unsecured_token(login: Mapping[str, str], now_s: float) -> str:
 
     Raises INVALID_OPTIONS for a claim that is no number where it should be one.
     """
-    claims: dict[str, Any] = {"iat": now_s, "exp": now_s + _number(login, _LIFETIME, "3600")}
+    # Whole seconds: a broker whose clock has milliseconds would find the rest in its future, and
+    # refuse it.
+    issued_s = math.floor(now_s)
+    claims: dict[str, Any] = {"iat": issued_s, "exp": now_s + _number(login, _LIFETIME, "3600")}
     for name, value in login.items():
         kind, _, claim = name.partition("_")
         if kind == "unsecuredLoginStringClaim":

@@ -246,6 +246,12 @@ def test_unsecured_tokens_are_javas() -> None:
     assert tokens.token(ClientSettings(), login).count(".") == 2
 
 
+def test_a_token_is_not_of_the_brokers_future() -> None:
+    """A broker compares milliseconds, cut off, of the same clock."""
+    login = {"unsecuredLoginStringClaim_sub": "reader"}
+    assert claims(tokens.unsecured_token(login, 1000.0009))["iat"] == 1000
+
+
 @pytest.mark.parametrize(
     ("login", "named"),
     [
