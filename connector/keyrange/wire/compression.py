@@ -1,8 +1,8 @@
 """Decompress the records of one batch into a scratch region, never beyond a cap.
 
 Kafka's four codecs: gzip, snappy (framed as snappy-java's xerial stream or one raw block), lz4
-(frame format) and zstd. A batch does not say how large it becomes, so the room offered grows until
-it fits or the cap is reached: a hostile batch costs at most the cap.
+(frame format) and zstd. Where the data says how large it becomes, that room is offered; elsewhere
+the room grows until it fits or the cap is reached: a hostile batch costs at most the cap.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import cramjam
 import numpy as np
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.wire import lz4_frames
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+# Decompress a source into a room; returns the number of bytes that came.
+Decompress = Callable[[memoryview, memoryview], int]
 
 CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
@@ -24,6 +27,12 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 # What cramjam says when the output has no room left; everything else it says is about the input.
 _NO_ROOM = "failed to write whole buffer"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_BYTES_MAX = 18
+# A size that came over the wire is believed up to so many times the bytes that came with it.
+_BELIEVED_RATIO = 64
+# What is offered grows by a factor, so it must not begin at nothing.
+_ROOM_BYTES_MIN = 4096
 # How many times larger a batch becomes, before the first one has shown it.
 _FIRST_RATIO = 4.0
 
@@ -32,8 +41,8 @@ class _NoRoom(Exception):
     """The decompressed bytes do not fit in the room that was offered."""
 
 
-def _stream(decompress_into: Callable[..., int]) -> Callable[[Bytes, Bytes], int]:
-    def into(source: Bytes, room: Bytes) -> int:
+def _stream(decompress_into: Callable[..., int]) -> Decompress:
+    def into(source: memoryview, room: memoryview) -> int:
         try:
             return decompress_into(source, room)
         except cramjam.DecompressionError as failure:
@@ -44,30 +53,56 @@ def _stream(decompress_into: Callable[..., int]) -> Callable[[Bytes, Bytes], int
     return into
 
 
-def _snappy(source: Bytes, room: Bytes) -> int:
-    data = source.tobytes()
-    if not data.startswith(_XERIAL_MAGIC):
-        return _snappy_block(data, room)
+def _snappy(source: memoryview, room: memoryview) -> int:
+    if source[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _snappy_block(source, room)
     at, filled = _XERIAL_HEADER_BYTES, 0
-    while at < len(data):
-        if len(data) - at < 4:
+    while at < len(source):
+        if len(source) - at < 4:
             raise cramjam.DecompressionError("xerial block header is cut off")
-        (size,) = struct.unpack_from(">i", data, at)
+        (size,) = struct.unpack_from(">i", source, at)
         at += 4
-        if size < 0 or size > len(data) - at:
-            raise cramjam.DecompressionError(f"xerial block of {size} bytes in {len(data) - at}")
-        filled += _snappy_block(data[at : at + size], room[filled:])
+        if size < 0 or size > len(source) - at:
+            raise cramjam.DecompressionError(f"xerial block of {size} bytes in {len(source) - at}")
+        filled += _snappy_block(source[at : at + size], room[filled:])
         at += size
     return filled
 
 
-def _snappy_block(block: bytes, room: Bytes) -> int:
+def _snappy_block(block: memoryview, room: memoryview) -> int:
     if cramjam.snappy.decompress_raw_len(block) > len(room):
         raise _NoRoom
-    return cramjam.snappy.decompress_raw_into(block, room.data)
+    return cramjam.snappy.decompress_raw_into(block, room)
 
 
-_DECOMPRESS: Final[dict[int, Callable[[Bytes, Bytes], int]]] = {
+def _zstd_content_bytes(source: memoryview) -> int | None:
+    """What the header of a zstd frame says that the frame becomes, where it says so."""
+    head = bytes(source[:_ZSTD_HEADER_BYTES_MAX])
+    if not head.startswith(_ZSTD_MAGIC) or len(head) < 6:
+        return None
+    single, dictionary = head[4] >> 5 & 1, (0, 1, 2, 4)[head[4] & 3]
+    size_bytes = (single, 2, 4, 8)[head[4] >> 6]
+    at = 6 - single + dictionary
+    size = head[at : at + size_bytes]
+    if not size_bytes or len(size) < size_bytes:
+        return None
+    return int.from_bytes(size, "little") + (256 if size_bytes == 2 else 0)
+
+
+def _lz4(source: memoryview, bytes_max: int) -> tuple[Decompress, int | None]:
+    """The way to decompress this source, and the room that it needs where that is known."""
+    frame = lz4_frames.parse(source)
+    if frame is None or frame.bytes_max > bytes_max:
+        return _DECOMPRESS[3], None
+
+    def into(source: memoryview, room: memoryview) -> int:
+        count = lz4_frames.decode(frame, source, room)
+        return _DECOMPRESS[3](source, room) if count is None else count
+
+    return into, frame.bytes_max
+
+
+_DECOMPRESS: Final[dict[int, Decompress]] = {
     1: _stream(cramjam.gzip.decompress_into),
     2: _snappy,
     3: _stream(cramjam.lz4.decompress_into),
@@ -100,12 +135,19 @@ class Scratch:
         decompress = _DECOMPRESS.get(codec)
         if decompress is None:
             raise error("UNSUPPORTED_COMPRESSION", f"compression codec {codec}", **where)
-        # A little more than the last batch would have needed: too little means doing it again.
-        room_bytes = min(max(int(1.5 * self._ratio * len(source)), 4096), self._bytes_max)
+        known = None
+        if codec == 3:
+            decompress, known = _lz4(source.data, self._bytes_max)
+        elif codec == 4 and (size := _zstd_content_bytes(source.data)) is not None:
+            known = min(size, _BELIEVED_RATIO * len(source))
+        if known is None:
+            # A little more than the last batch would have needed: too little means doing it again.
+            known = int(1.5 * self._ratio * len(source))
+        room_bytes = min(max(known, _ROOM_BYTES_MIN), self._bytes_max)
         while True:
             room = self._room(room_bytes)
             try:
-                count = decompress(source, room)
+                count = decompress(source.data, room.data)
             except _NoRoom:
                 if len(room) >= self._bytes_max:
                     raise self._too_large(where) from None
