@@ -53,7 +53,7 @@ class Group:
     """Some figures that are measured together, in a process of their own.
 
     Figures leave `run` as soon as they are known. `order` says where the group comes in the table.
-    `own_broker` is for groups that start a broker of other settings themselves.
+    `own_broker` is for groups that need none, or start one of other settings themselves.
     """
 
     name: str

@@ -59,6 +59,13 @@ TABLES: Mapping[str, Table] = {
             "decode.mrec_per_second": "decode alone, 200-byte values",
         },
     ),
+    "decompress": _list(
+        "decompress",
+        {
+            f"decompress.{codec}.mb_per_second": f"decompression alone, {codec}, batches of 150 KB"
+            for codec in ("snappy", "lz4", "zstd")
+        },
+    ),
     "plan": _list("plan", {"plan.10k.seconds": "planning of 10,000 partitions"}),
     "worker": _list(
         "worker",

@@ -117,6 +117,8 @@ THROUGHPUT = {
     ),
 }
 
+DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
+
 SLOW_KEY = {
     f"commits.slow_key.{figure}"
     for share in ("p50", "p99")
@@ -188,6 +190,12 @@ def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> 
         assert min(ways) >= 1.0
 
 
+def test_the_tiny_benchmark_of_decompression_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "decompress")
+    assert figures.keys() == DECOMPRESS
+    assert all(each["value"] > 0 for each in figures.values())
+
+
 def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "commits")
     assert figures.keys() == COMMITS
@@ -257,6 +265,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "consumer": CONSUMER,
         "commits_throughput": THROUGHPUT,
         "commits_slow_key": SLOW_KEY,
+        "decompress": DECOMPRESS,
     }
     for group, names in yielded.items():
         rows = TABLES[group].rows.values()
