@@ -53,6 +53,9 @@ def _stream(decompress_into: Callable[..., int]) -> Decompress:
     return into
 
 
+_lz4_frames = _stream(cramjam.lz4.decompress_into)
+
+
 def _snappy(source: memoryview, room: memoryview) -> int:
     if source[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _snappy_block(source, room)
@@ -89,23 +92,15 @@ def _zstd_content_bytes(source: memoryview) -> int | None:
     return int.from_bytes(size, "little") + (256 if size_bytes == 2 else 0)
 
 
-def _lz4(source: memoryview, bytes_max: int) -> tuple[Decompress, int | None]:
-    """The way to decompress this source, and the room that it needs where that is known."""
-    frame = lz4_frames.parse(source)
-    if frame is None or frame.bytes_max > bytes_max:
-        return _DECOMPRESS[3], None
-
-    def into(source: memoryview, room: memoryview) -> int:
-        count = lz4_frames.decode(frame, source, room)
-        return _DECOMPRESS[3](source, room) if count is None else count
-
-    return into, frame.bytes_max
+def _lz4(source: memoryview, room: memoryview) -> int:
+    count = lz4_frames.decode(source, room)
+    return _lz4_frames(source, room) if count is None else count
 
 
 _DECOMPRESS: Final[dict[int, Decompress]] = {
     1: _stream(cramjam.gzip.decompress_into),
     2: _snappy,
-    3: _stream(cramjam.lz4.decompress_into),
+    3: _lz4,
     4: _stream(cramjam.zstd.decompress_into),
 }
 
@@ -135,15 +130,11 @@ class Scratch:
         decompress = _DECOMPRESS.get(codec)
         if decompress is None:
             raise error("UNSUPPORTED_COMPRESSION", f"compression codec {codec}", **where)
-        known = None
-        if codec == 3:
-            decompress, known = _lz4(source.data, self._bytes_max)
-        elif codec == 4 and (size := _zstd_content_bytes(source.data)) is not None:
-            known = min(size, _BELIEVED_RATIO * len(source))
-        if known is None:
-            # A little more than the last batch would have needed: too little means doing it again.
-            known = int(1.5 * self._ratio * len(source))
-        room_bytes = min(max(known, _ROOM_BYTES_MIN), self._bytes_max)
+        # A little more than the last batch would have needed: too little means doing it again.
+        room_bytes = int(1.5 * self._ratio * len(source))
+        if codec == 4 and (size := _zstd_content_bytes(source.data)) is not None:
+            room_bytes = min(size, _BELIEVED_RATIO * len(source))
+        room_bytes = min(max(room_bytes, _ROOM_BYTES_MIN), self._bytes_max)
         while True:
             room = self._room(room_bytes)
             try:
@@ -151,7 +142,7 @@ class Scratch:
             except _NoRoom:
                 if len(room) >= self._bytes_max:
                     raise self._too_large(where) from None
-                room_bytes = min(4 * room_bytes, self._bytes_max)
+                room_bytes = min(4 * len(room), self._bytes_max)
                 continue
             except cramjam.DecompressionError as failure:
                 raise error(
@@ -164,14 +155,14 @@ class Scratch:
             return count
 
     def _room(self, room_bytes: int) -> Bytes:
-        """At least `room_bytes` behind what is there, at most the cap."""
+        """All of the region behind what is there: at least `room_bytes`, at most the cap."""
         needed = self.filled + room_bytes
         if needed > len(self.region):
             # Doubled, so that filling the region batch by batch copies each byte about once.
             grown = np.empty(max(needed, 2 * len(self.region)), np.uint8)
             grown[: self.filled] = self.region[: self.filled]
             self.region = grown
-        return self.region[self.filled : self.filled + max(room_bytes, 0)]
+        return self.region[self.filled : self.filled + self._bytes_max]
 
     def _too_large(self, where: dict[str, Any]) -> KeyrangeError:
         return error(

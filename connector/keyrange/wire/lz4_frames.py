@@ -2,125 +2,108 @@
 
 The library's frame decoder hands out 8 KB at a time through buffers of its own, its block decoder
 writes where it is told to. So a frame of independent blocks is taken apart here (LZ4 Frame Format
-1.6.4). `parse` and `decode` answer None for everything else that the format allows (linked blocks,
-checksums of blocks or content, dictionaries, skippable frames, a second frame) and for everything
-that is damaged: the library's frame decoder has the last word on those, and names what is wrong.
+1.6.4). `decode` answers None for everything else that the format allows (linked blocks, checksums
+of blocks or content, dictionaries, skippable frames, a second frame) and for everything that is
+damaged: the library's frame decoder has the last word on those, and names what is wrong.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 import cramjam
 
-_MAGIC: Final = 0x184D2204
-_HEAD: Final = struct.Struct("<IBB")
+_MAGIC: Final = b"\x04\x22\x4d\x18"
 _WORD: Final = struct.Struct("<I")
-# With the checksum of the header and the end mark.
-_HEADER_BYTES_MIN: Final = _HEAD.size + 1 + _WORD.size
+# Magic, flags, block size and checksum, and between the last two the size of the content.
+_HEADER_BYTES: Final = 7
 _CONTENT_SIZE: Final = struct.Struct("<Q")
+_decode_block: Final = cramjam.lz4.decompress_block_into
 # Version 1 and independent blocks; the flag of a content size is the only one that may be there.
 _FLAGS: Final = 0x60
 _HAS_CONTENT_SIZE: Final = 0x08
 _BLOCK_BYTES_MAX: Final = {code << 4: 1 << (8 + 2 * code) for code in (4, 5, 6, 7)}
 _STORED: Final = 0x80000000
-# One byte of a block stands for at most as many: a length of 255 that goes on.
-_RATIO_MAX: Final = 255
-# What comes in more blocks is either larger than the cap, or cut so small that calls cost most.
+# More blocks are no producer's: a frame that is cut so small would cost a call for a few bytes.
 _BLOCKS_MAX: Final = 4096
 
 
-@dataclass(slots=True)
-class Frame:
-    """A frame of independent blocks: (start, end, the most that it becomes, whether it is stored).
-
-    `bytes_max` is the most that the frame becomes, and the room that `decode` needs;
-    `content_bytes` is -1 where the frame does not say how large it becomes.
-    """
-
-    blocks: list[tuple[int, int, int, bool]]
-    bytes_max: int
-    content_bytes: int
-
-
-def parse(source: memoryview) -> Frame | None:
-    """The blocks of a source that is one whole frame of independent blocks."""
-    left = len(source)
-    if left < _HEADER_BYTES_MIN:
+def decode(source: memoryview, room: memoryview) -> int | None:
+    """Decode a frame of independent blocks; returns how many bytes came, None if that failed."""
+    if len(source) < _HEADER_BYTES + _WORD.size:
         return None
-    magic, flags, descriptor = _HEAD.unpack_from(source)
-    block_bytes_max = _BLOCK_BYTES_MAX.get(descriptor)
-    if magic != _MAGIC or flags & ~_HAS_CONTENT_SIZE != _FLAGS or block_bytes_max is None:
-        return None
-    at, content_bytes = _HEAD.size, -1
-    if flags & _HAS_CONTENT_SIZE:
-        if left < _HEADER_BYTES_MIN + _CONTENT_SIZE.size:
+    has_content_size = source[len(_MAGIC)] & _HAS_CONTENT_SIZE
+    at = _HEADER_BYTES + (_CONTENT_SIZE.size if has_content_size else 0)
+    block_bytes_max = _block_bytes_max(bytes(source[:at]))
+    count = _decode_blocks(source, at, block_bytes_max, room) if block_bytes_max else None
+    if has_content_size and count is not None:
+        (content_bytes,) = _CONTENT_SIZE.unpack_from(source, at - 1 - _CONTENT_SIZE.size)
+        return count if count == content_bytes else None
+    return count
+
+
+def _decode_blocks(
+    source: memoryview, at: int, block_bytes_max: int, room: memoryview
+) -> int | None:
+    """Decode the blocks from `at` on, up to the end mark that the source must end with."""
+    last_word_at, filled = len(source) - _WORD.size, 0
+    for _ in range(_BLOCKS_MAX):
+        if at > last_word_at:
             return None
-        (content_bytes,) = _CONTENT_SIZE.unpack_from(source, at)
-        at += _CONTENT_SIZE.size
-    if source[at] != _header_checksum(bytes(source[4:at])):
-        return None
-    return _blocks(source, at + 1, block_bytes_max, content_bytes)
-
-
-def _blocks(source: memoryview, at: int, block_bytes_max: int, content_bytes: int) -> Frame | None:
-    """The blocks from `at` on, where the end mark behind them is the end of the source."""
-    frame = Frame([], 0, content_bytes)
-    end = len(source)
-    while end - at >= _WORD.size and len(frame.blocks) < _BLOCKS_MAX:
         (word,) = _WORD.unpack_from(source, at)
         at += _WORD.size
         if word == 0:
-            return frame if at == end else None
+            return filled if at == len(source) else None
         size = word & ~_STORED
-        if not 0 < size <= block_bytes_max:
+        if size > block_bytes_max:
             return None
-        most = size if word & _STORED else min(block_bytes_max, _RATIO_MAX * size)
-        frame.blocks.append((at, at + size, most, word != size))
-        frame.bytes_max += most
+        block = source[at : at + size]
+        target = room[filled : filled + block_bytes_max]
+        if word != size:
+            if size > len(target) or size > len(block):
+                return None
+            target[:size] = block
+            filled += size
+        else:
+            try:
+                count = _decode_block(block, target, len(target))
+            except cramjam.DecompressionError:
+                return None
+            # What cramjam cannot decode it tries once more with the first four bytes as the size:
+            # what may have come that way is not taken.
+            if len(block) > 4 and count <= _WORD.unpack_from(block)[0] <= len(target):
+                return None
+            filled += count
         at += size
     return None
 
 
-def decode(frame: Frame, source: memoryview, room: memoryview) -> int | None:
-    """Decode a frame's blocks into at least `frame.bytes_max` bytes; returns how many came."""
-    filled = 0
-    for at, end, most, stored in frame.blocks:
-        if stored:
-            room[filled : filled + most] = source[at:end]
-            filled += most
-            continue
-        try:
-            count = cramjam.lz4.decompress_block_into(
-                source[at:end], room[filled : filled + most], most
-            )
-        except cramjam.DecompressionError:
-            return None
-        # What cramjam cannot decode it tries once more with the first four bytes as the size: what
-        # may have come that way is not taken. (Behind each block the next one's size follows.)
-        if count <= _WORD.unpack_from(source, at)[0] <= most:
-            return None
-        filled += count
-    return filled if frame.content_bytes in (-1, filled) else None
-
-
 @functools.lru_cache(maxsize=64)
-def _header_checksum(descriptor: bytes) -> int:
-    """The second byte of a descriptor's XXH32, as the header ends with: of 2 or 10 bytes."""
-    hashed, at = 374761393 + len(descriptor), 0
-    while len(descriptor) - at >= 4:
-        hashed += _WORD.unpack_from(descriptor, at)[0] * 3266489917
+def _block_bytes_max(header: bytes) -> int:
+    """The most that a block of the frame becomes; 0 where the header is wrong or not for us."""
+    descriptor, checksum = header[len(_MAGIC) : -1], header[-1]
+    if not header.startswith(_MAGIC) or descriptor[0] & ~_HAS_CONTENT_SIZE != _FLAGS:
+        return 0
+    if checksum != _xxh32_of_few(descriptor) >> 8 & 0xFF:
+        return 0
+    return _BLOCK_BYTES_MAX.get(descriptor[1], 0)
+
+
+def _xxh32_of_few(data: bytes) -> int:
+    """XXH32 of less than 16 bytes."""
+    hashed, at = 374761393 + len(data), 0
+    while len(data) - at >= 4:
+        hashed += _WORD.unpack_from(data, at)[0] * 3266489917
         hashed = _rotated(hashed, 17) * 668265263
         at += 4
-    for byte in descriptor[at:]:
+    for byte in data[at:]:
         hashed = _rotated(hashed + byte * 374761393, 11) * 2654435761
     hashed &= 0xFFFFFFFF
     hashed = (hashed ^ hashed >> 15) * 2246822519 & 0xFFFFFFFF
     hashed = (hashed ^ hashed >> 13) * 3266489917 & 0xFFFFFFFF
-    return (hashed ^ hashed >> 16) >> 8 & 0xFF
+    return hashed ^ hashed >> 16
 
 
 def _rotated(word: int, bits: int) -> int:

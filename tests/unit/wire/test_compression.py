@@ -14,7 +14,7 @@ import snappy
 import zstandard
 
 from keyrange.errors import KeyrangeError
-from keyrange.wire import compression, lz4_frames
+from keyrange.wire import compression
 from keyrange.wire.compression import Scratch
 from strategies import array, xerial
 from unit.wire.lz4_frames import (
@@ -40,6 +40,14 @@ def decompressed(codec: int, payload: bytes, cap: int = CAP) -> bytes:
     return scratch.region[:count].tobytes()
 
 
+def decompressed_warm(payload: bytes) -> bytes:
+    """An LZ4 frame behind others: the region has room."""
+    scratch = Scratch(CAP)
+    scratch.region = np.empty(CAP // 2, np.uint8)
+    count = scratch.append(LZ4, array(payload), {})
+    return scratch.region[:count].tobytes()
+
+
 def refusal(codec: int, payload: bytes, cap: int = CAP) -> str:
     with pytest.raises(KeyrangeError) as refused:
         decompressed(codec, payload, cap)
@@ -50,13 +58,13 @@ def refusal(codec: int, payload: bytes, cap: int = CAP) -> str:
 def library(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The length of every source that the library's LZ4 frame decoder has decoded."""
     decoded: list[int] = []
-    decode = compression._DECOMPRESS[LZ4]
+    decode = compression._lz4_frames
 
     def noted(source: memoryview, room: memoryview) -> int:
         decoded.append(len(source))
         return decode(source, room)
 
-    monkeypatch.setitem(compression._DECOMPRESS, LZ4, noted)
+    monkeypatch.setattr(compression, "_lz4_frames", noted)
     return decoded
 
 
@@ -66,15 +74,18 @@ def test_the_hash_of_the_tests_is_xxh32() -> None:
     assert xxh32(b"Nobody inspects the spammish repetition") == 0xE2293B2F
 
 
-@pytest.mark.parametrize("stored", [0, 1, 5, 9, 256, 2**31, 2**64 - 1])
 @pytest.mark.parametrize("size_code", [4, 5, 6, 7])
-def test_a_header_is_read_with_any_content_size(stored: int, size_code: int) -> None:
-    for content_bytes in (None, stored):
-        data = frame([Block(b"abc", stored=True)], INDEPENDENT, size_code, content_bytes)
-        found = lz4_frames.parse(array(data).data)
-        assert found is not None
-        assert found.content_bytes == (-1 if content_bytes is None else stored)
-        assert found.bytes_max == 3
+@pytest.mark.parametrize("size", [1, 9, 1_000, 300_000])
+def test_a_header_is_read_with_and_without_the_content_size(
+    size: int, size_code: int, library: list[int]
+) -> None:
+    step = 1 << (8 + 2 * size_code)
+    blocks = [Block.packed(TEXT[at : min(at + step, size)]) for at in range(0, size, step)]
+    blocks[:0] = [Block(b"abc", stored=True)]
+    for content_bytes in (None, min(size, len(TEXT)) + 3):
+        data = frame(blocks, INDEPENDENT, size_code, content_bytes)
+        assert decompressed_warm(data) == b"abc" + TEXT[:size]
+    assert library == []
 
 
 def kafkas(data: bytes, content_size: bool = False) -> bytes:
@@ -88,7 +99,7 @@ def test_frames_of_kafkas_producers_are_decoded_block_by_block(
     size: int, content_size: bool, library: list[int]
 ) -> None:
     for data in (TEXT[:size], bytes(size), Random(size).randbytes(size)):
-        assert decompressed(LZ4, kafkas(data, content_size)) == data
+        assert decompressed_warm(kafkas(data, content_size)) == data
     assert library == []
 
 
@@ -98,7 +109,7 @@ def test_blocks_that_are_stored_short_or_flushed_early_are_decoded(library: list
     blocks += [Block.packed(part[: 64 * KIB]) for part in parts]
     expected = b"".join(part for part in parts if len(part) < 64 * KIB)
     expected += b"".join(part[: 64 * KIB] for part in parts)
-    assert decompressed(LZ4, frame(blocks, content_bytes=len(expected))) == expected
+    assert decompressed_warm(frame(blocks, content_bytes=len(expected))) == expected
     assert library == []
 
 
@@ -117,8 +128,8 @@ def test_the_rest_of_the_format_is_left_to_the_library(library: list[int]) -> No
         (frame([Block(number, stored=True) for number in numbers]), b"".join(numbers)),
     ):
         library.clear()
-        assert decompressed(LZ4, payload) == expected
-        assert set(library) == {len(payload)}
+        assert decompressed_warm(payload) == expected
+        assert library == [len(payload)]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +180,9 @@ def test_a_block_that_becomes_more_than_the_frame_allows_is_refused() -> None:
             assert refusal(LZ4, data) == "CORRUPT_BATCH"
     stored = frame([Block(bytes(64 * KIB + 1), stored=True)])
     assert refusal(LZ4, stored) == "CORRUPT_BATCH"
+    grown = Block.packed(Random(1).randbytes(64 * KIB))
+    assert len(grown.data) > 64 * KIB
+    assert refusal(LZ4, frame([grown])) == "CORRUPT_BATCH"
 
 
 def test_a_block_with_its_size_in_front_is_refused() -> None:
@@ -178,17 +192,18 @@ def test_a_block_with_its_size_in_front_is_refused() -> None:
     assert refusal(LZ4, frame([Block(prefixed)])) == "CORRUPT_BATCH"
 
 
+def test_a_frame_that_does_not_fit_is_decoded_again_with_more_room() -> None:
+    """The region of the first batch is a guess: blocks may end it anywhere."""
+    for size in (4_095, 4_096, 4_097, 90_000):
+        assert decompressed(LZ4, kafkas(bytes(size))) == bytes(size)
+        noise = Random(size).randbytes(size)
+        assert decompressed(LZ4, kafkas(noise)) == noise
+
+
 def test_a_frame_whose_size_needs_more_than_the_cap_is_measured_by_what_it_becomes() -> None:
     data = kafkas(TEXT[:100_000])
     assert decompressed(LZ4, data, 100_000) == TEXT[:100_000]
     assert refusal(LZ4, data, 99_999) == "BATCH_TOO_LARGE"
-
-
-def test_the_room_of_an_lz4_frame_is_bounded_by_its_own_bytes() -> None:
-    """A block of a few bytes in a frame of 4 MiB blocks does not take 4 MiB."""
-    scratch = Scratch(64 * CAP)
-    scratch.append(LZ4, array(frame([Block.packed(b"short")], INDEPENDENT, 7)), {})
-    assert len(scratch.region) < 8 * KIB
 
 
 @pytest.mark.parametrize("cut", [*range(12), -5, -4, -1])
@@ -243,6 +258,27 @@ def test_a_zstd_frame_that_says_its_size_is_offered_that_room_at_once(
     rooms = offers(monkeypatch, ZSTD)
     assert decompressed(ZSTD, zstandard.compress(TEXT)) == TEXT
     assert rooms == [len(TEXT)]
+
+
+def test_all_of_the_region_is_offered_so_that_a_better_ratio_takes_no_second_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scratch = Scratch(CAP)
+    scratch.append(ZSTD, array(zstandard.compress(Random(1).randbytes(len(TEXT)))), {})
+    scratch.clear()
+    rooms = offers(monkeypatch, ZSTD)
+    unsaid = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
+    assert scratch.append(ZSTD, array(unsaid), {}) == len(TEXT) > 20 * len(unsaid)
+    assert rooms == [len(scratch.region)]
+
+
+def test_each_try_is_offered_more_than_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = Scratch(CAP)
+    scratch.region = np.empty(CAP // 4, np.uint8)
+    rooms = offers(monkeypatch, ZSTD)
+    unsaid = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(CAP))
+    assert scratch.append(ZSTD, array(unsaid), {}) == CAP
+    assert rooms == [CAP // 4, CAP]
 
 
 def test_a_zstd_size_is_believed_up_to_a_multiple_of_what_came(
