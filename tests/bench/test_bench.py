@@ -119,6 +119,8 @@ THROUGHPUT = {
 
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
+PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"}
+
 SLOW_KEY = {
     f"commits.slow_key.{figure}"
     for share in ("p50", "p99")
@@ -239,6 +241,15 @@ def test_the_tiny_benchmark_of_volumes_yields_its_figures(tmp_path: Path) -> Non
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
+def test_the_tiny_benchmark_of_the_parts_of_reading_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "parts")
+    assert figures.keys() == PARTS
+    assert all(each["value"] > 0 for each in figures.values())
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
 def test_the_tiny_benchmark_of_the_consumer_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "consumer")
     assert figures.keys() == CONSUMER
@@ -266,6 +277,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "commits_throughput": THROUGHPUT,
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,
+        "parts": PARTS,
     }
     for group, names in yielded.items():
         rows = TABLES[group].rows.values()

@@ -107,7 +107,7 @@ def _chunks(
 
 def _request(client: ClientSettings, view: ClusterView, topic: str, offset: int) -> object:
     return protocol.fetch(
-        {(topic, view.topic_id(topic)): [(0, offset)]},
+        {(topic, view.topic_id(topic)): [(0, offset, -1)]},
         client.max_partition_fetch_bytes,
         client.fetch_max_bytes,
         client,
