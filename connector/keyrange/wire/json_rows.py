@@ -1,0 +1,263 @@
+"""One JSON value to Python values of a schema's types: what JSON values mean, said once.
+
+`keyrange.wire.json_values` reads most rows by compiled passes, and every row or cell that those do
+not read by this module. Meant is what Spark's `from_json` makes of the same value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.wire.json_kernels import NUMBER_BYTES_MAX
+
+_TIME = re.compile(
+    r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)"
+    r"(?:[T ](?:(\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?)?)?"
+    r" ?(Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d?(?::?\d\d)?)?)?)?)?)?",
+    re.ASCII,
+)
+_DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:[T ].*)?)?)?", re.ASCII | re.DOTALL)
+_NOT_FINITE = {
+    "NaN": "NaN",
+    **dict.fromkeys(("Infinity", "+Infinity", "+INF"), "Infinity"),
+    **dict.fromkeys(("-Infinity", "-INF"), "-Infinity"),
+}
+_INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+
+
+class BadValue(ValueError):
+    """A value that the schema cannot hold. The text names fields and kinds, and nothing else."""
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object as it is written: names may come twice."""
+
+
+class _Float(str):
+    """A number that is no integer, by its text."""
+
+    __slots__ = ()
+
+
+def _limited_integer(text: str) -> int:
+    if len(text) > NUMBER_BYTES_MAX:
+        raise BadValue("not JSON: a number is too long")
+    return int(text)
+
+
+def _limited_float(text: str) -> _Float:
+    if len(text) > NUMBER_BYTES_MAX:
+        raise BadValue("not JSON: a number is too long")
+    return _Float(text)
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_Members,
+    parse_int=_limited_integer,
+    parse_float=_limited_float,
+    parse_constant=_Float,
+)
+
+
+def read_row(value: bytes, root: pa.DataType) -> dict[str, Any] | None:
+    """The fields of one value: None where the value is blank. Raises BadValue."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as failure:
+        raise BadValue("not UTF-8") from failure
+    if not text.strip(" \t\r\n"):
+        return None
+    return _checked(lambda: _read(_loaded(text), root, ""))  # type: ignore[no-any-return]
+
+
+def read_cell(text: str, kind: pa.DataType) -> Any:
+    """One field that was found in a row. Raises BadValue."""
+    return _checked(lambda: _read(_loaded(text), kind, ""))
+
+
+def _checked(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RecursionError as failure:
+        raise BadValue("not JSON: it is nested too deeply") from failure
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return _decoder.decode(text)
+    except json.JSONDecodeError as failure:
+        raise BadValue("not JSON") from failure
+
+
+def _read(value: Any, kind: pa.DataType, path: str) -> Any:
+    if value is None and path:
+        return None
+    if pa.types.is_struct(kind):
+        return _read_struct(value, kind, path)
+    if value is None:
+        return None
+    if pa.types.is_list(kind):
+        if type(value) is not list:
+            raise _misfit(value, kind, path)
+        return [_read(each, kind.value_type, f"{path}[]") for each in value]
+    if pa.types.is_map(kind):
+        if type(value) is not _Members:
+            raise _misfit(value, kind, path)
+        return [(_text(key), _read(each, kind.item_type, f"{path}{{}}")) for key, each in value]
+    if pa.types.is_string(kind):
+        return _text(value) if type(value) is str else _text(_written(value))
+    if pa.types.is_boolean(kind) and type(value) is bool:
+        return value
+    read = _number if _is_number(kind) else _from_text
+    try:
+        return read(value, kind)
+    except (ArithmeticError, ValueError) as failure:
+        raise _misfit(value, kind, path) from failure
+
+
+def _read_struct(value: Any, kind: pa.StructType, path: str) -> dict[str, Any]:
+    if type(value) is not _Members:
+        raise _misfit(value, kind, path)
+    found: dict[str, Any] = dict.fromkeys(field.name for field in kind)
+    for name, each in value:
+        if name in found:
+            found[name] = _read(each, kind.field(name).type, f"{path}.{name}" if path else name)
+    return found
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _number(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind) and type(value) in (int, _Float, str):
+        return _decimal(value, kind)
+    if pa.types.is_integer(kind) and type(value) is int:
+        if -(limit := 1 << (_INTEGER_BITS[kind] - 1)) <= value < limit:
+            return value
+    elif pa.types.is_floating(kind):
+        if type(value) is str:
+            return float(_NOT_FINITE.get(value, "no number"))
+        if type(value) in (int, _Float):
+            # Arrow rounds the text once, to the type itself.
+            return _rounded(str(value), kind)
+    raise ValueError
+
+
+def _rounded(text: str, kind: pa.DataType) -> float:
+    try:
+        return float(pa.scalar(text).cast(kind).as_py())
+    except pa.ArrowInvalid:
+        return float(text)  # too large or too small
+
+
+def _decimal(value: Any, kind: pa.Decimal128Type) -> Decimal:
+    text = value.replace(",", "") if type(value) is str else str(value)
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII):
+        raise ValueError
+    with localcontext(prec=2 * NUMBER_BYTES_MAX):
+        exact = Decimal(text)
+        if exact.adjusted() > kind.precision:
+            raise ValueError
+        rounded = exact.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
+        if abs(rounded) >= Decimal(1).scaleb(kind.precision - kind.scale):
+            raise ValueError
+        return rounded
+
+
+def _from_text(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_timestamp(kind) and kind.tz is not None and type(value) is int:
+        return _within(value * 1_000_000)
+    if type(value) is not str:
+        raise ValueError
+    if pa.types.is_binary(kind):
+        return _binary(value)
+    found = (_DATE if pa.types.is_date(kind) else _TIME).fullmatch(value.strip())
+    if found is None:
+        raise ValueError
+    day = f"{found[1]}-{found[2] or 1:0>2}-{found[3] or 1:0>2}"
+    if found[1] == "0000":
+        raise ValueError
+    if pa.types.is_date(kind):
+        return int(np.datetime64(day, "D").astype(np.int64))
+    if not pa.types.is_timestamp(kind):
+        raise ValueError
+    if found[8] and kind.tz is None:
+        raise ValueError
+    hour, minute, second = (found[n] or "" for n in (4, 5, 6))
+    micros = (found[7] or "").ljust(6, "0")[:6]
+    local = np.datetime64(f"{day}T{hour:0>2}:{minute:0>2}:{second:0>2}.{micros}", "us")
+    return int(local.astype(np.int64)) - _offset_us(found[8] or "")
+
+
+def _within(micros: int) -> int:
+    if not -(2**63) <= micros < 2**63:
+        raise ValueError
+    return micros
+
+
+def _offset_us(zone: str) -> int:
+    signed = zone.removeprefix("UTC").removeprefix("GMT").replace(":", "")
+    if signed in ("", "Z"):
+        return 0
+    digits = signed[1:]
+    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
+    if minutes > 59 or hours * 60 + minutes > 18 * 60:
+        raise ValueError
+    shift = (hours * 60 + minutes) * 60_000_000
+    return -shift if signed[0] == "-" else shift
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.rstrip("\r\n"), validate=True)
+    except binascii.Error as failure:
+        raise ValueError from failure
+
+
+def _text(value: str) -> str:
+    """Half of a surrogate pair, which UTF-8 does not have, becomes a question mark."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _written(value: Any) -> str:
+    """A value that is no string, in a column of strings: its JSON as Spark writes it."""
+    if type(value) is _Float:
+        return f'"{value}"' if value in _NOT_FINITE else _double(float(value))
+    if type(value) is _Members:
+        return f"{{{','.join(f'{_written(name)}:{_written(each)}' for name, each in value)}}}"
+    if type(value) is list:
+        return f"[{','.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _double(value: float) -> str:
+    """As the JVM writes a double: 1000.0, 1.0E7, 1.5E-5."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        plain = format(Decimal(repr(value)), "f")
+        return plain if "." in plain else f"{plain}.0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{rest}E{int(exponent) + len(digits) - 1}"
+
+
+def _misfit(value: Any, kind: pa.DataType, path: str) -> BadValue:
+    found = {
+        _Members: "an object", list: "an array", bool: "a boolean", int: "an integer",
+        _Float: "a number", str: "a string", type(None): "null",
+    }[type(value)]  # fmt: skip
+    where = f"field {path[:200]}: " if path else ""
+    return BadValue(f"{where}{found} is no {str(kind)[:60]}, or out of its range")

@@ -1,0 +1,112 @@
+"""JSON values by a schema: what is read, what is null, and what is bad, case by case."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyrange.wire.json_values import JsonDecoder
+from unit.wire.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity
+
+
+def decode(kind: pa.DataType, *values: bytes | None) -> tuple[list[Any], list[int]]:
+    schema = pa.schema([("a", kind)])
+    batch, bad = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
+    batch.validate(full=True)
+    assert batch.schema == schema
+    assert len(bad.errors) == len(bad.rows)
+    assert bad.rows.dtype == np.int64
+    return batch.column(0).to_pylist(), bad.rows.tolist()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "wanted"),
+    [(ddl, value, wanted) for ddl, cases in CASES.items() for value, wanted in cases],
+    ids=identity,
+)
+def test_a_value_is_read_as_spark_reads_it(ddl: str, value: bytes, wanted: Any) -> None:
+    read, bad = decode(TYPES[ddl], value)
+    assert bad == ([0] if wanted is BAD else [])
+    assert repr(read) == repr([None if wanted is BAD else wanted])
+
+
+@pytest.mark.parametrize("value", OURS_ARE_BAD, ids=identity)
+def test_what_spark_reads_on_over_is_bad(value: bytes) -> None:
+    assert decode(pa.int64(), value) == ([None], [0])
+
+
+def test_rows_stay_in_order_among_bad_ones_and_tombstones() -> None:
+    values = [b'{"a": 1}', None, b"{", b'{"a": 2}', b"", b'{"a": 3.0}', b'{"a": 4}']
+    assert decode(pa.int64(), *values) == ([1, None, None, 2, None, None, 4], [2, 5])
+
+
+def test_a_document_over_two_values_is_two_bad_values() -> None:
+    """Joined they would be two documents: rows must not move."""
+    values = [b'{"a":', b'1}{"a":2}', b'{"a":3}']
+    assert decode(pa.int64(), *values) == ([None, None, 3], [0, 1])
+
+
+def test_a_slice_of_a_batch_is_read_by_its_own_rows() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    values = pa.array([b'{"a":1}', None, b'{"a":"x"}', b'{"a":4}'], pa.binary()).slice(1, 3)
+    batch, bad = JsonDecoder(schema).decode(values)
+    assert (batch.to_pydict(), bad.rows.tolist()) == ({"a": [None, None, 4]}, [1])
+
+
+def test_no_rows_and_no_columns() -> None:
+    empty = pa.array([], pa.binary())
+    batch, bad = JsonDecoder(pa.schema([("a", pa.int64())])).decode(empty)
+    assert (len(batch), len(bad.rows)) == (0, 0)
+
+
+def test_a_bad_field_takes_the_others_with_it_and_is_named() -> None:
+    schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("b", pa.list_(pa.int64()))]))])
+    value = b'{"a": 1, "s": {"b": [1, "secret"]}}'
+    batch, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+    assert batch.to_pylist() == [{"a": None, "s": None}]
+    assert bad.errors == ["field s.b[]: a string is no int64, or out of its range"]
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"secret": 1', b'{"a": "secret"}', b'{"secret": "\xff"}', b"[" * 100_000]
+)
+def test_an_error_says_nothing_of_the_value(value: bytes) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    _, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+    (error,) = bad.errors
+    assert "secret" not in error
+    assert len(error) < 300
+
+
+@pytest.mark.parametrize("depth", [10, 199, 250, 100_000])
+@pytest.mark.parametrize("ends", [True, False])
+def test_deep_values_do_no_harm(depth: int, ends: bool) -> None:
+    deep = b'{"b":' + b"[" * depth + (b"]" * depth if ends else b"") + b',"a":1}'
+    read, bad = decode(pa.int64(), deep, b'{"a":2}')
+    assert (read, bad) in [([1, 2], []), ([None, 2], [0])]
+    assert (bad == []) == (ends and depth < 300)
+
+
+def test_fields_are_found_in_any_order_and_depth() -> None:
+    inner = pa.struct([("x", pa.string()), ("y", pa.decimal128(5, 1))])
+    schema = pa.schema([("a", pa.int32()), ("s", inner), ("m", pa.map_(pa.string(), inner))])
+    values = [
+        b'{"m": {"k": {"y": 1.25}}, "s": {"y": 2, "z": [{}], "x": "1"}, "a": 5, "b": {"a": 6}}',
+        b'{"s": {"x": null}, "a": 7}',
+        b'{"s": null}',
+    ]
+    batch, bad = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
+    assert bad.rows.tolist() == []
+    assert batch.to_pylist() == [
+        {
+            "a": 5,
+            "s": {"x": "1", "y": Decimal("2.0")},
+            "m": [("k", {"x": None, "y": Decimal("1.3")})],
+        },
+        {"a": 7, "s": {"x": None, "y": None}, "m": None},
+        {"a": None, "s": None, "m": None},
+    ]
