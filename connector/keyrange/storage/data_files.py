@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -15,9 +15,13 @@ import pyarrow.parquet as pq
 
 from keyrange.errors import error
 from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.partitions import Values, directory_of, split
 
-# Rows are kept until they make a group: readers take a group at a time.
-_GROUP_BYTES: Final = 32 * 1024 * 1024
+# What Databricks tunes files to for tables of up to 2.56 TB; OPTIMIZE leaves such files as they are
+# where they are enough for it, and a query still has several of them to read at once.
+TARGET_BYTES: Final = 256 << 20
+# Of rows that have hardly any bytes.
 _GROUP_ROWS: Final = 1_000_000
 # As many columns, and as long texts, as Delta keeps statistics of by default.
 _INDEXED_COLUMNS: Final = 32
@@ -27,78 +31,176 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file by its name below the table. `statistics`: JSON, as Delta's log has it."""
+    """A file by its name below the table. `statistics`: JSON, as Delta's log has it.
+    `partition_values`: of each partition column, as the log has them."""
 
     name: str
     size_bytes: int
     rows: int
     statistics: str
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """How files are written. `codec`: snappy or zstd. From `target_bytes` on a file is closed and
+    the next begins. At most `open_max` files are open at once, in which `waiting_bytes` of rows
+    wait for others to make a row group with, or `group_bytes` in one of them."""
+
+    codec: str = "snappy"
+    target_bytes: int = TARGET_BYTES
+    group_bytes: int = 32 << 20
+    waiting_bytes: int = 64 << 20
+    open_max: int = 32
+
+
+FILE_SETTINGS: Final = FileSettings()
 
 
 class DataFileWriter:
-    """Writes rows to one file below a table. A file that was begun and is not in what `finish`
-    answers belongs to nobody: Delta's vacuum removes it."""
+    """Writes rows to files below a table, to one for each partition or more. Files that were begun
+    and are not in what `finish` answers belong to nobody: Delta's vacuum removes them."""
 
-    def __init__(self, table: str, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        table: str,
+        schema: pa.Schema,
+        partition_by: Sequence[PartitionColumn] = (),
+        settings: FileSettings = FILE_SETTINGS,
+    ) -> None:
+        """`schema` is that of the rows. A partition column is one of theirs, or is computed."""
+        own = {each.name for each in partition_by if each.unit is None}
         self._table = table
-        self._schema = schema
-        self._name = f"part-{uuid.uuid4()}.snappy.parquet"
-        self._stream: pa.NativeFile | None = None
-        self._writer: pq.ParquetWriter | None = None
-        self._written: list[pq.FileMetaData] = []
-        self._waiting: list[pa.RecordBatch] = []
+        self._columns = tuple(partition_by)
+        self._schema = pa.schema([each for each in schema if each.name not in own])
+        self._settings = settings
+        self._directory: Directory | None = None
+        # The file that was written to longest ago is the first.
+        self._open: dict[Values, _OpenFile] = {}
         self._waiting_bytes = 0
-        self._waiting_rows = 0
+        self._files: list[DataFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Raises SINK_UNWRITABLE."""
-        self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        self._waiting_rows += rows.num_rows
-        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
-            self._guarded(self._write)
+        if rows.num_rows:
+            self._guarded(lambda: self._add(rows))
 
     def finish(self) -> list[DataFile]:
-        """The file, closed; none where there was no row. Raises SINK_UNWRITABLE."""
-        if self._writer is None and not self._waiting:
-            return []
-        return [self._guarded(self._close)]
+        """The files, closed; none where there was no row. Raises SINK_UNWRITABLE."""
+        self._guarded(self._close_all)
+        files, self._files = self._files, []
+        return files
 
     def abandon(self) -> None:
-        """Let go of a file that is not finished."""
-        with suppress(*FAILURES):
-            if self._writer is not None:
-                self._writer.close()
-            if self._stream is not None:
-                self._stream.close()
+        """Let go of files that are not finished."""
+        for each in self._open.values():
+            each.abandon()
+        self._open.clear()
 
-    def _write(self) -> None:
-        if self._writer is None:
-            self._stream = Directory(self._table).create(self._name)
-            self._writer = pq.ParquetWriter(
-                self._stream, self._schema, metadata_collector=self._written
-            )
+    def _add(self, rows: pa.RecordBatch) -> None:
+        if not self._columns:
+            self._add_to((), rows)
+            return
+        for values, part in split(rows, self._columns):
+            self._add_to(values, part)
+
+    def _add_to(self, values: Values, rows: pa.RecordBatch) -> None:
+        file = self._open.pop(values, None)
+        if file is None:
+            if len(self._open) >= self._settings.open_max:
+                self._close(next(iter(self._open)))
+            file = self._begin(values)
+        self._open[values] = file
+        self._waiting_bytes += file.add(rows)
+        if file.waiting_bytes >= self._settings.group_bytes or file.waiting_rows >= _GROUP_ROWS:
+            self._write(values)
+        while self._waiting_bytes > self._settings.waiting_bytes:
+            self._write(max(self._open, key=lambda each: self._open[each].waiting_bytes))
+
+    def _begin(self, values: Values) -> _OpenFile:
+        if self._directory is None:
+            self._directory = Directory(self._table)
+        path = directory_of(self._columns, values)
+        names = [each.name for each in self._columns]
+        name = f"{path}part-{uuid.uuid4()}.{self._settings.codec}.parquet"
+        partition = dict(zip(names, values, strict=True))
+        return _OpenFile(self._directory, name, self._schema, partition, self._settings.codec)
+
+    def _write(self, values: Values) -> None:
+        file = self._open[values]
+        self._waiting_bytes -= file.waiting_bytes
+        if file.write() >= self._settings.target_bytes:
+            self._close(values)
+
+    def _close(self, values: Values) -> None:
+        file = self._open[values]
+        self._waiting_bytes -= file.waiting_bytes
+        self._files.append(file.close())
+        del self._open[values]
+
+    def _close_all(self) -> None:
+        for values in list(self._open):
+            self._close(values)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except FAILURES as failure:
+            text = f"a file of the table cannot be written: {failure}"
+            raise error("SINK_UNWRITABLE", text, table=self._table) from None
+
+
+class _OpenFile:
+    """A file, and rows that wait to be written to it."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        name: str,
+        schema: pa.Schema,
+        partition: Mapping[str, str | None],
+        codec: str,
+    ) -> None:
+        self._name = name
+        self._schema = schema
+        self._partition = partition
+        self._written: list[pq.FileMetaData] = []
+        self._waiting: list[pa.RecordBatch] = []
+        self.waiting_bytes = 0
+        self.waiting_rows = 0
+        self._stream = directory.create(name)
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression=codec, metadata_collector=self._written
+        )
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """How many bytes wait more than before."""
+        size: int = rows.nbytes
+        self._waiting.append(rows)
+        self.waiting_bytes += size
+        self.waiting_rows += rows.num_rows
+        return size
+
+    def write(self) -> int:
+        """Write what waits as a group; how long the file is now."""
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
-        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+        self._waiting, self.waiting_bytes, self.waiting_rows = [], 0, 0
+        return int(self._stream.tell())
 
-    def _close(self) -> DataFile:
+    def close(self) -> DataFile:
         if self._waiting:
-            self._write()
-        assert self._writer is not None
-        assert self._stream is not None
+            self.write()
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
         [metadata] = self._written
         statistics = statistics_of(metadata, self._schema)
-        return DataFile(self._name, size, metadata.num_rows, statistics)
+        return DataFile(self._name, size, metadata.num_rows, statistics, self._partition)
 
-    def _guarded(self, step: Callable[[], Any]) -> Any:
-        try:
-            return step()
-        except FAILURES as failure:
-            text = f"a file of the table cannot be written: {failure}"
-            raise error("SINK_UNWRITABLE", text, table=self._table) from None
+    def abandon(self) -> None:
+        with suppress(*FAILURES):
+            self._writer.close()
+            self._stream.close()
 
 
 def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> str:

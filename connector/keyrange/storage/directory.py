@@ -99,19 +99,24 @@ class Directory:
         return self._filesystem.open_input_file(f"{self._root}/{path}")
 
     def create(self, path: str) -> NativeFile:
-        """A file to be written, in a directory that is there."""
+        """A file to be written; the directories that it needs are made."""
+        # In a store of objects there are none, and to make one needs more rights than a file does.
+        if not self.overwrites:
+            self._make_parent(path)
         return self._filesystem.open_output_stream(f"{self._root}/{path}", compression=None)
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file, and make the directories that it needs."""
-        whole = f"{self._root}/{path}"
-        parent = whole.rpartition("/")[0]
+        self._make_parent(path)
+        with self.create(path) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
+    def _make_parent(self, path: str) -> None:
+        parent = f"{self._root}/{path}".rpartition("/")[0]
         if parent not in self._made:
             self._filesystem.create_dir(parent, recursive=True)
             self._made.add(parent)
-        with self._filesystem.open_output_stream(whole, compression=None) as stream:
-            for chunk in chunks:
-                stream.write(chunk)
 
     def directories(self, path: str) -> list[str]:
         """The names of the directories in a directory, in order; none where it is not there."""

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
-from keyrange.storage.data_files import DataFile, DataFileWriter
+from keyrange.storage.data_files import DataFile, DataFileWriter, FileSettings
 from keyrange.storage.sink import SinkTable
 
 SCHEMA = pa.schema([pa.field("at", pa.int64()), pa.field("text", pa.string())])
@@ -224,10 +224,9 @@ def test_statistics_hold_for_every_row(
     groups: list[list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = tmp_path_factory.mktemp("files")
-    writer = DataFileWriter(str(table), WIDE)
+    writer = DataFileWriter(str(table), WIDE, settings=FileSettings(group_bytes=0))
     for rows in groups:
         writer.add(batch_of(rows))
-        writer._write()
     [file] = writer.finish()
     said, rows = json.loads(file.statistics), [row for group in groups for row in group]
     assert said["numRecords"] == file.rows == len(rows)

@@ -1,0 +1,137 @@
+"""Rows by the partition that they belong to, and what Delta's log and directories call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import invalid_options
+from keyrange.storage.model.partition_columns import PartitionColumn, Unit
+
+# The values of the partition columns as the log has them, in the order of the columns.
+Values = tuple[str | None, ...]
+
+_NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
+_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_UNIT_TYPES: Final = {Unit.DATE: pa.date32(), Unit.HOUR: pa.int32()}
+
+
+def takes_type(kind: pa.DataType) -> bool:
+    """Whether a partition column may be of a type."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def computes(column: PartitionColumn, schema: pa.Schema) -> bool:
+    """Whether rows of a schema have what a column is computed of."""
+    if schema.get_field_index(column.source) < 0:
+        return False
+    kind = schema.field(column.source).type
+    return pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and column.unit is Unit.DATE)
+
+
+def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Schema:
+    """The columns of a table that takes rows of `schema`. Raises INVALID_OPTIONS."""
+    whole = schema
+    for each in columns:
+        there = schema.get_field_index(each.name) >= 0
+        if each.unit is None and not (there and takes_type(schema.field(each.name).type)):
+            raise invalid_options([f"partitionBy: rows have no column {each.name} to partition by"])
+        if each.unit is not None:
+            if there:
+                raise invalid_options([f"partitionBy: rows have a column {each.name} already"])
+            if not computes(each, schema):
+                raise invalid_options([f"partitionBy: {each.source} is no timestamp of the rows"])
+            whole = whole.append(pa.field(each.name, _UNIT_TYPES[each.unit]))
+    if columns and len(whole) == len(columns):
+        raise invalid_options(["partitionBy names all columns, and files need one"])
+    return whole
+
+
+def split(
+    rows: pa.RecordBatch, columns: Sequence[PartitionColumn]
+) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """The rows of each partition, in their order, without the partition columns."""
+    plain = {each.name for each in columns if each.unit is None}
+    kept = rows.select([name for name in rows.schema.names if name not in plain])
+    texts: list[list[str | None]] = []
+    code = np.zeros(rows.num_rows, np.int64)
+    for each in columns:
+        encoded = _column(rows, each).dictionary_encode(null_encoding="encode")
+        # Two values may have one text, as null and "" do.
+        numbers: dict[str | None, int] = {}
+        told = (_text(value) for value in encoded.dictionary.to_pylist())
+        number_of = np.array([numbers.setdefault(text, len(numbers)) for text in told], np.int64)
+        own = list(numbers)
+        # Codes are dense again after each column, so that their product cannot overflow.
+        wide = code * len(own) + number_of[encoded.indices.to_numpy()]
+        found, code = np.unique(wide, return_inverse=True)
+        before = texts or [[]]
+        texts = [[*before[at // len(own)], own[at % len(own)]] for at in found.tolist()]
+    if len(texts) == 1:
+        yield tuple(texts[0]), kept
+        return
+    order = np.argsort(code, kind="stable")
+    ends = np.cumsum(np.bincount(code, minlength=len(texts))).tolist()
+    for at, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        # Each takes rows of its own: a slice of all would hold all of them in memory.
+        yield tuple(texts[at]), kept.take(pa.array(order[start:end]))
+
+
+def directory_of(columns: Sequence[PartitionColumn], values: Values) -> str:
+    """The directory of a partition, with a slash at its end; "" where there are no columns.
+
+    Escaped are all characters that URIs escape, as delta-rs does it. The log escapes the path once
+    more, which delta-rs does when it writes the log."""
+    pairs = zip((each.name for each in columns), values, strict=True)
+    escaped = (
+        (quote(name, safe=""), _NULL_DIRECTORY if value is None else quote(value, safe=""))
+        for name, value in pairs
+    )
+    return "".join(f"{name}={value}/" for name, value in escaped)
+
+
+def _column(rows: pa.RecordBatch, column: PartitionColumn) -> pa.Array:
+    if column.unit is None:
+        return rows.column(column.name)
+    source = rows.column(column.source)
+    if pa.types.is_timestamp(source.type):
+        source = source.cast(pa.timestamp("us", "UTC" if source.type.tz else None))
+    if column.unit is Unit.HOUR:
+        return pc.hour(source).cast(pa.int32())
+    return source.cast(pa.date32())
+
+
+def _text(value: Any) -> str | None:
+    """A value as the log has it. An empty text is null, as Delta has it."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat(sep=" ", timespec="microseconds")
+        at = value.astimezone(UTC).replace(tzinfo=None)
+        # With its zone: without it readers take the time for one of their session's zone.
+        return at.isoformat(timespec="microseconds") + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, float):
+        return _FLOATS.get(str(value), str(value))
+    return str(value)
