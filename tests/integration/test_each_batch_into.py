@@ -71,6 +71,42 @@ def test_spark_reads_the_table_and_adds_to_it(stage: Stage, spark: SparkSession)
     assert found.count() == 3
 
 
+def test_a_partitioned_table_that_spark_made(stage: Stage, spark: SparkSession) -> None:
+    """Spark finds the rows by their partition, and generates the same day for its own."""
+    table, schema = stage.directory / "sink", "at long, text string, time timestamp"
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` ({schema}, day date GENERATED ALWAYS AS "
+        "(CAST(time AS DATE))) USING delta PARTITIONED BY (text, day)"
+    )
+
+    def timed(batch: Any) -> Any:
+        import pyarrow as pa
+
+        seconds = pa.compute.multiply(batch.column("offset"), 40_000).cast(pa.timestamp("s", "UTC"))
+        texts = batch.column("value").cast(pa.string())
+        return pa.record_batch(
+            [batch.column("offset"), texts, seconds.cast(pa.timestamp("us", "UTC"))],
+            ["at", "text", "time"],
+        )
+
+    values = ["a/b=c%", "é 世:#?'\"+&", "%2F", "..", "x"]
+    stage.log = [Sent(f"k{at}", value) for at, value in enumerate(values)]
+    stage.run(
+        lambda batch, _: keyrange.process_into(batch, timed, schema, str(table), mode="arrow")
+    )
+    frame = spark.sql("SELECT 9L AS at, 'x' AS text, timestamp_seconds(160000) AS time")
+    frame.write.format("delta").mode("append").save(str(table))
+    found = spark.read.format("delta").load(str(table))
+    assert {row.at: (row.text, str(row.day)) for row in found.collect()} == {
+        **{at: (value, f"1970-01-0{1 + at * 40 // 86}") for at, value in enumerate(values)},
+        9: ("x", "1970-01-02"),
+    }
+    for at, value in enumerate(values):
+        assert at in [row.at for row in found.where(found.text == value).collect()]
+    late = found.where("time >= timestamp_seconds(100000)")
+    assert sorted(row.at for row in late.collect()) == [3, 4, 9]
+
+
 def test_batches_of_arrow_and_verdicts_that_executors_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

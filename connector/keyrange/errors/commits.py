@@ -230,7 +230,8 @@ COMMIT_CONDITIONS: Final = (
         "let Spark write the table: pass the result of keyrange.process to "
         "df.write.format('delta').options(**keyrange.transaction())",
         "`process_into` writes files of a Delta table, and this table does not take them: it has "
-        "partition columns, constraints, generated columns or features that files do not keep to.",
+        "other partition columns, constraints, generated columns or features that files do not "
+        "keep to.",
         "the reason in the message",
         _COMMITS,
     ),

@@ -67,10 +67,12 @@ def process_into(
     `table` is an absolute path or a URI; it is made where there is none. Executors write its files
     with the credentials of their environment, the driver writes its log with those of
     `commitTable.storage.`. Columns of the table that `schema` lacks are null. Files of a batch that
-    never came to its end are removed by the table's VACUUM.
+    never came to its end are removed by the table's VACUUM. Where the table is partitioned, by
+    columns of `schema` or by generated columns that are the date or the hour of one, there is a
+    file for each partition.
 
     Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
-    SINK_UNSUITABLE for a table with partition columns, constraints, other columns or property
+    SINK_UNSUITABLE for a table with constraints, other columns or property
     delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
     from keyrange.storage.sink import SinkTable
@@ -85,7 +87,11 @@ def process_into(
     run.said = True
     sink = SinkTable(table.rstrip("/"), job.schema, run.plan.commits.revealed_storage())
     verdict = StructType([]).add(HIDDEN, HIDDEN_SPARK)
-    run.append_verdict(lambda: batch.mapInArrow(work_into(job, sink.uri), verdict), sink)
+
+    def rows() -> DataFrame:
+        return batch.mapInArrow(work_into(job, sink.uri, sink.partition_by), verdict)
+
+    run.append_verdict(rows, sink)
 
 
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,6 +14,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_rs import load_deltalake
 from keyrange.storage.failures import text_of
+from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
+from keyrange.storage.partitions import table_schema
 from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
 
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
@@ -35,22 +38,38 @@ _FEATURES: Final = frozenset(
 # Rules for the values of columns, in the schema's metadata: files that are there were not held to
 # them.
 _RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
+_EXPRESSION: Final = "delta.generationExpression"
 _TRIES = 10
 
 
 class SinkTable:
-    """A table by its path or URI, for files of one schema. `storage` are settings of the object
-    store."""
+    """A table by its path or URI, for files of rows of one schema. `storage` are settings of the
+    object store."""
 
-    def __init__(self, uri: str, schema: pa.Schema, storage: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        storage: Mapping[str, str],
+        partition_by: Sequence[PartitionColumn] | None = None,
+    ) -> None:
+        """`partition_by`: None for what the table is partitioned by."""
         self.uri = uri
+        self._given = None if partition_by is None else tuple(partition_by)
+        self._columns: tuple[PartitionColumn, ...] = self._given or ()
         self._delta = load_deltalake()
         self._schema = schema
         self._storage = dict(storage)
 
+    @property
+    def partition_by(self) -> tuple[PartitionColumn, ...]:
+        """What files are to be partitioned by, once the table is prepared."""
+        return self._columns
+
     def prepare(self) -> None:
         """Make the table where there is none. Raises SINK_UNSUITABLE where it does not take files
-        of the schema, SINK_UNWRITABLE."""
+        of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
+        table_schema(self._schema, self._columns)
         try:
             table = self._open()
         except self._delta.exceptions.TableNotFoundError:
@@ -77,6 +96,7 @@ class SinkTable:
                 if written is not None and written >= batch_id:
                     return
                 self._check(table)
+                self._check_partitions(table, files)
                 if check_files:
                     self._check_files(files, batch_id)
                 self._commit(table, files, app_id, batch_id)
@@ -97,9 +117,20 @@ class SinkTable:
             app_transactions=[self._delta.Transaction(app_id, batch_id)],
         )
         table.create_write_transaction(
-            [action(f.name, f.size_bytes, {}, now_ms, True, f.statistics) for f in files],
+            [
+                action(
+                    each.name,
+                    each.size_bytes,
+                    each.partition_values,
+                    now_ms,
+                    True,
+                    each.statistics,
+                )
+                for each in files
+            ],
             "append",
             table.schema(),
+            table.metadata().partition_columns,
             commit_properties=properties,
         )
 
@@ -110,8 +141,9 @@ class SinkTable:
         try:
             self._delta.DeltaTable.create(
                 self.uri,
-                self._schema,
+                table_schema(self._schema, self._columns),
                 mode="error",
+                partition_by=[each.name for each in self._columns],
                 storage_options=self._storage,
                 # Tried again after another writer has made the table, it would change its identity.
                 commit_properties=self._delta.CommitProperties(max_commit_retries=0),
@@ -138,13 +170,11 @@ class SinkTable:
     def _check(self, table: Any) -> None:
         why = self._unfit(table)
         if why is not None:
-            raise error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)
+            raise self._unsuitable(why)
 
     def _unfit(self, table: Any) -> str | None:
         """Why files of the schema cannot be named in a table's log as they are."""
         metadata, protocol = table.metadata(), table.protocol()
-        if metadata.partition_columns:
-            return f"it is partitioned by {metadata.partition_columns[0]}"
         unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
         if unknown:
             return f"it has feature {unknown[0]}"
@@ -157,14 +187,41 @@ class SinkTable:
         if constraints:
             return f"rows would not be held to {constraints[0]}"
         schema = table.schema()
-        rules = [rule for rule in _RULES if rule in schema.to_json()]
+        why = self._unfit_partitions(metadata.partition_columns, _expressions(schema))
+        if why is not None:
+            return why
+        computed = [each.name for each in self._columns if each.unit is not None]
+        text = _without_expressions(schema, computed)
+        rules = [rule for rule in _RULES if rule in text]
         if rules:
             return f"rows would not be held to what a column says with {rules[0]}"
         return self._unfit_column(schema)
 
+    def _unfit_partitions(self, names: Sequence[str], expressions: Mapping[str, str]) -> str | None:
+        if self._given is None:
+            generated = {
+                name: generated_column(name, expressions[name])
+                for name in names
+                if name in expressions
+            }
+            self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
+        elif [each.name for each in self._given] != list(names):
+            given = [str(each) for each in self._given]
+            return f"it is partitioned by {_listed(names)} and would be by {_listed(given)}"
+        for each in self._columns:
+            text = expressions.get(each.name)
+            if text is not None and generated_column(each.name, text) != each:
+                return f"column {each.name} is generated as {text} and would be {each}"
+        try:
+            table_schema(self._schema, self._columns)
+        except KeyrangeError as failure:
+            return f"it is partitioned by {_listed(names)}: {failure.message}"
+        return None
+
     def _unfit_column(self, schema: Any) -> str | None:
         there = {field.name: field for field in schema.fields}
-        for field in self._delta.Schema.from_arrow(self._schema).fields:
+        whole = table_schema(self._schema, self._columns)
+        for field in self._delta.Schema.from_arrow(whole).fields:
             found = there.get(field.name)
             if found is None:
                 return f"it has no column {field.name}"
@@ -172,6 +229,15 @@ class SinkTable:
                 return f"column {field.name} is {found.type} and would be {field.type}"
         required = [name for name, field in there.items() if not field.nullable]
         return f"column {required[0]} takes no nulls" if required else None
+
+    def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
+        """Files may have been written for a table that was another one."""
+        names = table.metadata().partition_columns
+        for each in files:
+            if each.partition_values.keys() != set(names):
+                own = _listed(list(each.partition_values))
+                why = f"it is partitioned by {_listed(names)}, and file {each.name} by {own}"
+                raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
         handler = self._delta.fs.DeltaStorageHandler(self.uri, self._storage)
@@ -185,5 +251,27 @@ class SinkTable:
                     table=self.uri,
                 )
 
+    def _unsuitable(self, why: str) -> KeyrangeError:
+        return error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)
+
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _expressions(schema: Any) -> dict[str, str]:
+    """The expressions of generated columns."""
+    found = {field.name: field.metadata.get(_EXPRESSION) for field in schema.fields}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _without_expressions(schema: Any, names: Sequence[str]) -> str:
+    """The schema's JSON without the expressions of columns whose values keep to them."""
+    fields = json.loads(schema.to_json())["fields"]
+    for field in fields:
+        if field["name"] in names:
+            field["metadata"].pop(_EXPRESSION, None)
+    return json.dumps(fields)

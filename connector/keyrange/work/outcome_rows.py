@@ -34,7 +34,7 @@ class Code(IntEnum):
     # `offset` is how many records of the partition are done.
     TALLY = 7
     # A file of output below its table: `topic` is its name, `offset` its bytes, `place` its rows,
-    # `error` the statistics that Delta's log is to have.
+    # `error` the statistics that Delta's log is to have, `key` its partition's values.
     DATA_FILE = 8
 
 

@@ -119,7 +119,6 @@ def test_files_that_are_gone_before_the_log_names_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        ({"partition_by": ["text"]}, "partitioned by text"),
         ({"schema": pa.schema([SCHEMA.field("at")])}, "no column text"),
         ({"schema": pa.schema([("at", pa.int32()), ("text", pa.string())])}, "at is .*integer"),
         (
@@ -131,6 +130,14 @@ def test_files_that_are_gone_before_the_log_names_them(tmp_path: Path) -> None:
             {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
             "forget which batches",
         ),
+        (
+            {
+                "schema": pa.schema([*SCHEMA, pa.field("day", pa.date32())]),
+                "partition_by": ["at", "day"],
+            },
+            "partitioned by at, day: .*no column day",
+        ),
+        ({"partition_by": ["at", "text"]}, "names all columns"),
         (
             {
                 "schema": pa.schema(
