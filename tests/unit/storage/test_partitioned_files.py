@@ -176,6 +176,25 @@ def test_a_file_is_closed_at_its_size(tmp_path: Path, codec: str) -> None:
     assert metadata.row_group(0).column(0).compression.lower() == codec
 
 
+def test_values_that_repeat_are_written_once(tmp_path: Path) -> None:
+    rows = pa.record_batch(
+        {
+            "topic": ["t"] * 80,
+            "offset": list(range(80)),
+            "none": pa.nulls(80, pa.int32()),
+            "list": [[at] for at in range(80)],
+            "struct": [{"a.b": at, "c": {"d": at}} for at in range(80)],
+            "map": pa.array([[("k", at)] for at in range(80)], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    [file] = written(tmp_path, [rows], [])
+    group = pq.read_metadata(tmp_path / file.name).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    by_dictionary = {each.path_in_schema for each in columns if each.has_dictionary_page}
+    assert by_dictionary == {each.path_in_schema for each in columns} - {"offset"}
+    assert pq.read_table(tmp_path / file.name).equals(pa.table(rows))
+
+
 def test_what_a_partition_column_may_be() -> None:
     assert partition_columns(
         ["topic", "`a b`", "day(timestamp)", "HOUR( ts )", "date(`t s`) AS at"]
