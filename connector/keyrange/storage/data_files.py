@@ -26,6 +26,9 @@ _GROUP_ROWS: Final = 1_000_000
 # How often a value has to be there, on average, in the first rows.
 _SAMPLE_ROWS: Final = 4096
 _REPEATED: Final = 8
+# What a batch takes besides its values, which is most where it has few rows.
+_BATCH_BYTES: Final = 1024
+_ARRAY_BYTES: Final = 256
 # As many columns, and as long texts, as Delta keeps statistics of by default.
 _INDEXED_COLUMNS: Final = 32
 _TEXT_MAX: Final = 32
@@ -47,8 +50,9 @@ class DataFile:
 @dataclass(frozen=True, slots=True)
 class FileSettings:
     """How files are written. `codec`: snappy or zstd. From `target_bytes` on a file is closed and
-    the next begins. At most `open_max` files are open at once, in which `waiting_bytes` of rows
-    wait for others to make a row group with, or `group_bytes` in one of them."""
+    the next begins. Rows wait for others to make a row group with: `group_bytes` for one partition,
+    `waiting_bytes` for all together. At most `open_max` files are open at once; in a store of
+    objects each may hold a part of 10 MB that is not uploaded yet."""
 
     codec: str = "snappy"
     target_bytes: int = TARGET_BYTES
@@ -78,8 +82,9 @@ class DataFileWriter:
         self._schema = pa.schema([each for each in schema if each.name not in own])
         self._settings = settings
         self._directory: Directory | None = None
-        # The file that was written to longest ago is the first.
-        self._open: dict[Values, _OpenFile] = {}
+        self._parts: dict[Values, _PartFile] = {}
+        # Those that are begun. The one that was written to longest ago is the first.
+        self._open: dict[Values, None] = {}
         self._waiting_bytes = 0
         self._files: list[DataFile] = []
 
@@ -96,8 +101,9 @@ class DataFileWriter:
 
     def abandon(self) -> None:
         """Let go of files that are not finished."""
-        for each in self._open.values():
+        for each in self._parts.values():
             each.abandon()
+        self._parts.clear()
         self._open.clear()
 
     def _add(self, rows: pa.RecordBatch) -> None:
@@ -108,41 +114,45 @@ class DataFileWriter:
             self._add_to(values, part)
 
     def _add_to(self, values: Values, rows: pa.RecordBatch) -> None:
-        file = self._open.pop(values, None)
+        file = self._parts.get(values)
         if file is None:
-            if len(self._open) >= self._settings.open_max:
-                self._close(next(iter(self._open)))
-            file = self._begin(values)
-        self._open[values] = file
+            file = self._parts[values] = self._begin(values)
         self._waiting_bytes += file.add(rows)
         if file.waiting_bytes >= self._settings.group_bytes or file.waiting_rows >= _GROUP_ROWS:
             self._write(values)
         while self._waiting_bytes > self._settings.waiting_bytes:
-            self._write(max(self._open, key=lambda each: self._open[each].waiting_bytes))
+            self._write(max(self._parts, key=lambda each: self._parts[each].waiting_bytes))
 
-    def _begin(self, values: Values) -> _OpenFile:
+    def _begin(self, values: Values) -> _PartFile:
         if self._directory is None:
             self._directory = Directory(self._table)
         path = directory_of(self._columns, values)
         names = [each.name for each in self._columns]
         name = f"{path}part-{uuid.uuid4()}.{self._settings.codec}.parquet"
         partition = dict(zip(names, values, strict=True))
-        return _OpenFile(self._directory, name, self._schema, partition, self._settings.codec)
+        return _PartFile(self._directory, name, self._schema, partition, self._settings.codec)
 
     def _write(self, values: Values) -> None:
-        file = self._open[values]
+        file = self._parts[values]
+        if values not in self._open and len(self._open) >= self._settings.open_max:
+            self._close(next(iter(self._open)))
+        self._open.pop(values, None)
+        self._open[values] = None
         self._waiting_bytes -= file.waiting_bytes
         if file.write() >= self._settings.target_bytes:
             self._close(values)
 
     def _close(self, values: Values) -> None:
-        file = self._open[values]
+        file = self._parts[values]
         self._waiting_bytes -= file.waiting_bytes
         self._files.append(file.close())
-        del self._open[values]
+        del self._parts[values]
+        self._open.pop(values, None)
 
     def _close_all(self) -> None:
-        for values in list(self._open):
+        # Those that are open first: the others are opened to be closed.
+        begun = [*self._open]
+        for values in begun + [each for each in self._parts if each not in self._open]:
             self._close(values)
 
     def _guarded(self, step: Callable[[], None]) -> None:
@@ -153,8 +163,8 @@ class DataFileWriter:
             raise error("SINK_UNWRITABLE", text, table=self._table) from None
 
 
-class _OpenFile:
-    """A file, and rows that wait to be written to it."""
+class _PartFile:
+    """A file, which is begun with its first group, and rows that wait to be written to it."""
 
     def __init__(
         self,
@@ -172,12 +182,13 @@ class _OpenFile:
         self.waiting_bytes = 0
         self.waiting_rows = 0
         self._codec = codec
-        self._stream = directory.create(name)
+        self._directory = directory
+        self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.RecordBatch) -> int:
         """How many bytes wait more than before."""
-        size: int = rows.nbytes
+        size: int = rows.nbytes + _BATCH_BYTES + _ARRAY_BYTES * rows.num_columns
         self._waiting.append(rows)
         self.waiting_bytes += size
         self.waiting_rows += rows.num_rows
@@ -186,7 +197,8 @@ class _OpenFile:
     def write(self) -> int:
         """Write what waits as a group; how long the file is now."""
         rows = pa.Table.from_batches(self._waiting, self._schema)
-        if self._writer is None:
+        if self._stream is None or self._writer is None:
+            self._stream = self._directory.create(self._name)
             self._writer = pq.ParquetWriter(
                 self._stream,
                 self._schema,
@@ -201,6 +213,7 @@ class _OpenFile:
     def close(self) -> DataFile:
         if self._waiting:
             self.write()
+        assert self._stream is not None
         assert self._writer is not None
         self._writer.close()
         size = self._stream.tell()
@@ -213,7 +226,8 @@ class _OpenFile:
         with suppress(*FAILURES):
             if self._writer is not None:
                 self._writer.close()
-            self._stream.close()
+            if self._stream is not None:
+                self._stream.close()
 
 
 def repeating(rows: pa.Table) -> list[str]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter, FileSettings
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import (
     PartitionColumn,
     Unit,
@@ -146,7 +147,7 @@ def numbered(*parts: int) -> pa.RecordBatch:
 
 def test_the_file_that_was_written_to_longest_ago_makes_room(tmp_path: Path) -> None:
     rows = [numbered(1), numbered(2), numbered(1), numbered(3), numbered(1), numbered(2)]
-    files = written(tmp_path, rows, ["part"], FileSettings(open_max=2))
+    files = written(tmp_path, rows, ["part"], FileSettings(open_max=2, group_bytes=0))
     assert [(file.partition_values["part"], file.rows) for file in files] == [
         ("2", 1),
         ("3", 1),
@@ -155,13 +156,41 @@ def test_the_file_that_was_written_to_longest_ago_makes_room(tmp_path: Path) -> 
     ]
 
 
+def test_more_partitions_than_open_files(tmp_path: Path) -> None:
+    """Rows wait for the rest of their partition, although its turn comes again and again."""
+    files = written(tmp_path, [numbered(*range(20))] * 5, ["part"], FileSettings(open_max=2))
+    assert [file.rows for file in files] == [5] * 20
+    assert len({file.partition_values["part"] for file in files}) == 20
+
+
+def test_no_more_files_are_open_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[pa.NativeFile] = []
+    most = 0
+    whole = Directory.create
+
+    def create(self: Directory, path: str) -> pa.NativeFile:
+        nonlocal most
+        streams.append(whole(self, path))
+        most = max(most, sum(not each.closed for each in streams))
+        return streams[-1]
+
+    monkeypatch.setattr(Directory, "create", create)
+    how = FileSettings(open_max=3, waiting_bytes=20_000)
+    rows = [numbered(*range(20))] * 5
+    files = written(tmp_path, rows, ["part"], how)
+    assert (most, sum(each.rows for each in files)) == (3, 100)
+    assert all(each.closed for each in streams)
+
+
 def test_rows_that_wait_are_bounded_in_all_files_together(tmp_path: Path) -> None:
-    how = FileSettings(waiting_bytes=1000)
+    how = FileSettings(waiting_bytes=10_000)
     writer = DataFileWriter(str(tmp_path), numbered(1).schema, partition_columns(["part"]), how)
     for at in range(50):
         writer.add(numbered(*[at % 7] * (1 + at % 3)))
-        waiting = sum(each.waiting_bytes for each in writer._open.values())
-        assert waiting == writer._waiting_bytes <= 1000
+        waiting = sum(each.waiting_bytes for each in writer._parts.values())
+        assert waiting == writer._waiting_bytes <= 10_000
     assert sum(each.rows for each in writer.finish()) == sum(1 + at % 3 for at in range(50))
 
 
