@@ -19,9 +19,8 @@ from keyrange.individual_commits.model.commit import (
     CommitSettings,
 )
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.state import Cause, PartitionState, PendingRecord, fresh
+from keyrange.individual_commits.model.state import PartitionState, PendingRecord, fresh
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     apply_verdict,
@@ -30,6 +29,7 @@ from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import Commits, choose_source
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 BEGAN_MS = 1_780_000_000_000
 BATCH_MS = 10_000
@@ -107,7 +107,7 @@ class Query:
         intake = plan_delivery(state, spans, end, self.now_ms, DeliveryLimits())
         held = set(intake.held)
         failed = [
-            NotDone(record.offset, record.key_hash, Cause.REJECTED)
+            RecordOutcome(record.offset, record.key_hash, Cause.REJECTED)
             for record in intake.redelivered
             if self.random.random() >= self.heals
         ]
@@ -119,10 +119,10 @@ class Query:
             if offset < state.piece_of(key_hash).scanned:
                 continue
             if key_hash in held:
-                failed.append(NotDone(offset, key_hash, Cause.HELD_BACK))
+                failed.append(RecordOutcome(offset, key_hash, Cause.HELD_BACK))
             elif self.random.random() < self.fails:
                 cause = Cause.TIMED_OUT if self.random.random() < 0.2 else Cause.REJECTED
-                failed.append(NotDone(offset, key_hash, cause))
+                failed.append(RecordOutcome(offset, key_hash, cause))
             else:
                 done.add(offset)
         not_done = {each.offset for each in failed}

@@ -25,9 +25,8 @@ from keyrange.individual_commits.model.partition_delivery import (
     lags_too_far,
     next_due_ms,
 )
-from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     apply_verdict,
@@ -35,6 +34,7 @@ from keyrange.individual_commits.model.state_after_batch import (
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 SOURCE = "s"
 # Where a crash may come, in the order of a batch.
@@ -266,7 +266,7 @@ class Worker:
         output: list[Record] = []
         said = {}
         for partition, intake in intakes.items():
-            not_done: list[NotDone] = []
+            not_done: list[RecordOutcome] = []
             backs = []
             for cell in intake.cells:
                 done, failed, back = self.cell(partition, intake, cell)
@@ -279,7 +279,7 @@ class Worker:
 
     def cell(
         self, partition: TopicPartition, intake: PartitionDelivery, cell: CellDelivery
-    ) -> tuple[list[Record], list[NotDone], int | None]:
+    ) -> tuple[list[Record], list[RecordOutcome], int | None]:
         world = self.world
         again = {h.offset: h for h in intake.redelivered if cell.span.contains(h.key_hash)}
         records = [world.log[partition][at] for at in again]
@@ -288,14 +288,14 @@ class Worker:
         ]
         budget = world.random.choice([1, 3]) if world.random.random() < world.fails / 4 else 10**9
         done: list[Record] = []
-        failed: list[NotDone] = []
+        failed: list[RecordOutcome] = []
         waiting: set[int] = set()
         for number, each in enumerate(records):
             if number >= budget:
                 return done, failed, each.offset
             held = each.key_hash in intake.held or each.key_hash in waiting
             if world.keeps_order and each.key is not None and held:
-                failed.append(NotDone(each.offset, each.key_hash, Cause.HELD_BACK))
+                failed.append(RecordOutcome(each.offset, each.key_hash, Cause.HELD_BACK))
                 continue
             self.check_order(each)
             if not each.poisoned and world.random.random() >= world.fails:
@@ -303,7 +303,7 @@ class Worker:
                 self.settled.add((partition, each.offset))
                 continue
             cause = world.random.choice([Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED])
-            failed.append(NotDone(each.offset, each.key_hash, cause))
+            failed.append(RecordOutcome(each.offset, each.key_hash, cause))
             deliveries = again[each.offset].deliveries if each.offset in again else 0
             if deliveries + 1 >= world.policy.deliveries_max:
                 self.settled.add((partition, each.offset))

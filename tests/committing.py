@@ -10,23 +10,15 @@ from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
-from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
-    PartitionVerdict,
-    apply_verdict,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 Verdicts = Mapping[TopicPartition, PartitionVerdict]
 INDIVIDUAL = {"commitMode": "individual", "commitTable": "/nowhere/commits"}
@@ -102,7 +94,7 @@ def commit_batch(
 def rejected(*records: tuple[int, int]) -> PartitionVerdict:
     """Offsets with their places, of records that failed."""
     return PartitionVerdict(
-        tuple(NotDone(at, key_hash, Cause.REJECTED) for at, key_hash in records)
+        tuple(RecordOutcome(at, key_hash, Cause.REJECTED) for at, key_hash in records)
     )
 
 

@@ -14,18 +14,14 @@ from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Q
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.report.parts import Source, Sources
+from keyrange.work.model.outcome import Cause
 from member_samples import append_all, assignment, member, owned, stored, table_at
 
 BATCHES = 40

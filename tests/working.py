@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.run import run_task
-from keyrange.work.task import Job
+from keyrange.work.task import Job, Task
 
 PLACE = TopicPartition("t", 0)
 OUTPUT = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string())])
@@ -73,7 +74,7 @@ class Told:
     """What the rows of a verdict say of partition t-0."""
 
     rows: list[dict[str, Any]]
-    codes: dict[int, Code]
+    causes: dict[int, Cause]
     errors: dict[int, str | None]
     handed_back: dict[KeyRange, int]
     done: int
@@ -87,21 +88,21 @@ class Told:
 def run(job: Job, batches: Iterable[pa.RecordBatch], hands: Any = None) -> Told:
     """Work as one task would."""
     told = Told([], {}, {}, {}, 0, 0)
-    for batch in run_task(job, batches, hands or VirtualHands()):
+    for batch in run_task(Task(job, hands or VirtualHands()), batches):
         for row in batch.to_pylist():
-            hidden = row.pop(HIDDEN)
-            code = Code(hidden["code"]) if hidden is not None else Code.DONE
-            if code is Code.DONE:
+            said = {member: each for member, each in (row.pop(HIDDEN) or {}).items() if each}
+            assert len(said) <= 1
+            if not said or "location" in said:
                 told.rows.append(row)
-            elif code is Code.HANDED_BACK:
-                span = KeyRange(hidden["key_hash"], hidden["last_hash"] + 1)
-                told.handed_back[span] = hidden["offset"]
-            elif code is Code.TALLY:
-                told.done += hidden["offset"]
-            elif code is Code.MENTIONED:
-                told.mentioned += sum(byte.bit_count() for byte in hidden["key"])
-            else:
-                assert hidden["offset"] not in told.codes
-                told.codes[hidden["offset"]] = code
-                told.errors[hidden["offset"]] = hidden["error"]
+            if back := said.get("handed_back"):
+                span = KeyRange(back["from_hash"], back["last_hash"] + 1)
+                told.handed_back[span] = back["from_offset"]
+            if done := said.get("done"):
+                told.done += done["records"]
+            if mentioned := said.get("mentioned"):
+                told.mentioned += sum(byte.bit_count() for byte in mentioned["bits"])
+            if outcome := said.get("outcome"):
+                assert outcome["offset"] not in told.causes
+                told.causes[outcome["offset"]] = Cause(outcome["cause"])
+                told.errors[outcome["offset"]] = outcome["error"]
     return told

@@ -11,16 +11,12 @@ from pyspark.sql import SparkSession
 import keyrange
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.work.model.outcome import Cause
 
 
 def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from kafka import KafkaConsumer, TopicPartition
 
 from brokers import Topics, client_config
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
 from keyrange.kafka.model.partitioner import partition_of
+from keyrange.work.model.outcome import Cause
 from sources import client
 
 

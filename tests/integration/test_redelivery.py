@@ -23,12 +23,12 @@ from brokers import Record, Topics, wait_until
 from committing import commit_batch
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.state_after_batch import NotDone, PartitionVerdict
+from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.work.model.outcome import Cause, RecordOutcome
 from sources import batch, committed, options, planned_offsets, run_available_now, stream
 
 Verdict = Callable[[int, list[Row]], Mapping[TopicPartition, PartitionVerdict]]
@@ -126,7 +126,7 @@ def rejects(rows: list[Row], *chosen: Row) -> dict[TopicPartition, PartitionVerd
     return {
         TopicPartition(topic, partition): PartitionVerdict(
             tuple(
-                NotDone(row.offset, row.keyHash, Cause.REJECTED)
+                RecordOutcome(row.offset, row.keyHash, Cause.REJECTED)
                 for row in sorted(chosen, key=lambda row: row.offset)
                 if row.partition == partition
             )
@@ -315,7 +315,7 @@ def test_whatever_fails_everything_is_done_once_in_the_end(query: Query, seed: i
             bad = [row for row in left if random.random() < 0.1]
             done.extend((row.partition, row.offset) for row in left if row not in bad)
             found[partition] = PartitionVerdict(
-                tuple(NotDone(row.offset, row.keyHash, Cause.REJECTED) for row in bad),
+                tuple(RecordOutcome(row.offset, row.keyHash, Cause.REJECTED) for row in bad),
                 ((span, at),) if at < 10**9 else (),
             )
         return found

@@ -20,15 +20,8 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
     plan_delivery,
 )
-from keyrange.individual_commits.model.state import (
-    Cause,
-    PartitionState,
-    PendingRecord,
-    cut_at,
-    fresh,
-)
+from keyrange.individual_commits.model.state import PartitionState, PendingRecord, cut_at, fresh
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     apply_verdict,
@@ -36,6 +29,7 @@ from keyrange.individual_commits.model.state_after_batch import (
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import NEVER_DUE
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 PLACES = [0, 1, 2, 1000, 2**53, 2**62 - 1, 2**62, HASH_MAX - 1, HASH_MAX]
 BORDERS = sorted({at + step for at in PLACES for step in (0, 1)} - {0, HASH_MAX + 1})
@@ -121,7 +115,7 @@ class Partition:
             if out and self.random.random() < fails / 3
         ]
         not_done = [
-            NotDone(at, key_hash, self.random.choice(CAUSES))
+            RecordOutcome(at, key_hash, self.random.choice(CAUSES))
             for at, key_hash in out.items()
             if not self.is_back(backs, at, key_hash) and self.random.random() < fails
         ]
@@ -150,7 +144,8 @@ class Partition:
             if cause is not None and cause is not Cause.HELD_BACK:
                 deliveries += 1
                 due_ms = self.now_ms + {1: 10, 2: 20}.get(deliveries, 35)
-            if cause is None or deliveries >= POLICY.deliveries_max:
+            given_up = cause is Cause.UNREADABLE or deliveries >= POLICY.deliveries_max
+            if cause is None or given_up:
                 self.settled.add(at)
                 gone |= {at} if cause is not None else set()
             else:
@@ -236,7 +231,7 @@ def test_cuts_that_change_with_every_batch_do_not_add_up(seed: int) -> None:
         spans = [KeyRange(a, b) for a, b in pairwise([0, *borders, HASH_MAX + 1])]
         intake = plan_delivery(world.state, spans, end, NEVER_DUE, world.limits)
         failed = [
-            NotDone(at, world.log[at], Cause.REJECTED)
+            RecordOutcome(at, world.log[at], Cause.REJECTED)
             for at in range(end - 5, end)
             if at in world.log
         ]

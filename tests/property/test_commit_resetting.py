@@ -13,19 +13,14 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.resetting import carried, reopen, rewind, skip
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     apply_verdict,
 )
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 OFFSETS = range(12)
 # One of every piece that the bounds below can make.
@@ -134,10 +129,10 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
     spans = [*spans, *complement(spans)]
     end = state.position + draw(st.integers(0, 3))
     intake = plan_delivery(state, sorted(spans), end, 0, DeliveryLimits())
-    again = [NotDone(h.offset, h.key_hash, Cause.REJECTED) for h in intake.redelivered]
+    again = [RecordOutcome(h.offset, h.key_hash, Cause.REJECTED) for h in intake.redelivered]
     taken = {h.offset for h in state.pending}
     new = [
-        NotDone(offset, key_hash, Cause.REJECTED)
+        RecordOutcome(offset, key_hash, Cause.REJECTED)
         for offset in range(end)
         for key_hash in [draw(st.sampled_from(PLACES))]
         if offset not in taken and state.piece_of(key_hash).scanned <= offset

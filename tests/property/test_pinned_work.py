@@ -16,9 +16,8 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
 from keyrange.individual_commits.delivery_plans import plan_intakes, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import Cause, PartitionState, fresh
+from keyrange.individual_commits.model.state import PartitionState, fresh
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     PartitionVerdict,
     RedeliveryPolicy,
     apply_verdict,
@@ -29,6 +28,7 @@ from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deli
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 from keyrange.work.task import Job
 from working import OUTPUT, Sent, VirtualHands, batches_of, run
@@ -83,13 +83,15 @@ class Query:
                 for pending_record in intake.redelivered
             },
         )
-        not_done: list[NotDone] = []
+        not_done: list[RecordOutcome] = []
         handed_back: list[tuple[KeyRange, int]] = []
         for records in self._tasks(portions):
             told = run(self._job(work), batches_of(records, 3), VirtualHands(self._cost_ms))
             self.output += told.output
             handed_back += told.handed_back.items()
-            not_done += [NotDone(at, self.log[at], Cause(code)) for at, code in told.codes.items()]
+            not_done += [
+                RecordOutcome(at, self.log[at], Cause(code)) for at, code in told.causes.items()
+            ]
         kept = [
             each
             for each in not_done

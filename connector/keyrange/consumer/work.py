@@ -15,7 +15,6 @@ import numpy as np
 
 from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce
 from keyrange.individual_commits.model.state import (
-    Cause,
     KeyRangeState,
     PartitionState,
     PendingRecord,
@@ -24,6 +23,7 @@ from keyrange.individual_commits.model.state import (
 )
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
+from keyrange.work.model.outcome import Cause
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -11,11 +11,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
+from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns
 from keyrange.options.commits import IS_PATH
-from keyrange.work.appending import work_into
-from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.appending import Target, work_into
+from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.run import work_of
 from keyrange.work.task import Job
 
@@ -86,12 +87,13 @@ def process_into(
     job = _job(run.plan, function, output, mode)
     run.said = True
     sink = SinkTable(table.rstrip("/"), job.schema, run.plan.commits.revealed_storage())
-    verdict = StructType([]).add(HIDDEN, HIDDEN_SPARK)
+    handed_on = StructType([]).add(HIDDEN, HIDDEN_SPARK)
 
-    def rows() -> DataFrame:
-        return batch.mapInArrow(work_into(job, sink.uri, sink.partition_by), verdict)
+    def rows(attempt: str, outcomes: str) -> DataFrame:
+        target = Target(sink.uri, outcomes, attempt, sink.partition_by)
+        return batch.mapInArrow(work_into(job, target), handed_on)
 
-    run.append_verdict(rows, sink)
+    run.append_verdict(output, rows, sink)
 
 
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
@@ -205,7 +207,7 @@ def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
     """A frame as the rows of a verdict, without a way through Python."""
     hidden: Column = F.lit(None).cast(HIDDEN_SPARK)
     if run.plan.keeps_offsets:
-        null = F.lit(None)
-        place = [F.col(name) for name in _PLACE]
-        hidden = F.struct(F.lit(int(Code.DONE)), *place, *[null] * 8).cast(HIDDEN_SPARK)
+        location = F.struct(*[F.col(name) for name in _PLACE])
+        others = [F.lit(None)] * (HIDDEN_TYPE.num_fields - 1)
+        hidden = F.struct(location, *others).cast(HIDDEN_SPARK)
     return frame.withColumn(HIDDEN, hidden)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -13,93 +13,22 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import collecting, parts, release
+from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.collecting import HIDDEN_SPARK, ReportedResults
-from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.state import Cause, PartitionState
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     Outcome,
-    RedeliveryPolicy,
     apply_verdict,
 )
-from keyrange.individual_commits.planned import Planned
 from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.options.commits import CommitOptions
 from keyrange.work import appending
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.model.outcome import Cause, RecordOutcome
+from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
     from keyrange.storage.sink import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """What a batch was planned from: the states before it, and what it hands out."""
-
-    planned: Planned
-    states: Mapping[TopicPartition, PartitionState]
-    intakes: Mapping[TopicPartition, PartitionDelivery]
-    commits: CommitOptions
-    nulls_first: bool
-    # The committed offsets as the last batch left them, whatever somebody has set since.
-    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    @property
-    def is_empty(self) -> bool:
-        return all(intake.is_empty for intake in self.intakes.values())
-
-    def works(self) -> dict[TopicPartition, TaskPartition]:
-        """What the tasks know of each partition."""
-        return {
-            partition: TaskPartition(
-                tuple(cell.span for cell in intake.cells),
-                intake.held,
-                {
-                    record.offset: record.deliveries
-                    for record in intake.redelivered
-                    if record.deliveries
-                },
-            )
-            for partition, intake in self.intakes.items()
-        }
-
-    def terms(self, timed: bool = True) -> WorkSettings:
-        commits, mark = self.commits, self.planned.mark
-        return WorkSettings(
-            commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
-            self.policy.deliveries_max,
-            commits.record_timeout_ms if timed else 0,
-            commits.batch_time_budget_ms if timed else 0,
-        )
-
-    @property
-    def policy(self) -> RedeliveryPolicy:
-        """How often a record is worked on is a matter of the plan: a replay under other options
-        would bury others than its first run."""
-        policy, planned = self.commits.policy, self.planned.mark.deliveries_max
-        return policy if planned is None else replace(policy, deliveries_max=planned)
-
-    @property
-    def keeps_offsets(self) -> bool:
-        return self.commits.transactional
-
-    @property
-    def verdict_terms(self) -> dict[str, str]:
-        """The options that the rows of a verdict rest on."""
-        terms = self.commits.terms(self.nulls_first)
-        return {
-            "nullKeys": terms.null_keys,
-            "commit.isolation": terms.isolation,
-            "unmentioned": "retry" if self.wants_mentions else "done",
-        }
-
-    @property
-    def wants_mentions(self) -> bool:
-        return not self.commits.unmentioned_is_done
 
 
 class BatchRun:
@@ -119,7 +48,7 @@ class BatchRun:
         self.plan = plan
         self._store = store
         self.now_ms = now_ms
-        self._manifest: Manifest | None = None
+        self.manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
         self._judged: dict[TopicPartition, Outcome] | None = None
@@ -127,6 +56,8 @@ class BatchRun:
         self._rejected = ReportedResults()
         # Whether the job said something of the batch.
         self.said = False
+        # Whether its rows are those of a verdict, and to read it is to work on it.
+        self.is_worked_on = False
 
     def __enter__(self) -> BatchRun:
         self._token = _current.set(self)
@@ -136,7 +67,7 @@ class BatchRun:
         _current.reset(self._token)
 
     def check_first(self, call: str) -> None:
-        if self._manifest is not None:
+        if self.manifest is not None:
             raise error(
                 "VERDICT_TWICE",
                 f"{call} was called, and the batch has a verdict by an earlier call",
@@ -152,81 +83,96 @@ class BatchRun:
         does.
         """
         self._keep_verdict(schema, rows, counted)
-        assert self._manifest is not None
+        assert self.manifest is not None
         self._check()
-        return self._output(self._manifest)
+        return self._output(self.manifest)
 
-    def append_verdict(self, rows: Callable[[], DataFrame], table: SinkTable) -> None:
-        """Append the output of the batch's verdict to a table that it is made for. Raises as
-        `VerdictStore` and `SinkTable` do."""
+    def append_verdict(
+        self, schema: StructType, rows: Callable[[str, str], DataFrame], table: SinkTable
+    ) -> None:
+        """Append the output of the batch's verdict to a table that it is made for.
+
+        `rows` makes what tasks hand on that write files (`appending`), those of an attempt to a
+        directory. Raises as `VerdictStore` and `SinkTable` do.
+        """
         table.prepare()
-        is_made = self._keep_verdict(StructType([]), rows, True, table.uri)
-        found = self._rows_with(appending.FILE_CODES, appending.FILE_FIELDS)
-        planned = self.plan.planned
-        files = appending.files_in(found)
-        self._check()
-        table.append(files, planned.application, planned.batch_id, check_files=not is_made)
-
-    def _keep_verdict(
-        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool, table: str = ""
-    ) -> bool:
-        """Make the verdict where there is none; whether it was made."""
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self._store.manifest(at.batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
             with self._store.writing():
+                found = collecting.reported_rows(rows(attempt, path), appending.HANDED_ON)
+            manifest = self._publish(_with_files(found), form, table.uri)
+        self._check_terms(manifest, table.uri, form)
+        self.manifest = manifest
+        self._check()
+        files = [appending.data_file(*each) for each in manifest.rows["file"]]
+        table.append(files, at.application, at.batch_id, check_files=not is_made)
+
+    def _keep_verdict(
+        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
+    ) -> None:
+        """Make the verdict where there is none."""
+        at, form = self.plan.planned, json.loads(schema.json())
+        manifest = self._store.manifest(at.batch_id, at.start, at.end)
+        if manifest is None:
+            attempt, path = self._store.new_attempt(at.batch_id)
+            with self._store.writing():
                 rows().write.parquet(path)
-            files = self._store.files_of(at.batch_id, attempt)
-            manifest = self._publish(attempt, files, form, counted, table)
-        self._check_terms(manifest, table)
-        self._manifest = manifest
-        return is_made
+            made = _Made(attempt, self._store.files_of(at.batch_id, attempt), counted)
+            manifest = self._publish(made, form)
+        self._check_terms(manifest)
+        self.manifest = manifest
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
         staged output all the same."""
-        if self.plan.commits.transactional and self._manifest is None:
+        if self.plan.commits.transactional and self.manifest is None:
             at = self.plan.planned
             found = self._store.manifest(at.batch_id, at.start, at.end)
-            self._manifest = found or self._publish("", {}, {}, True)
+            self.manifest = found or self._publish(_Made(), {})
 
-    def _publish(
-        self,
-        attempt: str,
-        files: Mapping[str, int],
-        schema: Mapping[str, Any],
-        counted: bool,
-        table: str = "",
-    ) -> Manifest:
+    def _publish(self, verdict: _Made, schema: Mapping[str, Any], table: str = "") -> Manifest:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
         start, end = planned(at.start, at.end)
         terms = self.plan.verdict_terms
         made = Manifest(
             at.batch_id,
-            attempt,
-            files,
+            verdict.attempt,
+            verdict.files,
             schema,
             start,
             end,
             staged,
-            counted,
+            verdict.counted,
             terms,
             self._floors(),
             table,
+            verdict.rows,
         )
         return self._store.publish(made, at.start, at.end)
 
-    def _check_terms(self, manifest: Manifest, table: str) -> None:
+    def _check_terms(
+        self, manifest: Manifest, table: str = "", schema: Mapping[str, Any] | None = None
+    ) -> None:
         """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
-        else, than one that was made by the options of this run, or its output is elsewhere."""
+        else, than one that was made by the options of this run, or its output is elsewhere or of
+        another schema than one that is given."""
         if manifest.table != table:
             raise error(
                 "COMMIT_TERMS_CHANGED",
                 f"the output of a batch that is not finished was made for {_shown(manifest.table)} "
                 f"and is to go to {_shown(table)}",
+                batch=self.plan.planned.batch_id,
+            )
+        if schema is not None and manifest.schema != schema:
+            was = StructType.fromJson(dict(manifest.schema)).simpleString()
+            raise error(
+                "COMMIT_TERMS_CHANGED",
+                f"the output of a batch that is not finished is {was[:500]}, and is to be "
+                f"{StructType.fromJson(dict(schema)).simpleString()[:500]}",
                 batch=self.plan.planned.batch_id,
             )
         for name, is_now in self.plan.verdict_terms.items():
@@ -247,16 +193,16 @@ class BatchRun:
         if self._staged is None:
             if not self.plan.commits.transactional:
                 self._staged = []
-            elif self._manifest is not None:
-                named = self._manifest.staged
+            elif self.manifest is not None:
+                named = self.manifest.staged
                 self._staged = [release.needed(self._store, batch_id) for batch_id in named]
             else:
                 self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
         return self._staged
 
     def _floors(self) -> Mapping[int, Floors]:
-        if self._manifest is not None:
-            return self._manifest.floors
+        if self.manifest is not None:
+            return self.manifest.floors
         found = self.staged()
         if not found:
             return {}
@@ -281,14 +227,15 @@ class BatchRun:
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""
-        schema = StructType.fromJson(dict(manifest.schema)).add(HIDDEN, HIDDEN_SPARK)
+        columns = {"type": "struct", "fields": []} if manifest.table else dict(manifest.schema)
+        schema = StructType.fromJson(columns).add(HIDDEN, HIDDEN_SPARK)
         reader = self.batch.sparkSession.read.schema(schema)
         return reader.parquet(*self._store.paths(manifest))
 
     @property
     def verdict_rows(self) -> DataFrame | None:
         """The rows of this batch's verdict; None where it has no output."""
-        found = self._manifest
+        found = self.manifest
         return self.rows_of(found) if found is not None and found.files else None
 
     def check_materialized(self, frame: DataFrame, call: str) -> None:
@@ -299,7 +246,7 @@ class BatchRun:
                 f"{call} was called behind the verdict by which output is released",
                 batch=self.plan.planned.batch_id,
             )
-        found, paths = self._manifest, frame.inputFiles()
+        found, paths = self.manifest, frame.inputFiles()
         inside = found is not None and self._store.holds(found.batch_id, found.attempt, paths)
         if not inside or not paths:
             raise error(
@@ -316,21 +263,21 @@ class BatchRun:
         self.said = True
         for row in collecting.rejected_in(frame, error_column):
             partition = TopicPartition(row.topic, row.partition)
-            self._rejected.add(partition, NotDone(row.offset, row.key_hash, Cause.REJECTED))
+            self._rejected.add(partition, RecordOutcome(row.offset, row.key_hash, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
 
     def told(self) -> ReportedResults:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = collecting.told_in(self._rows_with(collecting.TOLD, collecting.TOLD_FIELDS))
+            told = collecting.reported_in(self._reported(collecting.REPORTED))
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
             told.errors = self._rejected.errors
-            if rows is not None and self._manifest is not None and not self._manifest.counted:
+            if rows is not None and self.manifest is not None and not self.manifest.counted:
                 collecting.count_output(rows, told)
-            if self.plan.wants_mentions and not self.plan.is_empty:
+            if self.plan.wants_mentions and not (self.plan.is_empty or self.is_worked_on):
                 left = collecting.unmentioned(self.batch, self._acknowledged, rows)
                 for partition, found in left.items():
                     for each in found:
@@ -338,14 +285,16 @@ class BatchRun:
             self._told = told
         return self._told
 
-    def _rows_with(self, codes: Sequence[Code], names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        """Fields of the verdict's rows that have one of some codes."""
-        found, rows = self._manifest, self.verdict_rows
-        if found is None or rows is None:
-            return ()
-        if parts.is_small(list(found.files.values())):
-            return self._store.told_rows(found, codes, names)
-        return collecting.told_rows(rows, codes, names)
+    def _reported(self, wanted: parts.Wanted) -> parts.Found:
+        """What the verdict says besides output."""
+        manifest, rows = self.manifest, self.verdict_rows
+        if manifest is None:
+            found = []
+        elif rows is None or parts.is_small(list(manifest.files.values())):
+            found = [manifest.rows, *self._store.rows_in(manifest, wanted)]
+        else:
+            found = [manifest.rows, collecting.reported_rows(rows, wanted)]
+        return parts.merged(found, wanted)
 
     def judged(self) -> dict[TopicPartition, Outcome]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
@@ -381,6 +330,24 @@ class BatchRun:
             f"what was said of partition {partition} cannot be: {why}",
             batch=self.plan.planned.batch_id,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What is new in the manifest of a verdict that is made."""
+
+    attempt: str = ""
+    files: Mapping[str, int] = field(default_factory=dict)
+    counted: bool = True
+    rows: parts.Found = field(default_factory=dict)
+
+
+def _with_files(found: parts.Found) -> _Made:
+    """Of what tasks have handed on: those that have outcomes have written them for one attempt."""
+    outcomes = found.pop("outcome_file")
+    files = {name: size_bytes for _, name, size_bytes in outcomes}
+    attempts = {attempt for attempt, _, _ in outcomes}
+    return _Made(attempts.pop() if attempts else "", files, rows=found)
 
 
 def _shown(table: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
@@ -12,11 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.state_after_batch import NotDone, PartitionVerdict
+from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
+from keyrange.individual_commits.parts import Found, Wanted
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, HIDDEN_TYPE, Code
+from keyrange.work.model.outcome import Cause, RecordOutcome
+from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, HIDDEN_TYPE
 from keyrange.work.reported_offsets import (
     BLOCKS_DDL,
     OFFSETS_DDL,
@@ -26,14 +29,12 @@ from keyrange.work.reported_offsets import (
 )
 
 _PLACE: Final = ("topic", "partition", "offset", "keyHash")
-TOLD: Final = (
-    Code.REJECTED,
-    Code.TIMED_OUT,
-    Code.HELD_BACK,
-    Code.HANDED_BACK,
-    Code.TALLY,
-)
-TOLD_FIELDS: Final = ("code", "topic", "partition", "offset", "key_hash", "last_hash")
+# What is asked of the files of a verdict.
+REPORTED: Final = {
+    "outcome": ("topic", "partition", "offset", "key_hash", "cause"),
+    "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
+    "done": ("topic", "partition", "records"),
+}
 
 
 HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
@@ -43,12 +44,12 @@ HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 class ReportedResults:
     """What was said of a batch, by partition. `errors` are those that `reject` was given."""
 
-    not_done: dict[TopicPartition, dict[int, NotDone]] = field(default_factory=dict)
+    not_done: dict[TopicPartition, dict[int, RecordOutcome]] = field(default_factory=dict)
     handed_back: dict[TopicPartition, list[tuple[KeyRange, int]]] = field(default_factory=dict)
     done: dict[TopicPartition, int] = field(default_factory=dict)
     errors: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
 
-    def add(self, partition: TopicPartition, each: NotDone) -> None:
+    def add(self, partition: TopicPartition, each: RecordOutcome) -> None:
         """What was said first holds."""
         self.not_done.setdefault(partition, {}).setdefault(each.offset, each)
 
@@ -66,25 +67,36 @@ class ReportedResults:
         return offset in self.not_done.get(partition, ())
 
 
-def told_rows(verdict: DataFrame, codes: Sequence[Code], names: Sequence[str]) -> list[Row]:
-    """Fields of the rows of a verdict that have one of some codes."""
-    told = verdict.where(F.col(f"{HIDDEN}.code").isin([int(code) for code in codes]))
-    return told.select(*[F.col(f"{HIDDEN}.{name}") for name in names]).collect()
+def reported_rows(verdict: DataFrame, wanted: Wanted) -> Found:
+    """As `parts.rows_in`, by executors."""
+    members = {member: F.col(f"{HIDDEN}.{member}") for member in wanted}
+    is_set = reduce(or_, (member.isNotNull() for member in members.values()))
+    fields = {
+        member: F.struct(*[F.col(f"{HIDDEN}.{member}.{name}") for name in names])
+        for member, names in wanted.items()
+    }
+    columns = [F.when(members[each].isNotNull(), fields[each]).alias(each) for each in wanted]
+    found: Found = {member: [] for member in wanted}
+    for row in verdict.where(is_set).select(*columns).collect():
+        for member, said in found.items():
+            if row[member] is not None:
+                said.append(tuple(row[member]))
+    return found
 
 
-def told_in(rows: Iterable[tuple[Any, ...]]) -> ReportedResults:
-    """What rows of `TOLD_FIELDS` say."""
-    told = ReportedResults()
-    for number, topic, number_of, offset, key_hash, last_hash in rows:
-        code, partition = Code(number), TopicPartition(topic, number_of)
-        if code is Code.TALLY:
-            told.done[partition] = told.done.get(partition, 0) + offset
-        elif code is Code.HANDED_BACK:
-            span = KeyRange(key_hash, last_hash + 1)
-            told.handed_back.setdefault(partition, []).append((span, offset))
-        else:
-            told.add(partition, NotDone(offset, key_hash, Cause(code)))
-    return told
+def reported_in(found: Found) -> ReportedResults:
+    """What rows with the fields of `REPORTED` say."""
+    reported = ReportedResults()
+    for topic, number, offset, key_hash, cause in found["outcome"]:
+        each = RecordOutcome(offset, key_hash, Cause(cause))
+        reported.add(TopicPartition(topic, number), each)
+    for topic, number, from_hash, last_hash, from_offset in found["handed_back"]:
+        back = reported.handed_back.setdefault(TopicPartition(topic, number), [])
+        back.append((KeyRange(from_hash, last_hash + 1), from_offset))
+    for topic, number, records in found["done"]:
+        partition = TopicPartition(topic, number)
+        reported.done[partition] = reported.done.get(partition, 0) + records
+    return reported
 
 
 def count_output(verdict: DataFrame, told: ReportedResults) -> None:
@@ -97,7 +109,7 @@ def count_output(verdict: DataFrame, told: ReportedResults) -> None:
 
 def is_output() -> Any:
     """Whether a row of a verdict is output."""
-    return F.coalesce(F.col(f"{HIDDEN}.code"), F.lit(0)) == int(Code.DONE)
+    return F.col(HIDDEN).isNull() | F.col(f"{HIDDEN}.location").isNotNull()
 
 
 def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
@@ -132,7 +144,7 @@ def check_columns(frame: DataFrame, call: str, names: Iterable[str] = _PLACE) ->
 
 def unmentioned(
     batch: DataFrame, acknowledged: Sequence[DataFrame], verdict: DataFrame | None
-) -> dict[TopicPartition, list[NotDone]]:
+) -> dict[TopicPartition, list[RecordOutcome]]:
     """The records of a batch that nothing was said of.
 
     Executors take what was said from what was delivered, block by block; the batch is read once
@@ -144,23 +156,23 @@ def unmentioned(
         said = each.select(*names).mapInArrow(blocks_of(False), BLOCKS_DDL)
         blocks = blocks.union(said)
     if verdict is not None:
-        hidden = F.col(HIDDEN)
-        said = verdict.where(hidden.code == int(Code.MENTIONED)).select(
-            hidden.topic.alias("topic"),
-            hidden.partition.alias("partition"),
-            hidden.offset.alias("block"),
+        block = F.col(f"{HIDDEN}.mentioned")
+        said = verdict.where(block.isNotNull()).select(
+            block.topic.alias("topic"),
+            block.partition.alias("partition"),
+            block.block.alias("block"),
             F.lit(False).alias("delivered"),
-            hidden.key.alias("bits"),
+            block.bits.alias("bits"),
         )
         blocks = blocks.union(said)
     grouped = blocks.groupBy("topic", "partition", "block")
     left: dict[TopicPartition, list[int]] = {}
     for row in grouped.applyInArrow(subtract_blocks, OFFSETS_DDL).collect():
         left.setdefault(TopicPartition(row.topic, row.partition), []).append(row.offset)
-    found: dict[TopicPartition, list[NotDone]] = {}
+    found: dict[TopicPartition, list[RecordOutcome]] = {}
     for row in rows_of(batch.select(*_PLACE), left):
         said_of = found.setdefault(TopicPartition(row.topic, row.partition), [])
-        said_of.append(NotDone(row.offset, row.keyHash, Cause.UNMENTIONED))
+        said_of.append(RecordOutcome(row.offset, row.keyHash, Cause.UNMENTIONED))
     return found
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
+from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.collecting import rows_of
-from keyrange.individual_commits.model.state import Cause, PendingRecord
+from keyrange.individual_commits.model.state import PendingRecord
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.work.outcome_rows import HIDDEN, Code
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
@@ -92,7 +94,7 @@ def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> l
         partition: [offset for offset in pending if not _is_whole(kept, partition, offset)]
         for partition, pending in dead.items()
     }
-    read = _read(running.batch, missing)
+    read = {} if running.is_worked_on else _read(running.batch, missing)
     return [
         _letter(running, partition, pending_record, kept, read)
         for partition, pending in sorted(dead.items())
@@ -106,25 +108,25 @@ def _kept(
     """What the verdict holds of dead records."""
     if rows is None:
         return {}
-    hidden = F.col(HIDDEN)
-    failed = rows.where(hidden.code.isin(int(Code.REJECTED), int(Code.TIMED_OUT)))
-    frame = failed.select(
-        hidden.topic.alias("topic"),
-        hidden.partition.alias("partition"),
-        hidden.offset.alias("offset"),
-        hidden.error.alias("error"),
-        hidden.whole.alias("whole"),
-        hidden.key.alias("key"),
-        hidden.value.alias("value"),
-        F.unix_millis(hidden.timestamp).alias("timestamp_ms"),
-        hidden.headers.alias("headers"),
+    outcome = F.col(f"{HIDDEN}.outcome")
+    record = F.col(f"{HIDDEN}.outcome.record")
+    frame = rows.where(outcome.cause != int(Cause.HELD_BACK)).select(
+        outcome.topic.alias("topic"),
+        outcome.partition.alias("partition"),
+        outcome.offset.alias("offset"),
+        outcome.error.alias("error"),
+        record.isNotNull().alias("is_whole"),
+        record.key.alias("key"),
+        record.value.alias("value"),
+        F.unix_millis(record.timestamp).alias("timestamp_ms"),
+        record.headers.alias("headers"),
     )
     return _by_record(rows_of(frame, dead))
 
 
 def _is_whole(kept: RecordRows, partition: TopicPartition, offset: int) -> bool:
     row = kept.get(partition, {}).get(offset)
-    return row is not None and bool(row.whole)
+    return row is not None and bool(row.is_whole)
 
 
 def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> RecordRows:
@@ -158,9 +160,9 @@ def _letter(
 
     plan, planned = running.plan, running.plan.planned
     row = kept.get(partition, {}).get(pending_record.offset)
-    record = (
-        row if row is not None and row.whole else read.get(partition, {}).get(pending_record.offset)
-    )
+    record = row if row is not None and row.is_whole else None
+    if record is None:
+        record = read.get(partition, {}).get(pending_record.offset)
     text = running.told().errors.get(partition, {}).get(pending_record.offset)
     if text is None:
         text = row.error if row is not None else _TEXTS.get(pending_record.cause, "")

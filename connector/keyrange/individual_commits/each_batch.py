@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink
-from keyrange.individual_commits.batch_run import BatchPlan, BatchRun
+from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.delivery_plans import (
     cut_of,
     idle_intakes,
@@ -28,13 +29,14 @@ from keyrange.individual_commits.delivery_plans import (
 from keyrange.individual_commits.model import takeover
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.resetting import carried
-from keyrange.individual_commits.model.state import Cause, PartitionState
+from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.planned import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
+from keyrange.work.model.outcome import Cause
 
 _log = logging.getLogger(__name__)
 
@@ -287,6 +289,8 @@ class EachBatch:
                 over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished
                 if over and batch_id not in needed:
                     store.remove(batch_id)
+            if running.manifest is not None:
+                store.remove_plans(running.manifest)
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
 

@@ -108,7 +108,7 @@ def released(
     if len(frames) == 1:
         return frames[0].select(*names)
     united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    by_place = [F.col(f"{HIDDEN}.{name}") for name in _PLACE]
+    by_place = [F.col(f"{HIDDEN}.location.{name}") for name in _PLACE]
     ordered = united.repartition(*by_place[:2]).sortWithinPartitions(*by_place)
     return ordered.select(*names)
 
@@ -136,11 +136,11 @@ def _within(rows: DataFrame, bounds: Bounds) -> DataFrame:
     session = rows.sparkSession
     schema = "topic string, partition int, low bigint, high bigint"
     wanted = session.createDataFrame(spans, schema).alias("bounds")
-    hidden = F.col(HIDDEN)
+    location = F.col(f"{HIDDEN}.location")
     inside: Any = (
-        (hidden.topic == F.col("bounds.topic"))
-        & (hidden.partition == F.col("bounds.partition"))
-        & (hidden.offset >= F.col("bounds.low"))
-        & (hidden.offset < F.col("bounds.high"))
+        (location.topic == F.col("bounds.topic"))
+        & (location.partition == F.col("bounds.partition"))
+        & (location.offset >= F.col("bounds.low"))
+        & (location.offset < F.col("bounds.high"))
     )
     return rows.where(is_output()).join(F.broadcast(wanted), inside, "left_semi")

@@ -2,12 +2,14 @@
 
     <verdictDirectory>/<source id>/<batch>/<attempt>/part-*.parquet
     <verdictDirectory>/<source id>/<batch>/manifest.json
+    <verdictDirectory>/<source id>/plan-*/part-*.parquet
 
 In a store of objects the manifest is `manifest`, as `keyrange.storage.once` writes it.
 
-Spark writes the parts of an attempt; the manifest, written once and whole, says which attempt
+Executors write the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
-runs again: files that it names and that are gone or changed are an error.
+runs again: files that it names and that are gone or changed are an error. Tasks that work while
+they read know the plan of their batch and not its number: the plan is their attempt.
 """
 
 from __future__ import annotations
@@ -19,20 +21,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import parts
+from keyrange.individual_commits.parts import Found, Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MANIFEST: Final = "manifest.json"
 _MANIFEST_ONCE: Final = "manifest"
 # They are put into paths. A verdict without rows has no attempt.
 _ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
 _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
+_OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 
 # What systems, Hadoop and object stores say of a place that takes no files.
@@ -54,12 +57,13 @@ Floors = tuple[tuple[str, int, int], ...]
 class Manifest:
     """What counts as the verdict of a batch.
 
-    `files`: name to bytes, of `attempt`; "" where there is no output. `schema` is Spark's JSON of
-    the user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches
-    with output that was not released before this batch, `floors`: for each of them the offsets, as
+    `files`: name to bytes, of `attempt`; "" where there is none. `schema` is Spark's JSON of the
+    user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches with
+    output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
-    files.
+    files. `rows`: what tasks handed to the driver and is not in the files, as `parts.rows_in` has
+    it.
     """
 
     batch_id: int
@@ -73,6 +77,7 @@ class Manifest:
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
     table: str = ""
+    rows: Found = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         document = {
@@ -87,6 +92,7 @@ class Manifest:
             "terms": dict(self.terms),
             "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
             "table": self.table,
+            "rows": self.rows,
         }
         return json.dumps(document, sort_keys=True, indent=1).encode()
 
@@ -125,7 +131,7 @@ class VerdictStore:
             if data is None:
                 return None
             manifest = _read(batch_id, data)
-            sizes = self._directory.sizes(f"{batch_id}/{manifest.attempt}")
+            sizes = self._directory.sizes(_place(batch_id, manifest.attempt))
         except FAILURES as failure:
             raise self._damaged(batch_id, str(failure)) from None
         for name, size in sorted(manifest.files.items()):
@@ -135,9 +141,9 @@ class VerdictStore:
         return manifest
 
     def new_attempt(self, batch_id: int) -> tuple[str, str]:
-        """The name of an attempt, and where Spark is to write its parts."""
+        """The name of an attempt, and where executors are to write its parts."""
         attempt = uuid.uuid4().hex
-        return attempt, f"{self._path(batch_id)}/{attempt}"
+        return attempt, f"{self._location}/{_place(batch_id, attempt)}"
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -193,26 +199,25 @@ class VerdictStore:
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""
-        root = f"{self._path(manifest.batch_id)}/{manifest.attempt}"
+        root = f"{self._location}/{_place(manifest.batch_id, manifest.attempt)}"
         return [f"{root}/{name}" for name in sorted(manifest.files)]
 
-    def told_rows(
-        self, manifest: Manifest, codes: Sequence[int], names: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        """What `parts.rows_in` finds in the parts, one after the other. Raises VERDICT_DAMAGED."""
+    def rows_in(self, manifest: Manifest, wanted: Wanted) -> list[Found]:
+        """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED."""
 
-        def rows_of(name: str) -> list[tuple[Any, ...]]:
-            path = f"{manifest.batch_id}/{manifest.attempt}/{name}"
+        def rows_of(name: str) -> Found:
+            path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
             with self._directory.open(path) as source:
-                return parts.rows_in(source, codes, names)
+                return parts.rows_in(source, wanted)
 
+        if not manifest.files:
+            return []
         try:
             # A remote store takes its time for each.
             with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
-                found = list(readers.map(rows_of, sorted(manifest.files)))
+                return list(readers.map(rows_of, sorted(manifest.files)))
         except FAILURES as failure:
             raise self._damaged(manifest.batch_id, str(failure)) from None
-        return list(chain.from_iterable(found))
 
     def holds(self, batch_id: int, attempt: str, paths: Sequence[str]) -> bool:
         """Whether all of some URIs are parts of one attempt."""
@@ -235,6 +240,20 @@ class VerdictStore:
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
 
+    def remove_plans(self, finished: Manifest) -> None:
+        """Remove what tasks have written for plans that no verdict names; `finished` is that of the
+        last batch. Raises VERDICT_UNWRITABLE."""
+        try:
+            names = self._directory.directories("")
+            left = {name for name in names if name.startswith(_OF_A_PLAN)} - {finished.attempt}
+            if left:
+                others = [self.manifest_of(each) for each in self.batches()]
+                left -= {each.attempt for each in others if each is not None}
+            for name in sorted(left):
+                self._directory.remove(name)
+        except FAILURES as failure:
+            raise unwritable(self._location, failure) from None
+
     def _path(self, batch_id: int) -> str:
         return f"{self._location}/{batch_id}"
 
@@ -244,6 +263,16 @@ class VerdictStore:
             f"the verdict of batch {batch_id} cannot be used: {why}",
             path=self._path(batch_id),
         )
+
+
+def plan_attempt(nonce: str) -> str:
+    """The attempt of the tasks of a plan."""
+    return f"{_OF_A_PLAN}{nonce}"
+
+
+def _place(batch_id: int, attempt: str) -> str:
+    """The directory of an attempt's parts."""
+    return attempt if attempt.startswith(_OF_A_PLAN) else f"{batch_id}/{attempt}"
 
 
 def _reason(text: str, location: str) -> str | None:
@@ -265,9 +294,12 @@ def _read(batch_id: int, data: bytes) -> Manifest:
     """Raises ValueError where the bytes are no manifest."""
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise ValueError(f"the manifest is not one of version {_VERSION}")
+        raise ValueError(
+            f"the manifest is not one of version {_VERSION}, and a batch is finished by the "
+            "keyrange that began it"
+        )
     files, staged = document.get("files"), document.get("staged")
-    attempt = document.get("attempt")
+    attempt, rows = document.get("attempt"), document.get("rows")
     whole = (
         isinstance(attempt, str)
         and bool(_ATTEMPT.match(attempt))
@@ -275,6 +307,9 @@ def _read(batch_id: int, data: bytes) -> Manifest:
         and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
         and isinstance(staged, list)
         and all(isinstance(each, int) for each in staged)
+        and isinstance(rows, dict)
+        and all(isinstance(each, list) for each in rows.values())
+        and all(isinstance(row, list) for each in rows.values() for row in each)
         and all(isinstance(document.get(name), dict) for name in ("schema", "start", "end"))
     )
     if not whole:
@@ -294,4 +329,5 @@ def _read(batch_id: int, data: bytes) -> Manifest:
             for at, each in (document.get("floors") or {}).items()
         },
         str(document.get("table") or ""),
+        {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
     )

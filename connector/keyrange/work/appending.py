@@ -1,68 +1,150 @@
-"""Output that executors write to files below its table: its rows are written once, and the verdict
-of the batch says which files they are in."""
+"""Output that executors write to files below its table: its rows are written once, and what they
+hand to Spark says which files those are in."""
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from keyrange.storage.data_files import DataFile, DataFileWriter
+from keyrange.errors import error
+from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
+from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.work.outcome_rows import HIDDEN, Code, hidden_rows, other_rows
+from keyrange.work.outcome_rows import HIDDEN, member_rows, other_rows, with_hidden
 from keyrange.work.run import work_of
 from keyrange.work.task import Job
 
-FILE_CODES: Final = (Code.DATA_FILE,)
-FILE_FIELDS: Final = ("code", "topic", "offset", "key_hash", "error", "key")
 _NO_COLUMNS: Final = pa.schema([])
+# What is handed to Spark row by row; of the others there may be many, and they may be large.
+_FEW: Final = ("done", "handed_back")
+# What of it a verdict is made of.
+HANDED_ON: Final = {
+    "file": ("name", "size_bytes", "rows", "statistics", "partition_values"),
+    "outcome_file": ("attempt", "name", "size_bytes"),
+    "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
+    "done": ("topic", "partition", "records"),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the tasks of a batch write: their output to files below `table`, and what became of
+    other records to a file of `attempt` in the directory `outcomes`."""
+
+    table: str
+    outcomes: str
+    attempt: str
+    partition_by: tuple[PartitionColumn, ...] = ()
+    files: FileSettings = FILE_SETTINGS
 
 
 def work_into(
-    job: Job, table: str, partition_by: Sequence[PartitionColumn]
+    job: Job, target: Target
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow, as `work_of`: rows of output go to files below `table`, which rows of the
-    verdict name, and all other rows are handed on."""
+    """For mapInArrow, as `work_of`, with output in files."""
     work = work_of(job)
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = DataFileWriter(table, job.schema, partition_by)
-        try:
-            for rows in work(batches):
-                hidden = rows.column(HIDDEN)
-                if hidden.null_count:
-                    writer.add(rows.select(job.schema.names))
-                else:
-                    yield other_rows(_NO_COLUMNS, hidden)
-            yield other_rows(_NO_COLUMNS, _file_rows(writer.finish()))
-        finally:
-            writer.abandon()
-
-    return write
+    return lambda batches: write_output(work(batches), job.schema, target)
 
 
-def files_in(rows: Iterable[Sequence[Any]]) -> list[DataFile]:
-    """What rows of `FILE_FIELDS` say."""
-    return [
-        # Verdicts of versions that took no partitioned tables have no values.
-        DataFile(name, size, count, said, json.loads(bytes(values)) if values else {})
-        for _, name, size, count, said, values in rows
-    ]
+def write_output(
+    rows: Iterable[pa.RecordBatch], schema: pa.Schema, target: Target
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a task as `run_task` makes them, to files; what is to be known of these is handed on.
+
+    Raises SINK_UNWRITABLE, VERDICT_UNWRITABLE.
+    """
+    output = DataFileWriter(target.table, schema, target.partition_by, target.files)
+    outcomes = _OutcomeFile(target)
+    try:
+        for batch in rows:
+            hidden = batch.column(HIDDEN)
+            if hidden.null_count:
+                output.add(batch.select(schema.names))
+            elif any(hidden.field(member).null_count == 0 for member in _FEW):
+                yield other_rows(_NO_COLUMNS, hidden)
+            else:
+                outcomes.add(hidden)
+        yield other_rows(_NO_COLUMNS, _file_rows(output.finish()))
+        yield other_rows(_NO_COLUMNS, outcomes.finish())
+    finally:
+        output.abandon()
+        outcomes.abandon()
+
+
+def data_file(
+    name: str,
+    size_bytes: int,
+    rows: int,
+    statistics: str,
+    partition_values: Iterable[tuple[str, str | None]],
+) -> DataFile:
+    """The file that a row of `HANDED_ON` tells of."""
+    return DataFile(name, size_bytes, rows, statistics, dict(partition_values))
 
 
 def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
-    return hidden_rows(
+    return member_rows(
+        "file",
         [
             {
-                "code": int(Code.DATA_FILE),
-                "topic": each.name,
-                "offset": each.size_bytes,
-                "key_hash": each.rows,
-                "error": each.statistics,
-                "key": json.dumps(each.partition_values).encode(),
+                "name": each.name,
+                "size_bytes": each.size_bytes,
+                "rows": each.rows,
+                "statistics": each.statistics,
+                "partition_values": [
+                    {"column": column, "value": value}
+                    for column, value in each.partition_values.items()
+                ],
             }
             for each in files
-        ]
+        ],
     )
+
+
+class _OutcomeFile:
+    """A file of what became of records, which is there only if something did."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._name = f"part-{uuid.uuid4()}.parquet"
+        self._stream: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, hidden: pa.StructArray) -> None:
+        try:
+            if self._writer is None:
+                self._stream = Directory(self._target.outcomes).create(self._name)
+                self._writer = pq.ParquetWriter(self._stream, with_hidden(_NO_COLUMNS))
+            self._writer.write_batch(other_rows(_NO_COLUMNS, hidden))
+        except FAILURES as failure:
+            raise self._unwritable(failure) from None
+
+    def finish(self) -> pa.StructArray:
+        if self._writer is None or self._stream is None:
+            return member_rows("outcome_file", [])
+        try:
+            self._writer.close()
+            size_bytes = self._stream.tell()
+            self._stream.close()
+        except FAILURES as failure:
+            raise self._unwritable(failure) from None
+        row = {"attempt": self._target.attempt, "name": self._name, "size_bytes": size_bytes}
+        return member_rows("outcome_file", [row])
+
+    def abandon(self) -> None:
+        """Let go of a file that is not finished."""
+        with suppress(*FAILURES):
+            if self._writer is not None:
+                self._writer.close()
+            if self._stream is not None:
+                self._stream.close()
+
+    def _unwritable(self, failure: BaseException) -> Exception:
+        text = f"the outcomes of records cannot be kept: {failure}"
+        return error("VERDICT_UNWRITABLE", text, path=self._target.outcomes)

@@ -1,76 +1,117 @@
-"""The rows of a verdict: what a user's function made of records, and what became of the others.
+"""The rows that a task hands to Spark: what a user's function made of records, and what became of
+the others.
 
-A file holds the user's columns and one more, HIDDEN, a struct. It is null, or its code DONE, where
-the row is output; else the row stands for what `Code` says, and the user's columns are null.
+A row has the user's columns and one more, HIDDEN, a struct with a member for each thing that a task
+can say. At most one member is set, and where any but `location` is, the user's columns are null:
+
+    location      of a row of output: the record that it was made of, where that is kept
+    outcome       a record that is not done; `record` holds it where it is given up
+    handed_back   keys [from_hash, last_hash] that were not worked on from an offset on
+    done          how many records of a partition are done
+    mentioned     a block of offsets that the function was given (`reported_offsets`)
+    file          a file of output below its table, and what Delta's log is to say of it
+    outcome_file  a file of an attempt that holds rows of this kind
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.work.model.outcome import Cause
 
 HIDDEN: Final = "_keyrange"
 ERROR_BYTES_MAX: Final = 4096
 
-
-class Code(IntEnum):
-    """What a row stands for. From REJECTED to UNMENTIONED they are the values of `Cause`."""
-
-    DONE = 0
-    REJECTED = 1
-    TIMED_OUT = 2
-    HELD_BACK = 3
-    UNMENTIONED = 4
-    # The key range [place, until_place], both included, was not worked on from the offset on.
-    HANDED_BACK = 5
-    # A block of offsets, as `mentions` makes them: `offset` is its number, `key` its bits.
-    MENTIONED = 6
-    # `offset` is how many records of the partition are done.
-    TALLY = 7
-    # A file of output below its table: `topic` is its name, `offset` its bytes, `place` its rows,
-    # `error` the statistics that Delta's log is to have, `key` its partition's values.
-    DATA_FILE = 8
-
-
-_HEADERS = pa.list_(
+_PARTITION: Final = {"topic": pa.string(), "partition": pa.int32()}
+_HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-HIDDEN_TYPE: Final = pa.struct(
-    [
-        pa.field("code", pa.int8()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("key_hash", pa.int64()),
-        pa.field("last_hash", pa.int64()),
-        pa.field("error", pa.string()),
-        # Whether the record itself is here, as it is where this was its last delivery.
-        pa.field("whole", pa.bool_()),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("headers", _HEADERS),
-    ]
+_RECORD: Final = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": _HEADERS,
+}
+
+
+def _struct(members: Mapping[str, pa.DataType]) -> pa.StructType:
+    return pa.struct([pa.field(name, kind) for name, kind in members.items()])
+
+
+HIDDEN_TYPE: Final = _struct(
+    {
+        "location": _struct({**_PARTITION, "offset": pa.int64()}),
+        "outcome": _struct(
+            {
+                **_PARTITION,
+                "offset": pa.int64(),
+                "key_hash": pa.int64(),
+                "cause": pa.int8(),
+                "error": pa.string(),
+                "record": _struct(_RECORD),
+            }
+        ),
+        "handed_back": _struct(
+            {
+                **_PARTITION,
+                "from_hash": pa.int64(),
+                "last_hash": pa.int64(),
+                "from_offset": pa.int64(),
+            }
+        ),
+        "done": _struct({**_PARTITION, "records": pa.int64()}),
+        "mentioned": _struct({**_PARTITION, "block": pa.int64(), "bits": pa.binary()}),
+        "file": _struct(
+            {
+                "name": pa.string(),
+                "size_bytes": pa.int64(),
+                "rows": pa.int64(),
+                "statistics": pa.string(),
+                "partition_values": pa.list_(
+                    _struct({"column": pa.string(), "value": pa.string()})
+                ),
+            }
+        ),
+        "outcome_file": _struct(
+            {"attempt": pa.string(), "name": pa.string(), "size_bytes": pa.int64()}
+        ),
+    }
 )
-_RECORD: Final = ("key", "value", "timestamp", "headers")
 Columns = Mapping[str, pa.Array]
 
 
-def hidden_column(rows: int, columns: Columns) -> pa.StructArray:
-    """The struct with the columns that are given, and nulls."""
+def member_type(member: str) -> pa.StructType:
+    return HIDDEN_TYPE.field(member).type
+
+
+def member_rows(member: str, rows: Sequence[Mapping[str, Any]]) -> pa.StructArray:
+    """Rows that say one kind of thing."""
+    return _hidden(member, pa.array(rows, member_type(member)))
+
+
+def _hidden(member: str, values: pa.StructArray) -> pa.StructArray:
+    arrays = [
+        values if field.name == member else pa.nulls(len(values), field.type)
+        for field in HIDDEN_TYPE
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(HIDDEN_TYPE))
+
+
+def _member(member: str, rows: int, columns: Columns) -> pa.StructArray:
+    """The member with the columns that are given, and nulls."""
+    kind = member_type(member)
     arrays = [
         columns[field.name].cast(field.type)
         if field.name in columns
         else pa.nulls(rows, field.type)
-        for field in HIDDEN_TYPE
+        for field in kind
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(HIDDEN_TYPE))
+    return _hidden(member, pa.StructArray.from_arrays(arrays, fields=list(kind)))
 
 
 def with_hidden(schema: pa.Schema) -> pa.Schema:
@@ -78,12 +119,11 @@ def with_hidden(schema: pa.Schema) -> pa.Schema:
 
 
 def output_rows(output: pa.RecordBatch, location: Columns | None) -> pa.RecordBatch:
-    """Rows that a function made; `place`: topic, partition and offset, where they are kept."""
-    if location is None:
-        hidden = pa.nulls(output.num_rows, HIDDEN_TYPE)
-    else:
-        code = pa.repeat(pa.scalar(int(Code.DONE), pa.int8()), output.num_rows)
-        hidden = hidden_column(output.num_rows, {"code": code, **location})
+    """Rows that a function made; `location`: topic, partition and offset, where they are kept."""
+    rows = output.num_rows
+    hidden = pa.nulls(rows, HIDDEN_TYPE)
+    if location is not None:
+        hidden = _member("location", rows, location)
     return pa.RecordBatch.from_arrays([*output.columns, hidden], schema=with_hidden(output.schema))
 
 
@@ -93,53 +133,60 @@ def other_rows(schema: pa.Schema, hidden: pa.StructArray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*nulls, hidden], schema=with_hidden(schema))
 
 
-class NotDoneRows:
+class OutcomeRows:
     """Collects the records of a batch of rows that are not done."""
 
     def __init__(self, batch: pa.RecordBatch, key_hash_column: str = "keyHash") -> None:
         self._batch = batch
         self._key_hash_column = key_hash_column
         self._at: list[int] = []
-        self._codes: list[int] = []
+        self._causes: list[int] = []
         self._errors: list[str | None] = []
-        self._last: list[bool] = []
+        self._is_last: list[bool] = []
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def add(self, at: int, code: Code, error: str | None = None, last: bool = False) -> None:
+    def add(self, at: int, cause: Cause, error: str | None = None, is_last: bool = False) -> None:
         """Row `at` is not done; the record itself is kept where it was its last delivery."""
         self._at.append(at)
-        self._codes.append(code)
+        self._causes.append(int(cause))
         self._errors.append(error)
-        self._last.append(last)
+        self._is_last.append(is_last)
 
     def hidden(self) -> pa.StructArray:
         at = pa.array(self._at, pa.int64())
         columns: dict[str, pa.Array] = {
-            "code": pa.array(self._codes, pa.int8()),
+            "cause": pa.array(self._causes, pa.int8()),
             "error": pa.array(self._errors, pa.string()),
             "key_hash": self._batch.column(self._key_hash_column).take(at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
-        if any(self._last) and self._has_record():
-            kept = pa.array(
-                [at if last else None for at, last in zip(self._at, self._last, strict=True)],
-                pa.int64(),
-            )
-            for name in _RECORD:
-                if name in self._batch.schema.names:
-                    columns[name] = self._batch.column(name).take(kept)
-            columns["whole"] = pa.array(self._last, pa.bool_())
-        return hidden_column(len(at), columns)
+        if any(self._is_last) and self._has_record():
+            columns["record"] = self._records()
+        return _member("outcome", len(at), columns)
+
+    def _records(self) -> pa.StructArray:
+        """The records that were delivered for the last time, and nulls."""
+        given = self._batch.schema.names
+        at = pa.array(self._at, pa.int64())
+        arrays = [
+            self._batch.column(name).take(at).cast(kind)
+            if name in given
+            else pa.nulls(len(at), kind)
+            for name, kind in _RECORD.items()
+        ]
+        fields = [pa.field(name, kind) for name, kind in _RECORD.items()]
+        missing = pa.array([not last for last in self._is_last])
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
     def _has_record(self) -> bool:
-        """Whether key and value are there as they were read, as far as their types say so."""
+        """Whether what is there is as it was read, as far as the types of columns say so."""
         types = {field.name: field.type for field in self._batch.schema}
         times = types.get("timestamp")
         return bool(
-            types.get("key") == types.get("value") == pa.binary()
+            types.get("key", pa.binary()) == types.get("value", pa.binary()) == pa.binary()
             and (times is None or pa.types.is_timestamp(times))
             and types.get("headers", _HEADERS) == _HEADERS
         )
@@ -155,38 +202,30 @@ def handed_back_rows(
         for partition, back in sorted(handed_back.items())
         for cell, offset in sorted(back.items())
     ]
-    return hidden_rows(
+    return member_rows(
+        "handed_back",
         [
             {
-                "code": int(Code.HANDED_BACK),
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "offset": offset,
-                "key_hash": span.from_hash,
+                "from_hash": span.from_hash,
                 "last_hash": span.until_hash - 1,
+                "from_offset": offset,
             }
             for partition, span, offset in found
-        ]
+        ],
     )
 
 
-def tally_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
+def done_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
     """A row for each partition: how many of its records are done."""
-    return hidden_rows(
+    return member_rows(
+        "done",
         [
-            {
-                "code": int(Code.TALLY),
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "offset": count,
-            }
+            {"topic": partition.topic, "partition": partition.partition, "records": count}
             for partition, count in sorted(done.items())
-        ]
+        ],
     )
-
-
-def hidden_rows(rows: Sequence[Mapping[str, Any]]) -> pa.StructArray:
-    return pa.array(rows, HIDDEN_TYPE)
 
 
 def bounded(text: str) -> str:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
+from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import (
-    Code,
-    NotDoneRows,
+    OutcomeRows,
     bounded,
     other_rows,
     output_rows,
@@ -25,7 +25,7 @@ from keyrange.work.outcome_rows import (
 from keyrange.work.record_runs import Numbers, RecordRun, cut
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm
-from keyrange.work.task import FunctionRunner, Job, Task
+from keyrange.work.task import Job, Task
 
 # What a function raises that makes its record a rejected one: a function that calls exit() would
 # end the worker again and again.
@@ -37,16 +37,14 @@ def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with RecordTimer(job.terms.has_limits) as alarm:
-            yield from run_task(job, batches, alarm)
+            yield from run_task(Task(job, alarm), batches)
 
     return work
 
 
-def run_task(
-    job: Job, batches: Iterable[pa.RecordBatch], hands: FunctionRunner
-) -> Iterator[pa.RecordBatch]:
+def run_task(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of one task."""
-    task = Task(job, hands)
+    job = task.job
     worker = _WORKERS[job.mode](task)
     for batch in batches:
         for stretch in cut(batch, job.nulls_first):
@@ -57,7 +55,7 @@ def run_task(
             if task.state.spent:
                 task.hand_back(stretch)
                 continue
-            not_done = NotDoneRows(stretch.batch)
+            not_done = OutcomeRows(stretch.batch)
             yield from worker.work(stretch, not_done)
             if len(not_done):
                 yield other_rows(job.schema, not_done.hidden())
@@ -69,7 +67,7 @@ def run_task(
 class Worker(Protocol):
     def __init__(self, task: Task) -> None: ...
 
-    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         """The output of some rows; what is not done of them goes to `not_done`."""
         ...
 
@@ -83,7 +81,7 @@ class RecordWorker:
         self._function = task.job.function
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task, hands, function = self._task, self._task.hands, self._function
         state, limited = task.state, task.job.terms.has_limits
         columns = Columns(stretch, state.work_of(stretch.partition).deliveries)
@@ -94,7 +92,7 @@ class RecordWorker:
         allowance = ANY_TIME
         for at in range(len(key_hashes)):
             if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
-                not_done.add(at, Code.HELD_BACK)
+                not_done.add(at, Cause.HELD_BACK)
                 continue
             if limited:
                 allowance = state.allowance(hands.now_ms())
@@ -113,12 +111,12 @@ class RecordWorker:
                 if what is Interruption.HAND_BACK:
                     task.hand_back(stretch, slice(at, None))
                     break
-                task.fail(stretch, at, Code.TIMED_OUT, _overtime(allowance.timeout_ms), not_done)
+                task.fail(stretch, at, Cause.TIMED_OUT, _overtime(allowance.timeout_ms), not_done)
                 if state.spent:
                     task.hand_back(stretch, slice(at + 1, None))
                     break
             except FAILURES as failure:
-                task.fail(stretch, at, Code.REJECTED, text_of(failure), not_done)
+                task.fail(stretch, at, Cause.REJECTED, text_of(failure), not_done)
             else:
                 done.append(at)
                 if result is not None:
@@ -133,7 +131,7 @@ class RecordWorker:
         rows: list[Row],
         owners: list[int],
         done: list[int],
-        not_done: NotDoneRows,
+        not_done: OutcomeRows,
     ) -> Iterator[pa.RecordBatch]:
         try:
             output = self._form.batch_of(rows)
@@ -153,7 +151,7 @@ class RecordWorker:
         rows: list[Row],
         owners: list[int],
         done: list[int],
-        not_done: NotDoneRows,
+        not_done: OutcomeRows,
     ) -> set[int]:
         """Records whose rows do not fit the schema are rejected. What the function made of later
         records of such a key is dropped: they wait as after any failure."""
@@ -165,14 +163,14 @@ class RecordWorker:
         for at in done:
             key_hash = int(stretch.key_hashes[at])
             if key_hash in waiting and stretch.row_has_key(at):
-                not_done.add(at, Code.HELD_BACK)
+                not_done.add(at, Cause.HELD_BACK)
                 unfit.add(at)
                 continue
             try:
                 self._form.batch_of(by_owner.get(at, ()))
             except UNFIT as failure:
                 text = f"the function's row does not fit its schema: {failure}"
-                if self._task.fail(stretch, at, Code.REJECTED, text, not_done):
+                if self._task.fail(stretch, at, Cause.REJECTED, text, not_done):
                     waiting.add(key_hash)
                 unfit.add(at)
         return unfit
@@ -185,11 +183,11 @@ class ArrowWorker:
         self._task = task
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         yield from self._piece(stretch, np.arange(len(stretch.offsets)), not_done)
 
     def _piece(
-        self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows
+        self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows
     ) -> Iterator[pa.RecordBatch]:
         task, state = self._task, self._task.state
         rows = task.free_rows(stretch, rows, not_done)
@@ -208,14 +206,14 @@ class ArrowWorker:
                 task.hand_back(stretch, rows)
             elif what is Interruption.TIMED_OUT:
                 text = _overtime(allowance.timeout_ms)
-                task.fail(stretch, int(rows[0]), Code.TIMED_OUT, text, not_done)
+                task.fail(stretch, int(rows[0]), Cause.TIMED_OUT, text, not_done)
             else:
                 yield from self._halves(stretch, rows, not_done)
         except _WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
             if len(rows) == 1:
-                task.fail(stretch, int(rows[0]), Code.REJECTED, text_of(failure), not_done)
+                task.fail(stretch, int(rows[0]), Cause.REJECTED, text_of(failure), not_done)
             else:
                 yield from self._halves(stretch, rows, not_done)
         else:
@@ -225,7 +223,7 @@ class ArrowWorker:
                 yield self._with_places(output)
 
     def _halves(
-        self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows
+        self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows
     ) -> Iterator[pa.RecordBatch]:
         """The left half first: what fails there holds back what is in the right one."""
         middle = len(rows) // 2
@@ -262,7 +260,7 @@ class ColumnWorker:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def work(self, stretch: RecordRun, not_done: NotDoneRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task = self._task
         blocked, batch = task.state.blocked(stretch.partition), stretch.batch
         texts = self._texts(batch)
@@ -272,10 +270,10 @@ class ColumnWorker:
             key_hashes = stretch.key_hashes.tolist()
             for at in range(batch.num_rows):
                 if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
-                    not_done.add(at, Code.HELD_BACK)
+                    not_done.add(at, Cause.HELD_BACK)
                 elif texts is not None and texts[at] is not None:
                     text = str(texts[at])
-                    task.fail(stretch, at, Code.REJECTED, text, not_done, keeps_record=False)
+                    task.fail(stretch, at, Cause.REJECTED, text, not_done, keeps_record=False)
                 else:
                     kept.append(at)
             rows = np.array(kept, np.int64)

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, TaskState, WorkSettings
 from keyrange.work.outcome_rows import (
-    Code,
-    NotDoneRows,
+    OutcomeRows,
     bounded,
+    done_rows,
     handed_back_rows,
-    hidden_rows,
+    member_rows,
     output_rows,
-    tally_rows,
 )
 from keyrange.work.record_runs import Numbers, OrderCheck, RecordRun, lower_ends
 from keyrange.work.reported_offsets import Blocks
@@ -66,11 +66,17 @@ class Task:
     def __init__(self, job: Job, hands: FunctionRunner) -> None:
         self.job = job
         self.hands = hands
-        self.state = TaskState(job.works, job.terms)
-        self.bounds = {p: lower_ends(work.cells) for p, work in job.works.items()}
+        self.state = TaskState(job.terms)
+        self.bounds: dict[TopicPartition, Numbers] = {}
         self.order = OrderCheck(self.bounds)
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
+        self.begin(job.works)
+
+    def begin(self, works: Mapping[TopicPartition, TaskPartition]) -> None:
+        """Records of these partitions come; a task that asks what it reads learns it bit by bit."""
+        self.state.begin(works)
+        self.bounds.update({p: lower_ends(work.cells) for p, work in works.items()})
 
     def hand_back(self, stretch: RecordRun, rows: Any = slice(None)) -> None:
         for cell, offset in stretch.cells(self.bounds[stretch.partition], rows):
@@ -80,20 +86,20 @@ class Task:
         self,
         stretch: RecordRun,
         at: int,
-        code: Code,
+        cause: Cause,
         text: str,
-        not_done: NotDoneRows,
+        not_done: OutcomeRows,
         keeps_record: bool = True,
     ) -> bool:
         """A row is not done; whether its key has to wait for it."""
         partition, offset = stretch.partition, int(stretch.offsets[at])
         key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
-        waits = self.state.failed(partition, offset, key_hash, has_key)
-        last = self.state.is_last_delivery(partition, offset)
-        not_done.add(at, code, bounded(text), last and keeps_record)
+        last = cause is Cause.UNREADABLE or self.state.is_last_delivery(partition, offset)
+        waits = self.state.failed(partition, key_hash, has_key and not last)
+        not_done.add(at, cause, bounded(text), last and keeps_record)
         return waits
 
-    def free_rows(self, stretch: RecordRun, rows: Numbers, not_done: NotDoneRows) -> Numbers:
+    def free_rows(self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows) -> Numbers:
         """The rows whose key does not wait; the others are held back."""
         blocked = self.state.blocked(stretch.partition)
         if not blocked:
@@ -102,7 +108,7 @@ class Task:
         if stretch.has_key is not None:
             held &= stretch.has_key[rows]
         for at in rows[held].tolist():
-            not_done.add(at, Code.HELD_BACK)
+            not_done.add(at, Cause.HELD_BACK)
         return rows[~held]
 
     def count(self, partition: TopicPartition, records: int) -> None:
@@ -117,18 +123,17 @@ class Task:
 
     def last_rows(self) -> Iterator[pa.StructArray]:
         """What a task says at its end."""
-        cells = {partition: work.cells for partition, work in self.job.works.items()}
-        yield handed_back_rows(self.state.handed_back, cells)
-        yield tally_rows(self.done)
-        yield hidden_rows(
+        yield handed_back_rows(self.state.handed_back, self.state.cells)
+        yield done_rows(self.done)
+        yield member_rows(
+            "mentioned",
             [
                 {
-                    "code": int(Code.MENTIONED),
                     "topic": partition.topic,
                     "partition": partition.partition,
-                    "offset": number,
-                    "key": bits,
+                    "block": number,
+                    "bits": bits,
                 }
                 for partition, number, bits in self.blocks
-            ]
+            ],
         )

@@ -19,15 +19,11 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.work.model.outcome import Cause
 
 LATER_MS = 90_000
 

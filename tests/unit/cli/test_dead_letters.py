@@ -21,7 +21,6 @@ from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.resetting import reopen, rewind
-from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import open_commits, write_reset
 from keyrange.individual_commits.table.commit_table import open_commit_table
@@ -33,6 +32,7 @@ from keyrange.individual_commits.table.dead_letters import (
 from keyrange.individual_commits.table.replaying import plan_replay
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
+from keyrange.work.model.outcome import Cause
 
 A = TopicPartition("flights", 0)
 

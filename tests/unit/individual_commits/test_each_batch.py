@@ -14,8 +14,10 @@ from pyspark.sql.types import StructType
 from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import collecting
 from keyrange.individual_commits import each_batch as module
-from keyrange.individual_commits.batch_run import BatchPlan, BatchRun, current
+from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
@@ -32,6 +34,7 @@ from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.appending import HANDED_ON
 
 PLACE = TopicPartition("t", 0)
 GIVEN = {
@@ -87,6 +90,8 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     table, appended = MemoryCommitTable("s"), []
     at = Planned("q", 0, Checkpoint({}), Checkpoint({}), CommitMark("s", 0), -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
+    nothing: Any = {member: [] for member in HANDED_ON}
+    monkeypatch.setattr(collecting, "reported_rows", lambda *_: nothing)
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
         uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)
@@ -97,7 +102,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
         table.append(replace(last, seq=last.seq + 1, run_id="another"))
         run = current("the test")
         if into:
-            run.append_verdict(lambda: rows, sink)
+            run.append_verdict(StructType([]), lambda *_: rows, sink)
         else:
             run.make_verdict(StructType([]), lambda: rows, counted=True)
 

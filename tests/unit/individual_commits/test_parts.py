@@ -11,20 +11,18 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import parts
-from keyrange.individual_commits.collecting import TOLD, TOLD_FIELDS, told_in
-from keyrange.individual_commits.model.state import Cause
-from keyrange.individual_commits.model.state_after_batch import NotDone
+from keyrange.individual_commits.collecting import REPORTED, reported_in
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import (
-    Code,
+    done_rows,
     handed_back_rows,
-    hidden_rows,
+    member_rows,
     other_rows,
     output_rows,
-    tally_rows,
 )
 
 PLACE = TopicPartition("t", 0)
@@ -43,15 +41,20 @@ def output(count: int, placed: bool = False) -> pa.RecordBatch:
     return output_rows(rows, place)
 
 
-def record(offset: int, code: Code) -> pa.RecordBatch:
+def record(offset: int, cause: Cause) -> pa.RecordBatch:
     row = {
-        "code": int(code),
         "topic": "t",
         "partition": 0,
         "offset": offset,
         "key_hash": offset + 7,
+        "cause": int(cause),
     }
-    return other_rows(OUTPUT, hidden_rows([row]))
+    return other_rows(OUTPUT, member_rows("outcome", [row]))
+
+
+def mentioned() -> pa.RecordBatch:
+    row = {"topic": "t", "partition": 0, "block": 6, "bits": b"x"}
+    return other_rows(OUTPUT, member_rows("mentioned", [row]))
 
 
 def file_of(*batches: pa.RecordBatch) -> bytes:
@@ -63,8 +66,8 @@ def file_of(*batches: pa.RecordBatch) -> bytes:
     return data.getvalue()
 
 
-def rows_in(data: bytes) -> list[tuple[object, ...]]:
-    return parts.rows_in(pa.BufferReader(data), TOLD, TOLD_FIELDS)
+def rows_in(data: bytes) -> parts.Found:
+    return parts.rows_in(pa.BufferReader(data), REPORTED)
 
 
 @pytest.mark.parametrize("placed", [False, True])
@@ -72,16 +75,16 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
     back = handed_back_rows({PLACE: {0: 90}}, {PLACE: [KeyRange(5, 9)]})
     data = file_of(
         output(5, placed),
-        record(3, Code.REJECTED),
+        record(3, Cause.REJECTED),
         output(5, placed),
-        record(4, Code.HELD_BACK),
-        record(6, Code.MENTIONED),
+        record(4, Cause.HELD_BACK),
+        mentioned(),
         other_rows(OUTPUT, back),
-        other_rows(OUTPUT, tally_rows({PLACE: 10})),
+        other_rows(OUTPUT, done_rows({PLACE: 10})),
     )
-    told = told_in(rows_in(data))
+    told = reported_in(rows_in(data))
     assert told.not_done == {
-        PLACE: {3: NotDone(3, 10, Cause.REJECTED), 4: NotDone(4, 11, Cause.HELD_BACK)}
+        PLACE: {3: RecordOutcome(3, 10, Cause.REJECTED), 4: RecordOutcome(4, 11, Cause.HELD_BACK)}
     }
     assert told.handed_back == {PLACE: [(KeyRange(5, 9), 90)]}
     assert told.done == {PLACE: 10}
@@ -89,13 +92,13 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
 
 def test_a_group_of_nothing_but_output_is_not_read() -> None:
     metadata = pq.ParquetFile(
-        pa.BufferReader(file_of(output(5), record(3, Code.REJECTED), output(2)))
+        pa.BufferReader(file_of(output(5), record(3, Cause.REJECTED), output(2)))
     ).metadata
-    assert list(parts._groups_with_rows(metadata)) == [1]
+    assert list(parts._groups_with(metadata, "_keyrange.outcome.topic")) == [1]
 
 
 def test_a_file_of_output_alone_says_nothing() -> None:
-    assert rows_in(file_of(output(5))) == []
+    assert rows_in(file_of(output(5))) == {member: [] for member in REPORTED}
 
 
 def test_large_verdicts_are_left_to_executors() -> None:
@@ -109,11 +112,11 @@ def test_all_parts_are_read_and_a_broken_one_is_damage(tmp_path: Path) -> None:
     attempt, path = store.new_attempt(3)
     Path(path).mkdir(parents=True)
     for number in range(3):
-        tally = other_rows(OUTPUT, tally_rows({PLACE: 10**number}))
-        (Path(path) / f"part-{number}").write_bytes(file_of(tally))
+        done = other_rows(OUTPUT, done_rows({PLACE: 10**number}))
+        (Path(path) / f"part-{number}").write_bytes(file_of(done))
     end = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
     made = Manifest(3, attempt, store.files_of(3, attempt), {}, *planned(end, end))
-    assert told_in(store.told_rows(made, TOLD, TOLD_FIELDS)).done == {PLACE: 111}
+    assert reported_in(parts.merged(store.rows_in(made, REPORTED), REPORTED)).done == {PLACE: 111}
     (Path(path) / "part-1").write_bytes(b"rows")
     with pytest.raises(KeyrangeError, match=r"\[VERDICT_DAMAGED\]"):
-        store.told_rows(made, TOLD, TOLD_FIELDS)
+        store.rows_in(made, REPORTED)

@@ -12,14 +12,12 @@ from keyrange.individual_commits.model.partition_delivery import (
     plan_delivery,
 )
 from keyrange.individual_commits.model.state import (
-    Cause,
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
 from keyrange.individual_commits.model.state_after_batch import (
-    NotDone,
     Outcome,
     PartitionVerdict,
     RedeliveryPolicy,
@@ -27,6 +25,7 @@ from keyrange.individual_commits.model.state_after_batch import (
 )
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash
@@ -42,7 +41,7 @@ def intake_of(
 
 def judged(
     state: PartitionState,
-    *not_done: NotDone,
+    *not_done: RecordOutcome,
     back: Sequence[tuple[KeyRange, int]] = (),
     due_ms: int = -1,
     policy: RedeliveryPolicy = POLICY,
@@ -52,8 +51,8 @@ def judged(
     return apply_verdict(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
 
 
-def failed(offset: int, key_hash: int = 7, cause: Cause = Cause.REJECTED) -> NotDone:
-    return NotDone(offset, key_hash, cause)
+def failed(offset: int, key_hash: int = 7, cause: Cause = Cause.REJECTED) -> RecordOutcome:
+    return RecordOutcome(offset, key_hash, cause)
 
 
 def with_pending(*pending: PendingRecord) -> PartitionState:
@@ -165,7 +164,7 @@ def test_a_range_that_was_stopped_is_not_scanned() -> None:
     ],
     ids=["before", "behind", "with another key", "not due", "no offset"],
 )
-def test_a_verdict_names_only_what_was_handed_out(said: NotDone) -> None:
+def test_a_verdict_names_only_what_was_handed_out(said: RecordOutcome) -> None:
     state = with_pending(PendingRecord(5, 7), PendingRecord(6, 9, due_ms=50))
     with pytest.raises(ValueError, match=f"offset {said.offset} was not handed out"):
         judged(state, said, due_ms=0)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.individual_commits.verdicts import Manifest, VerdictStore, plan_attempt, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage import directory
@@ -162,7 +162,7 @@ def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
         {"attempt": "../elsewhere"},
         {"attempt": ".."},
         {"attempt": "a\\b"},
@@ -174,6 +174,9 @@ def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
         {"staged": ["1"]},
         {"schema": None},
         {"start": []},
+        {"rows": []},
+        {"rows": {"done": 3}},
+        {"rows": {"done": [3]}},
     ],
 )
 def test_damaged_manifests_are_refused(
@@ -187,7 +190,7 @@ def test_damaged_manifests_are_refused(
         store.manifest(3, START, END)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 1}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 2}', "\xff"])
 def test_what_is_no_manifest_is_refused(store: VerdictStore, tmp_path: Path, text: str) -> None:
     store.publish(write_attempt(store), START, END)
     (tmp_path / "s" / "3" / "manifest.json").write_text(text, encoding="latin-1")
@@ -201,6 +204,33 @@ def test_a_batch_is_removed_as_a_whole(store: VerdictStore) -> None:
     store.remove(3)
     assert store.batches() == []
     assert store.manifest(3, START, END) is None
+
+
+def test_what_tasks_of_a_plan_have_written_goes_when_no_verdict_names_it(
+    store: VerdictStore, tmp_path: Path
+) -> None:
+    found = {"done": [("t", 0, 4)], "file": [("f", 1, 4, "{}", [("day", None)])]}
+    made: dict[int, Manifest] = {}
+    for batch_id, nonce in ((3, "a"), (4, "b")):
+        (tmp_path / "s" / plan_attempt(nonce)).mkdir(parents=True)
+        (tmp_path / "s" / plan_attempt(nonce) / "part-0.parquet").write_bytes(b"rows")
+        manifest = Manifest(
+            batch_id,
+            plan_attempt(nonce),
+            {"part-0.parquet": 4},
+            {},
+            *planned(START, END),
+            rows=found,
+        )
+        made[batch_id] = store.publish(manifest, START, END)
+    assert made[3].rows["done"] == [("t", 0, 4)]
+    assert Path(store.paths(made[3])[0]).read_bytes() == b"rows"
+    (tmp_path / "s" / plan_attempt("of-a-driver-that-was-killed")).mkdir()
+    store.remove_plans(made[4])
+    assert sorted(each.name for each in (tmp_path / "s").glob("plan-*")) == ["plan-a", "plan-b"]
+    store.remove(3)
+    store.remove_plans(made[4])
+    assert [each.name for each in (tmp_path / "s").glob("plan-*")] == ["plan-b"]
 
 
 def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,12 @@ from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import (
-    Cause,
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
 from keyrange.report.parts import ROWS_MAX, Source
+from keyrange.work.model.outcome import Cause
 from report_samples import batch, many_ranges, sources
 
 HALF = 2**62

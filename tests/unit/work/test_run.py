@@ -14,11 +14,12 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, Code
+from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.run import run_task
-from keyrange.work.task import Job
+from keyrange.work.task import Job, Task
 from working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
 
 EVERYTHING = {PLACE: TaskPartition((SPACE,))}
@@ -132,7 +133,7 @@ def test_errors_are_kept_with_a_bound_and_whatever_they_are() -> None:
         raise raised[record.offset]
 
     told = run(job(function), [batch_of([Sent(at, at) for at in range(4)])])
-    assert set(told.codes.values()) == {Code.REJECTED}
+    assert set(told.causes.values()) == {Cause.REJECTED}
     assert len((told.errors[0] or "").encode()) <= ERROR_BYTES_MAX
     assert (told.errors[0] or "").startswith("ValueError: \u00e4\u00e4")
     assert told.errors[1] == "Odd"
@@ -145,10 +146,11 @@ def test_the_record_is_kept_when_it_is_given_up() -> None:
 
     works = {PLACE: TaskPartition((SPACE,), deliveries={2: 4})}
     batch = batch_of([Sent(2, 1, b"k2", b"v2"), Sent(3, 2, b"k3", b"v3")])
-    [rows, *_] = run_task(job(function, works=works), [batch], VirtualHands())
-    hidden = {each["offset"]: each for each in rows.column(HIDDEN).to_pylist()}
-    assert (hidden[2]["whole"], hidden[2]["key"], hidden[2]["value"]) == (True, b"k2", b"v2")
-    assert (hidden[3]["whole"], hidden[3]["key"], hidden[3]["value"]) == (False, None, None)
+    [rows, *_] = run_task(Task(job(function, works=works), VirtualHands()), [batch])
+    outcomes = rows.column(HIDDEN).field("outcome").to_pylist()
+    kept = {each["offset"]: each["record"] for each in outcomes}
+    assert kept[2] == {"key": b"k2", "value": b"v2", "timestamp": None, "headers": None}
+    assert kept[3] is None
 
 
 def test_columns_that_the_job_changed_are_not_taken_for_the_record() -> None:
@@ -158,8 +160,8 @@ def test_columns_that_the_job_changed_are_not_taken_for_the_record() -> None:
     batch = batch_of([Sent(2, 1)])
     batch = batch.set_column(1, "value", pa.array([17]))
     job_ = job(function, terms=WorkSettings(deliveries_max=1))
-    [rows, *_] = run_task(job_, [batch], VirtualHands())
-    assert not rows.column(HIDDEN).to_pylist()[0]["whole"]
+    [rows, *_] = run_task(Task(job_, VirtualHands()), [batch])
+    assert rows.column(HIDDEN).field("outcome").to_pylist()[0]["record"] is None
 
 
 def test_several_partitions_in_one_batch_are_told_apart() -> None:
@@ -168,7 +170,7 @@ def test_several_partitions_in_one_batch_are_told_apart() -> None:
     records = [Sent(1, 5), Sent(2, 5), Sent(1, 5, partition=1), Sent(9, 6, partition=1)]
     told = run(job(row, works=works), batches_of(records, 10))
     assert told.output == [1, 2, 9]
-    assert told.codes == {1: Code.HELD_BACK}
+    assert told.causes == {1: Cause.HELD_BACK}
 
 
 @pytest.mark.parametrize("rows", [1, 2, 10])
@@ -207,13 +209,13 @@ def test_output_says_what_record_it_is_of_where_that_counts() -> None:
         return [row(record), row(record)] if record.offset != 2 else None
 
     batches = batches_of([Sent(1, 1), Sent(2, 2), Sent(3, 3)], 10)
-    [rows, _] = run_task(job(twice, keeps_offsets=True), batches, VirtualHands())
-    hidden = rows.column(HIDDEN).to_pylist()
-    assert [(each["code"], each["topic"], each["offset"]) for each in hidden] == [
-        (0, "t", 1),
-        (0, "t", 1),
-        (0, "t", 3),
-        (0, "t", 3),
+    [rows, _] = run_task(Task(job(twice, keeps_offsets=True), VirtualHands()), batches)
+    of = rows.column(HIDDEN).field("location").to_pylist()
+    assert [(each["topic"], each["offset"]) for each in of] == [
+        ("t", 1),
+        ("t", 1),
+        ("t", 3),
+        ("t", 3),
     ]
 
 
@@ -277,14 +279,14 @@ def test_a_column_of_errors_is_a_verdict() -> None:
     batch = batch.append_column("bad", pa.array([None, "oh", None, None], pa.string()))
     told = run(job(mode="column", error_column="bad"), [batch])
     assert told.rows == [{"offset": 1, "text": "a"}, {"offset": 4, "text": "d"}]
-    assert told.codes == {2: Code.REJECTED, 3: Code.HELD_BACK}
+    assert told.causes == {2: Cause.REJECTED, 3: Cause.HELD_BACK}
     assert told.errors[2] == "oh"
     assert told.done == 2
 
 
 def test_no_rows_make_nothing() -> None:
     assert run(job(row), [batch_of([])]).rows == []
-    assert np.array(list(run_task(job(row), [], VirtualHands())), object).size == 0
+    assert np.array(list(run_task(Task(job(row), VirtualHands()), [])), object).size == 0
 
 
 def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
@@ -292,11 +294,12 @@ def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
     held = {PLACE: TaskPartition((SPACE,), frozenset({7}))}
     batch = batch_of([Sent(3, 5), Sent(3, 5), Sent(1, 6), Sent(2, 7)])
     schema = batch.schema.remove(batch.schema.get_field_index("value"))
-    found = list(run_task(Job(held, WorkSettings(), "column", schema), [batch], VirtualHands()))
+    left = Job(held, WorkSettings(), "column", schema)
+    found = list(run_task(Task(left, VirtualHands()), [batch]))
     assert [row["offset"] for each in found for row in each.to_pylist()][:3] == [3, 3, 1]
     judged = Job(held, WorkSettings(), "column", schema, error_column="value")
     with pytest.raises(KeyrangeError, match="RECORDS_OUT_OF_ORDER"):
-        list(run_task(judged, [batch], VirtualHands()))
+        list(run_task(Task(judged, VirtualHands()), [batch]))
 
 
 def test_a_time_that_python_does_not_have_fails_its_own_record_only() -> None:
@@ -310,4 +313,4 @@ def test_a_time_that_python_does_not_have_fails_its_own_record_only() -> None:
 
     outcome = run(job(look), [batch])
     assert seen == [0.0, 2.0]
-    assert outcome.codes == {1: Code.REJECTED}
+    assert outcome.causes == {1: Cause.REJECTED}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.outcome_rows import Code
 from keyrange.work.task import Job
 from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 
@@ -99,7 +99,7 @@ def make_case(seed: int, limits: bool) -> Case:
 @dataclass
 class Expected:
     done: list[int] = field(default_factory=list)
-    codes: dict[int, Code] = field(default_factory=dict)
+    causes: dict[int, Cause] = field(default_factory=dict)
     handed_back: dict[KeyRange, int] = field(default_factory=dict)
 
 
@@ -121,16 +121,16 @@ def expect(case: Case) -> Expected:
             expected.handed_back.setdefault(cell, each.offset)
             continue
         if each.key is not None and each.key_hash in waiting:
-            expected.codes[each.offset] = Code.HELD_BACK
+            expected.causes[each.offset] = Cause.HELD_BACK
             continue
         begun_ms = clock_ms if begun_ms is None else begun_ms
         left_ms = float("inf")
         if case.terms.budget_ms:
             left_ms = begun_ms + case.terms.budget_ms - clock_ms
         cost_ms = case.cost_ms[each.offset]
-        code = Code.REJECTED if each.offset in case.fails else Code.DONE
+        cause = Cause.REJECTED if each.offset in case.fails else None
         if cost_ms > min(timeout_ms, left_ms):
-            code = Code.TIMED_OUT
+            cause = Cause.TIMED_OUT
             if left_ms < timeout_ms:
                 over = True
                 if worked:
@@ -139,10 +139,10 @@ def expect(case: Case) -> Expected:
                     continue
         clock_ms += min(cost_ms, timeout_ms, left_ms)
         worked = True
-        if code is Code.DONE:
+        if cause is None:
             expected.done.append(each.offset)
             continue
-        expected.codes[each.offset] = code
+        expected.causes[each.offset] = cause
         last = case.deliveries.get(each.offset, 0) + 1 >= case.terms.deliveries_max
         if case.terms.keeps_order and each.key is not None and not last:
             waiting.add(each.key_hash)
@@ -156,7 +156,7 @@ def test_records_one_by_one_are_treated_as_the_plain_list_says(limits: bool) -> 
         told = run(case.job("record"), batches_of(case.records, case.rows), case.hands())
         expected = expect(case)
         assert told.output == expected.done, seed
-        assert told.codes == expected.codes, seed
+        assert told.causes == expected.causes, seed
         assert told.handed_back == expected.handed_back, seed
         assert told.done == len(expected.done)
 
@@ -167,15 +167,15 @@ def test_batches_of_one_record_are_treated_as_records_are() -> None:
         case.rows = 1
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
         expected = expect(case)
-        assert (told.output, told.codes) == (expected.done, expected.codes), seed
+        assert (told.output, told.causes) == (expected.done, expected.causes), seed
 
 
 def test_only_the_culprits_of_a_batch_are_rejected() -> None:
     for seed in range(150):
         case = make_case(seed, limits=False)
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
-        rejected = {at for at, code in told.codes.items() if code is Code.REJECTED}
-        waiting = {at for at, code in told.codes.items() if code is Code.HELD_BACK}
+        rejected = {at for at, cause in told.causes.items() if cause is Cause.REJECTED}
+        waiting = {at for at, cause in told.causes.items() if cause is Cause.HELD_BACK}
         assert rejected == case.fails - waiting, seed
 
 
@@ -191,13 +191,13 @@ def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) ->
             if back is not None and each.offset >= back:
                 assert each.offset not in told.output, seed
                 continue
-            ways = (each.offset in told.output) + (each.offset in told.codes)
+            ways = (each.offset in told.output) + (each.offset in told.causes)
             assert ways == 1, (seed, each)
-            code = told.codes.get(each.offset, Code.DONE)
+            cause = told.causes.get(each.offset)
             if each.key is not None and case.terms.keeps_order:
-                assert (code is Code.HELD_BACK) == (each.key_hash in failed | case.held), seed
+                assert (cause is Cause.HELD_BACK) == (each.key_hash in failed | case.held), seed
             last = case.deliveries.get(each.offset, 0) + 1 >= case.terms.deliveries_max
-            if code in (Code.REJECTED, Code.TIMED_OUT) and each.key is not None and not last:
+            if cause in (Cause.REJECTED, Cause.TIMED_OUT) and each.key is not None and not last:
                 failed.add(each.key_hash)
 
 
@@ -207,4 +207,4 @@ def test_a_task_always_gets_on() -> None:
         for seed in range(100):
             case = make_case(seed, limits=True)
             told = run(case.job(mode), batches_of(case.records, case.rows), case.hands())
-            assert told.output or told.codes, (mode, seed)
+            assert told.output or told.causes, (mode, seed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso
-from keyrange.individual_commits.model.state import Cause
+from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot

@@ -20,7 +20,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -28,20 +27,10 @@ from typing import Final
 from keyrange.individual_commits.model.offset_ranges import Ranges
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.work.model.outcome import Cause
 
 # Up to how many pending records two pieces become one although they have some.
 MERGED_PENDING_MAX: Final = 1_000
-
-
-class Cause(IntEnum):
-    """Why a record that was handed out is not done."""
-
-    REJECTED = 1
-    TIMED_OUT = 2
-    # An earlier record of its key is not done; it was not worked on.
-    HELD_BACK = 3
-    # The job said nothing of it, and is to say something of every record.
-    UNMENTIONED = 4
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,7 +9,6 @@ from typing import Final
 
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.state import (
-    Cause,
     KeyRangeState,
     PartitionState,
     PendingRecord,
@@ -17,9 +16,12 @@ from keyrange.individual_commits.model.state import (
     cut_at,
 )
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 _TIME_MAX_MS: Final = 2**63 - 1
-_WORKED_ON: Final = frozenset((Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED))
+_WORKED_ON: Final = frozenset(
+    (Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED, Cause.UNREADABLE)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,6 @@ class RedeliveryPolicy:
         return min(now_ms + wait_ms, _TIME_MAX_MS)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NotDone:
-    """A record of the batch that is not done, and why."""
-
-    offset: int
-    key_hash: int
-    cause: Cause
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
     """What a job said of what it was handed out of one partition; what it did not mention is done.
@@ -54,7 +47,7 @@ class PartitionVerdict:
     `handed_back`: of these keys nothing from that offset on was worked on.
     """
 
-    not_done: tuple[NotDone, ...] = ()
+    not_done: tuple[RecordOutcome, ...] = ()
     handed_back: tuple[tuple[KeyRange, int], ...] = ()
 
 
@@ -104,7 +97,7 @@ def apply_verdict(
         if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
         again = _again(record, each.cause, policy, now_ms)
-        given_up = (
+        given_up = each.cause is Cause.UNREADABLE or (
             again.deliveries > record.deliveries and again.deliveries >= policy.deliveries_max
         )
         (dead if given_up else pending[at]).append(again)
@@ -120,9 +113,9 @@ def apply_verdict(
     return Outcome(after.merged(intake.spans), tuple(dead))
 
 
-def _ordered(not_done: Iterable[NotDone]) -> list[NotDone]:
+def _ordered(not_done: Iterable[RecordOutcome]) -> list[RecordOutcome]:
     """By offset; what is said twice in the same way counts once."""
-    ordered: list[NotDone] = []
+    ordered: list[RecordOutcome] = []
     for each in sorted(not_done, key=lambda each: each.offset):
         if not SPACE.contains(each.key_hash):
             raise ValueError(f"no key has the place of {each}")

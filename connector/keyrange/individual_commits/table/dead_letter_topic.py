@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.state import Cause
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.leaders import Answers, Failures, LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
@@ -23,6 +22,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.kafka.view import ClusterView
 from keyrange.options.kafka_properties import ClientSettings
+from keyrange.work.model.outcome import Cause
 
 _log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.numbered_log import Entry, Writes
 from keyrange.storage.store import Bounds, Layout, Store, Transaction
+from keyrange.work.model.outcome import Cause
 
 _TIME = pa.timestamp("us", tz="UTC")
 # Delta names the elements of a list so.

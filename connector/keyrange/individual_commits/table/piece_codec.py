@@ -26,7 +26,7 @@ import cramjam
 import numpy as np
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.state import Cause, KeyRangeState, PendingRecord
+from keyrange.individual_commits.model.state import KeyRangeState, PendingRecord
 from keyrange.individual_commits.table.varints import (
     Integers,
     read_varints,
@@ -37,6 +37,7 @@ from keyrange.individual_commits.table.varints import (
 from keyrange.kafka.model.offsets import OFFSET_MAX
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.storage.checksum import crc32c
+from keyrange.work.model.outcome import Cause
 
 PLAIN: Final = 1
 ZSTD: Final = 2

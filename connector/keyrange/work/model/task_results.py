@@ -7,7 +7,7 @@ any clock that does not go back; who is interrupted says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from keyrange.kafka.model.offsets import TopicPartition
@@ -64,16 +64,28 @@ class Interruption(Enum):
 class TaskState:
     """What one task has decided so far."""
 
-    def __init__(self, works: Mapping[TopicPartition, TaskPartition], terms: WorkSettings) -> None:
-        self._works = works
+    def __init__(self, terms: WorkSettings) -> None:
         self._terms = terms
-        self._blocked = {partition: set(work.held) for partition, work in works.items()}
+        self._works: dict[TopicPartition, TaskPartition] = {}
+        self._blocked: dict[TopicPartition, set[int]] = {}
         self._deadline_ms: float | None = None
         # Whether the function has come to an end with any record.
         self._settled = False
         # The time for the batch is up: nothing more is worked on.
         self.spent = False
         self.handed_back: dict[TopicPartition, dict[int, int]] = {}
+
+    def begin(self, works: Mapping[TopicPartition, TaskPartition]) -> None:
+        """Records of some partitions come, of one that was named before with other keys."""
+        for partition, work in works.items():
+            known = self._works.get(partition)
+            deliveries = {**known.deliveries, **work.deliveries} if known else work.deliveries
+            self._works[partition] = replace(work, deliveries=deliveries)
+            self._blocked.setdefault(partition, set()).update(work.held)
+
+    @property
+    def cells(self) -> dict[TopicPartition, tuple[KeyRange, ...]]:
+        return {partition: work.cells for partition, work in self._works.items()}
 
     def work_of(self, partition: TopicPartition) -> TaskPartition:
         return self._works[partition]
@@ -103,11 +115,11 @@ class TaskState:
         """The function has come to an end with some records."""
         self._settled = True
 
-    def failed(self, partition: TopicPartition, offset: int, key_hash: int, has_key: bool) -> bool:
-        """A record is not done. What comes of its key waits for it, unless it is given up."""
+    def failed(self, partition: TopicPartition, key_hash: int, comes_again: bool) -> bool:
+        """A record is not done. What comes of its key waits for it if it `comes_again`, as one with
+        a key that is not given up; whether it does."""
         self._settled = True
-        given_up = self.is_last_delivery(partition, offset)
-        waits = self._terms.keeps_order and has_key and not given_up
+        waits = self._terms.keeps_order and comes_again
         if waits:
             self._blocked[partition].add(key_hash)
         return waits

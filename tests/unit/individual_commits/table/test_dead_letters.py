@@ -11,7 +11,6 @@ import pytest
 
 from commit_contract import NOW_MS, condition
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import Cause
 from keyrange.individual_commits.table.dead_letters import (
     Choice,
     DeadLetter,
@@ -20,6 +19,7 @@ from keyrange.individual_commits.table.dead_letters import (
 )
 from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX
 from keyrange.options.commits import CommitOptions
+from keyrange.work.model.outcome import Cause
 
 
 def letter(offset: int, batch_id: int = 3, **more: Any) -> DeadLetter:

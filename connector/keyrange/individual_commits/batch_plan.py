@@ -1,0 +1,80 @@
+"""What a batch was planned from, in the process that commits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.planned import Planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch was planned from: the states before it, and what it hands out."""
+
+    planned: Planned
+    states: Mapping[TopicPartition, PartitionState]
+    intakes: Mapping[TopicPartition, PartitionDelivery]
+    commits: CommitOptions
+    nulls_first: bool
+    # The committed offsets as the last batch left them, whatever somebody has set since.
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return all(intake.is_empty for intake in self.intakes.values())
+
+    def works(self) -> dict[TopicPartition, TaskPartition]:
+        """What the tasks know of each partition."""
+        return {
+            partition: TaskPartition(
+                tuple(cell.span for cell in intake.cells),
+                intake.held,
+                {
+                    record.offset: record.deliveries
+                    for record in intake.redelivered
+                    if record.deliveries
+                },
+            )
+            for partition, intake in self.intakes.items()
+        }
+
+    def terms(self, timed: bool = True) -> WorkSettings:
+        commits, mark = self.commits, self.planned.mark
+        return WorkSettings(
+            commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
+            self.policy.deliveries_max,
+            commits.record_timeout_ms if timed else 0,
+            commits.batch_time_budget_ms if timed else 0,
+        )
+
+    @property
+    def policy(self) -> RedeliveryPolicy:
+        """How often a record is worked on is a matter of the plan: a replay under other options
+        would bury others than its first run."""
+        policy, planned = self.commits.policy, self.planned.mark.deliveries_max
+        return policy if planned is None else replace(policy, deliveries_max=planned)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        return self.commits.transactional
+
+    @property
+    def verdict_terms(self) -> dict[str, str]:
+        """The options that the rows of a verdict rest on."""
+        terms = self.commits.terms(self.nulls_first)
+        return {
+            "nullKeys": terms.null_keys,
+            "commit.isolation": terms.isolation,
+            "unmentioned": "retry" if self.wants_mentions else "done",
+        }
+
+    @property
+    def wants_mentions(self) -> bool:
+        return not self.commits.unmentioned_is_done

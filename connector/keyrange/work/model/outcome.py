@@ -1,0 +1,29 @@
+"""What became of a record that was handed out and is not done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Cause(IntEnum):
+    """Why a record that was handed out is not done."""
+
+    REJECTED = 1
+    TIMED_OUT = 2
+    # An earlier record of its key is not done; it was not worked on.
+    HELD_BACK = 3
+    # The job said nothing of it, and is to say something of every record.
+    UNMENTIONED = 4
+    # Its value can never be read: it is given up at once, and its key does not wait for it.
+    UNREADABLE = 5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RecordOutcome:
+    """A record that is not done, and why. `error` is its text where the one who reads it asked."""
+
+    offset: int
+    key_hash: int
+    cause: Cause
+    error: str | None = field(default=None, compare=False)
