@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.each_batch import each_batch
     from keyrange.individual_commits.table.commit_frames import commits
     from keyrange.individual_commits.table.replaying import replay_dead_letters
+    from keyrange.jobs.api import job
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.members.listener import KeyRangeListener
     from keyrange.members.slots import Slot, slot
@@ -40,6 +41,7 @@ __all__ = [
     "acknowledge",
     "commits",
     "each_batch",
+    "job",
     "materialize",
     "process",
     "process_into",
@@ -62,6 +64,7 @@ _PLACES = {
     "acknowledge": "keyrange.individual_commits.api",
     "commits": "keyrange.individual_commits.table.commit_frames",
     "each_batch": "keyrange.individual_commits.each_batch",
+    "job": "keyrange.jobs.api",
     "materialize": "keyrange.individual_commits.api",
     "process": "keyrange.individual_commits.api",
     "process_into": "keyrange.individual_commits.api",

@@ -286,6 +286,37 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "RECORD_FAILED",
+        Kind.INVALID,
+        False,
+        "correct the function, or let it answer with None for such records; commitMode=individual "
+        "lets a record that fails come again while others go on, and gives it up at last",
+        "The function of a `keyrange.job` raised for a record, and in commitMode=batch a batch is "
+        "done as a whole: it fails with any of its records.",
+        "the record at the partition and offset that the message names",
+        "table-jobs.md",
+    ),
+    Condition(
+        "BAD_VALUE",
+        Kind.INVALID,
+        False,
+        "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
+        "or with badValues=deadLetter and commitMode=individual that they go to the dead letters",
+        "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
+        "the record at the partition and offset that the message names",
+        "table-jobs.md",
+    ),
+    Condition(
+        "UNPICKLABLE_FUNCTION",
+        Kind.INVALID,
+        False,
+        "keep large or unpicklable objects out of the function: open or load them in it, or in a "
+        "module that executors import",
+        "The function given to `keyrange.job` cannot be sent to the tasks that read.",
+        "the reason in the message; `cloudpickle.dumps(function)`",
+        "table-jobs.md",
+    ),
+    Condition(
         "NO_ALARM",
         Kind.INVALID,
         False,

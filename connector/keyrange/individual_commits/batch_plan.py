@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from keyrange.individual_commits.delivery_plans import work_of, work_settings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
@@ -32,34 +33,14 @@ class BatchPlan:
 
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""
-        return {
-            partition: TaskPartition(
-                tuple(cell.span for cell in intake.cells),
-                intake.held,
-                {
-                    record.offset: record.deliveries
-                    for record in intake.redelivered
-                    if record.deliveries
-                },
-            )
-            for partition, intake in self.intakes.items()
-        }
+        return {partition: work_of(intake) for partition, intake in self.intakes.items()}
 
     def terms(self, timed: bool = True) -> WorkSettings:
-        commits, mark = self.commits, self.planned.mark
-        return WorkSettings(
-            commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
-            self.policy.deliveries_max,
-            commits.record_timeout_ms if timed else 0,
-            commits.batch_time_budget_ms if timed else 0,
-        )
+        return work_settings(self.planned.mark, self.commits, timed)
 
     @property
     def policy(self) -> RedeliveryPolicy:
-        """How often a record is worked on is a matter of the plan: a replay under other options
-        would bury others than its first run."""
-        policy, planned = self.commits.policy, self.planned.mark.deliveries_max
-        return policy if planned is None else replace(policy, deliveries_max=planned)
+        return replace(self.commits.policy, deliveries_max=self.terms().deliveries_max)
 
     @property
     def keeps_offsets(self) -> bool:

@@ -19,7 +19,13 @@ from keyrange.individual_commits.model.state_after_batch import (
     Outcome,
     apply_verdict,
 )
-from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore, planned
+from keyrange.individual_commits.verdicts import (
+    Floors,
+    Manifest,
+    VerdictStore,
+    check_output,
+    planned,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work import appending
 from keyrange.work.model.outcome import Cause, RecordOutcome
@@ -160,21 +166,7 @@ class BatchRun:
         """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
         else, than one that was made by the options of this run, or its output is elsewhere or of
         another schema than one that is given."""
-        if manifest.table != table:
-            raise error(
-                "COMMIT_TERMS_CHANGED",
-                f"the output of a batch that is not finished was made for {_shown(manifest.table)} "
-                f"and is to go to {_shown(table)}",
-                batch=self.plan.planned.batch_id,
-            )
-        if schema is not None and manifest.schema != schema:
-            was = StructType.fromJson(dict(manifest.schema)).simpleString()
-            raise error(
-                "COMMIT_TERMS_CHANGED",
-                f"the output of a batch that is not finished is {was[:500]}, and is to be "
-                f"{StructType.fromJson(dict(schema)).simpleString()[:500]}",
-                batch=self.plan.planned.batch_id,
-            )
+        check_output(manifest, table, schema)
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:
@@ -348,10 +340,6 @@ def _with_files(found: parts.Found) -> _Made:
     files = {name: size_bytes for _, name, size_bytes in outcomes}
     attempts = {attempt for attempt, _, _ in outcomes}
     return _Made(attempts.pop() if attempts else "", files, rows=found)
-
-
-def _shown(table: str) -> str:
-    return f"table {table}" if table else "keyrange.process and keyrange.materialize"
 
 
 def current(call: str) -> BatchRun:

@@ -6,7 +6,7 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
@@ -17,9 +17,11 @@ from keyrange.individual_commits.model.partition_delivery import (
 from keyrange.individual_commits.model.state import PartitionState, cut_span, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
+from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import KeyRange, complement
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
 
 
 def plan_intakes(
@@ -121,6 +123,35 @@ def cut_of(
     # Of a start without a checkpoint only what it resumes from has leader epochs.
     went_on = stood and (not start.fresh or partition in start.leader_epochs)
     return begins if went_on and begins < state.position else None
+
+
+def work_of(intake: PartitionDelivery, spans: Sequence[KeyRange] | None = None) -> TaskPartition:
+    """What a task knows of a partition; of keys only those in `spans`, where it reads no others."""
+
+    def is_read(key_hash: int) -> bool:
+        return spans is None or any(span.contains(key_hash) for span in spans)
+
+    return TaskPartition(
+        tuple(cell.span for cell in intake.cells),
+        intake.held if spans is None else frozenset(filter(is_read, intake.held)),
+        {
+            record.offset: record.deliveries
+            for record in intake.redelivered
+            if record.deliveries and is_read(record.key_hash)
+        },
+    )
+
+
+def work_settings(mark: CommitMark, commits: CommitOptions, timed: bool = True) -> WorkSettings:
+    """How often a record is worked on is a matter of the plan: a replay under other options would
+    bury others than its first run."""
+    planned_max = mark.deliveries_max
+    return WorkSettings(
+        commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
+        commits.policy.deliveries_max if planned_max is None else planned_max,
+        commits.record_timeout_ms if timed else 0,
+        commits.batch_time_budget_ms if timed else 0,
+    )
 
 
 def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:

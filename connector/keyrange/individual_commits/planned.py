@@ -12,8 +12,20 @@ from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedOffsets:
+    """A source's part of a batch as it was planned. Batches up to `finished` are in Spark's commit
+    log; -1: none."""
+
+    query_id: str
+    batch_id: int
+    start: Checkpoint
+    end: Checkpoint
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """A batch as it was planned. Batches up to `finished` are in Spark's commit log; -1: none."""
+    """As `PlannedOffsets`, of a source that commits individually."""
 
     query_id: str
     batch_id: int
@@ -31,6 +43,21 @@ class Planned:
 def read_planned(location: str, batch_id: int) -> Planned:
     """Raises INVALID_CHECKPOINT_PATH where the checkpoint does not hold the batch, and
     NOT_COMMITTED_INDIVIDUALLY where not exactly one source of it commits individually."""
+    found = [each for each in read_offsets(location, batch_id) if each.end.commits is not None]
+    if len(found) != 1:
+        raise error(
+            "NOT_COMMITTED_INDIVIDUALLY",
+            f"{len(found)} sources of the query commit individually",
+            path=location,
+            batch=batch_id,
+        )
+    [at] = found
+    assert at.end.commits is not None
+    return Planned(at.query_id, batch_id, at.start, at.end, at.end.commits, at.finished)
+
+
+def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
+    """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH."""
     try:
         directory = Directory(location)
         metadata = json.loads(directory.read("metadata"))
@@ -43,21 +70,19 @@ def read_planned(location: str, batch_id: int) -> Planned:
             f"the checkpoint does not hold batch {batch_id}: {failure}",
             path=location,
         ) from None
-    marked = [at for at, end in enumerate(batch.ends) if end is not None and end.commits]
-    if len(marked) != 1:
-        raise error(
-            "NOT_COMMITTED_INDIVIDUALLY",
-            f"{len(marked)} sources of the query commit individually",
-            path=location,
-            batch=batch_id,
-        )
-    [at] = marked
-    end = batch.ends[at]
-    assert end is not None
-    assert end.commits is not None
-    start = before.ends[at] if before is not None and at < len(before.ends) else None
     query_id = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
-    return Planned(query_id, batch_id, start or Checkpoint({}), end, end.commits, finished)
+    starts = before.ends if before is not None else ()
+    return [
+        PlannedOffsets(
+            query_id,
+            batch_id,
+            (starts[at] if at < len(starts) else None) or Checkpoint({}),
+            end,
+            finished,
+        )
+        for at, end in enumerate(batch.ends)
+        if end is not None
+    ]
 
 
 def _read(directory: Directory, batch_id: int) -> PlannedBatch:

@@ -265,9 +265,38 @@ class VerdictStore:
         )
 
 
-def plan_attempt(nonce: str) -> str:
-    """The attempt of the tasks of a plan."""
-    return f"{_OF_A_PLAN}{nonce}"
+def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:
+    """Raises COMMIT_TERMS_CHANGED where a verdict that was made before has its output elsewhere
+    than in `table`, or of another schema than one that is given."""
+
+    def refused(was: str, is_now: str) -> KeyrangeError:
+        text = f"the output of a batch that is not finished {was}, and is to {is_now}"
+        return error("COMMIT_TERMS_CHANGED", text, batch=manifest.batch_id)
+
+    if manifest.table != table:
+        places = [
+            f"table {each}" if each else "keyrange.process and keyrange.materialize"
+            for each in (manifest.table, table)
+        ]
+        raise refused(f"was made for {places[0]}", f"go to {places[1]}")
+    if schema is not None and manifest.schema != schema:
+        raise refused(f"is {_columns(manifest.schema)}", f"be {_columns(schema)}")
+
+
+def _columns(schema: Mapping[str, Any]) -> str:
+    """The columns of Spark's JSON of a schema, in short."""
+    fields = [f"{each['name']} {_type(each['type'])}" for each in schema.get("fields", ())]
+    return ", ".join(fields)[:500] or "without columns"
+
+
+def _type(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind.get("type"))
+
+
+def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
+    """The attempt of the tasks of a plan, and where they are to write its parts."""
+    attempt = f"{_OF_A_PLAN}{plan}"
+    return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
 
 
 def _place(batch_id: int, attempt: str) -> str:

@@ -28,7 +28,9 @@ from keyrange.options.positions import (
 )
 from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.subscription import SubscriptionOptions, choose_subscription
+from keyrange.options.value_format import choose_values
 from keyrange.options.volumes import ADMIN_PREFIX, choose_volumes
+from keyrange.source.model.columns import chosen_columns
 
 __all__ = [
     "OPTIONS",
@@ -85,6 +87,8 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     members = choose_members(source.members, source.key_ranges, commits, client, violations)
     volumes = choose_volumes(given, admin, violations)
     mapping = choose_mapping(given, source.filter_pushdown, commits.individual, violations)
+    columns = chosen_columns(source.columns, source.include_headers, source.include_key_hash)
+    values = choose_values(given, columns, commits.individual, violations)
     if mode == "batch":
         check_batch(start, end, violations)
     violations.check()
@@ -97,6 +101,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
         members=members,
         volumes=volumes,
         map_in_arrow=mapping,
+        values=values,
     )
 
 

@@ -34,6 +34,7 @@ from keyrange.options.parsing import (
 )
 from keyrange.options.positions import EndOptions, StartOptions
 from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.value_format import ValueOptions
 from keyrange.options.volume_rows import VolumeOptions
 from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
 
@@ -201,6 +202,7 @@ class SourceOptions:
         "refused by name. It bounds the memory of a task, see ARCHITECTURE.md.",
     )
     map_in_arrow: MapInArrow | None = made_of(MappingOptions, None)
+    values: ValueOptions = made_of(ValueOptions, ValueOptions())
     commits: CommitOptions = made_of(CommitOptions, CommitOptions())
     members: MemberOptions = made_of(MemberOptions, MemberOptions())
     volumes: VolumeOptions = made_of(VolumeOptions, VolumeOptions())
@@ -256,8 +258,8 @@ class SourceOptions:
 
     @property
     def chosen_columns(self) -> tuple[str, ...]:
-        """The columns of the rows, in the source's order; those of the DataFrame where no function
-        of mapInArrow works on them.
+        """The columns that are read, in the source's order; those of the DataFrame where no
+        function of mapInArrow works on them.
 
         What is done of a record is said by its topic, partition, offset and keyHash: a query that
         commits individually has them, whatever else was chosen.

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from keyrange.ranges.model.split_json import read_split, write_split
 from keyrange.ranges.model.splits import Split
+from keyrange.work.model.work_order import WorkOrder, read_work_order, write_work_order
 
 if TYPE_CHECKING:
     from keyrange.members.model.greeting import Greeting
@@ -21,7 +22,7 @@ class ReadTask(InputPartition):
     """One task: its splits, and what the driver knew of the cluster when it planned them.
 
     `brokers`: (node id, host, port). `leaders`: (topic, partition, node id). `topic_ids` are those
-    that the offsets belong to.
+    that the offsets belong to. `work`: what is to be done with the records in the task itself.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class ReadTask(InputPartition):
         leaders: Sequence[tuple[str, int, int]],
         topic_ids: Mapping[str, str],
         greeting: Greeting | None = None,
+        work: WorkOrder | None = None,
     ) -> None:
         self.splits = tuple(splits)
         self.brokers = tuple(brokers)
         self.leaders = tuple(leaders)
         self.topic_ids = dict(topic_ids)
         self.greeting = greeting
+        self.work = work
 
     def __repr__(self) -> str:
         return f"ReadTask({', '.join(map(str, self.splits))})"
@@ -58,12 +61,15 @@ class BoundTask(InputPartition):
 
 def write_bound_task(task: ReadTask) -> dict[str, Any]:
     """What a bound task is told to read."""
-    return {
+    document = {
         "splits": [write_split(split) for split in task.splits],
         "brokers": task.brokers,
         "leaders": task.leaders,
         "topicIds": task.topic_ids,
     }
+    if task.work is not None:
+        document["work"] = write_work_order(task.work)
+    return document
 
 
 def read_bound_task(document: Mapping[str, Any]) -> ReadTask:
@@ -73,4 +79,5 @@ def read_bound_task(document: Mapping[str, Any]) -> ReadTask:
         [tuple(each) for each in document["brokers"]],
         [tuple(each) for each in document["leaders"]],
         document["topicIds"],
+        work=read_work_order(document["work"]) if "work" in document else None,
     )

@@ -19,6 +19,7 @@ from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads
 from keyrange.source.trigger_limits import SizesOf, TriggerLimits
+from keyrange.work.model.task_results import WorkSettings
 
 OpenTable = Callable[[CommitOptions, str], CommitTable]
 
@@ -80,6 +81,10 @@ class CommitStrategy(Protocol):
 
     def reads(self, start: Checkpoint, end: Checkpoint, view: ClusterView) -> BatchReads:
         """What a planned batch reads."""
+
+    def work_settings(self, end: Checkpoint) -> WorkSettings:  # noqa: ARG002
+        """How tasks work on the records of a planned batch while they read them."""
+        return WorkSettings(keeps_order=False, deliveries_max=1)
 
     def nothing_there(self) -> None:
         """Note that the cluster has none of the query's partitions: nothing is due."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from keyrange.errors import invalid_options
 from keyrange.options import Mode, SourceOptions, parse_options
 from keyrange.source.schema import check_schema, frame_schema
 
@@ -29,7 +30,7 @@ class KeyRangeDataSource(DataSource):
     def schema(self) -> StructType:
         # The first call of every load(): what is wrong with the options is said here, because an
         # error in a reader's constructor reaches the user without its text.
-        return frame_schema(parse_options(self._given()))
+        return frame_schema(_plain(parse_options(self._given())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from keyrange.source.batch import KeyRangeBatchReader
@@ -46,9 +47,18 @@ class KeyRangeDataSource(DataSource):
         return KeyRangeStreamReader(self._parsed(schema, "stream"))
 
     def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
-        options = parse_options(self._given(), mode)
+        options = _plain(parse_options(self._given(), mode))
         check_schema(schema, frame_schema(options))
         return options
 
     def _given(self) -> Mapping[str, str]:
         return dict(self.options)
+
+
+def _plain(options: SourceOptions) -> SourceOptions:
+    """Options of a DataFrame, whose values nobody reads yet. Raises INVALID_OPTIONS."""
+    if options.values.format != "raw":
+        raise invalid_options(
+            ["option 'valueFormat' is for keyrange.job; of a DataFrame use from_json"]
+        )
+    return options

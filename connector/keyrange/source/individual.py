@@ -21,6 +21,7 @@ from keyrange.individual_commits.delivery_plans import (
     resumed_from,
     spans_of,
     state_of,
+    work_settings,
 )
 from keyrange.individual_commits.model.agreement import check_agreement, check_terms
 from keyrange.individual_commits.model.commit import Snapshot
@@ -41,6 +42,7 @@ from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
+from keyrange.work.model.task_results import WorkSettings
 
 _log = logging.getLogger(__name__)
 
@@ -170,6 +172,10 @@ class IndividualCommits(CommitStrategy):
         intakes = {p: intake for p, intake in planned.items() if not intake.is_empty}
         spans = {partition: self._own(partition, end.commits) for partition in intakes}
         return Deliveries(intakes, spans, self._options)
+
+    def work_settings(self, end: Checkpoint) -> WorkSettings:
+        assert end.commits is not None
+        return work_settings(end.commits, self._commits)
 
     def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""

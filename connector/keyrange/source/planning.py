@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from keyrange.errors import error
+from keyrange.individual_commits.delivery_plans import work_of
 from keyrange.individual_commits.model import delivery_plan
 from keyrange.individual_commits.model.delivery_plan import Intakes
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
     auto_ranges,
@@ -32,6 +33,7 @@ from keyrange.ranges.model.range_plan import (
 )
 from keyrange.ranges.model.splits import Split, deal, plan_splits
 from keyrange.ranges.sharing.shared_directory import name_of
+from keyrange.work.model.task_results import TaskPartition
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Sizes = Mapping[TopicPartition, float]
@@ -48,6 +50,10 @@ class NewRecords:
 
     def only(self, partitions: Collection[TopicPartition]) -> NewRecords:
         return NewRecords({p: self.ranges[p] for p in partitions}, self.options)
+
+    def works(self, splits: Sequence[Split]) -> dict[TopicPartition, TaskPartition]:
+        """What a task knows of each partition that works on these splits."""
+        return dict.fromkeys({each.topic_partition for each in splits}, TaskPartition((SPACE,)))
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
@@ -79,6 +85,17 @@ class Deliveries:
 
     def only(self, partitions: Collection[TopicPartition]) -> Deliveries:
         return Deliveries({p: self.intakes[p] for p in partitions}, self.spans, self.options)
+
+    def works(self, splits: Sequence[Split]) -> dict[TopicPartition, TaskPartition]:
+        """What a task knows of each partition that works on these splits."""
+        spans: dict[TopicPartition, list[KeyRange] | None] = {}
+        for each in splits:
+            known = spans.setdefault(each.topic_partition, [])
+            if each.placement is None:
+                spans[each.topic_partition] = None
+            elif known is not None:
+                known += each.placement.ranges()
+        return {at: work_of(self.intakes[at], own) for at, own in spans.items()}
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """What a task hands to Spark: its rows, or what the function of option mapInArrow makes of
     them."""
-    rows = _read_rows(options, task)
+    rows = read_rows(options, task)
     if options.map_in_arrow is None:
         return rows
     from keyrange.source.map_in_arrow import map_in_arrow
@@ -40,21 +40,31 @@ def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.Recor
     return map_in_arrow(options.map_in_arrow, rows)
 
 
-def _read_rows(
-    options: SourceOptions, task: InputPartition
+def read_rows(
+    options: SourceOptions,
+    task: InputPartition,
+    begin: Callable[[ReadTask], None] = lambda _: None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The records of a task. Spark hands a plain InputPartition where there is nothing to read."""
+    """The records of a task. `begin` is told what is read next, before its first record comes.
+
+    Spark hands a plain InputPartition where there is nothing to read.
+    """
+
+    def read(each: ReadTask) -> Generator[pa.RecordBatch, None, None]:
+        begin(each)
+        yield from _read_splits(options, each)
+
     if isinstance(task, BoundTask):
         from keyrange.members.executor_member import read_bound
 
-        yield from read_bound(options, task, lambda each: _read_splits(options, each))
+        yield from read_bound(options, task, read)
     elif isinstance(task, ReadTask):
         if task.greeting is None:
-            yield from _read_splits(options, task)
+            yield from read(task)
         else:
             from keyrange.members.executor_member import greeted
 
-            yield from greeted(options, task.greeting, _read_splits(options, task))
+            yield from greeted(options, task.greeting, read(task))
 
 
 def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordBatch, None, None]:

@@ -12,6 +12,7 @@ the cluster there is a pause in proportion to what a question costs.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,6 +29,7 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed import describe, retrying
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
+from keyrange.ranges.model.splits import Split
 from keyrange.source.batch_commits import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_check import DataLossCheck
@@ -35,12 +37,13 @@ from keyrange.source.guard_hold import Admission
 from keyrange.source.individual import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
-from keyrange.source.model.resuming import check_foreign, check_ownership
+from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
 from keyrange.source.model.topology import Findings
 from keyrange.source.pinned_tasks import PinnedTaskPlans
-from keyrange.source.planning import Ranges
+from keyrange.source.planning import BatchReads, Ranges
 from keyrange.source.tasks import TaskMaker, TaskPlans
 from keyrange.source.trigger_limits import TriggerLimits
+from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:
     from keyrange.members.pinning import Pinning
@@ -67,8 +70,11 @@ class PlanningSession:
         pinning: Pinning | None = None,
         admission: Admission | None = None,
         patience_s: float = PATIENCE_S,
+        works: bool = False,
     ) -> None:
+        """`works`: tasks work on what they read, and hand on what came of it."""
         self._options = options
+        self._works = works
         self._admission = admission
         self._tasks = PinnedTaskPlans(options, pinning) if pinning is not None else TaskPlans()
         self._commits: CommitStrategy
@@ -92,6 +98,7 @@ class PlanningSession:
         # Whether this run has been asked for an end: what is planned before is an earlier run's.
         self._has_planned = False
         self._mirror: GroupMirror | None = None
+        self._made_up = uuid.uuid4().hex
 
     def close(self) -> None:
         self._cluster.close()
@@ -231,6 +238,7 @@ class PlanningSession:
             group_id=own_group(self._options.group_id_prefix, start.group_id),
             ownership=self._options.key_ranges.ownership,
             absent=absent,
+            source_id=(start.source_id or self._made_up) if self._names_source else "",
         )
 
     def plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
@@ -243,6 +251,7 @@ class PlanningSession:
             check_foreign(end, self._options.start)
         check_ownership(end, self._options.key_ranges.ownership)
         check_mode(end, self._options.commits.individual)
+        check_works(end, self._names_source)
         return self._asking(lambda: self._plan(start, end))
 
     def _plan(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
@@ -255,8 +264,20 @@ class PlanningSession:
         reads = reads.only(self._losses.still_there(reads.ranges, end, view))
         sizes = self._record_sizes(view, reads.ranges)
         topic_ids = {**view.topic_ids(), **end.topic_ids}
-        maker = TaskMaker(view, topic_ids, end.leader_epochs)
+        order = self._order(reads, end) if self._works else None
+        maker = TaskMaker(view, topic_ids, end.leader_epochs, order)
         return self._tasks.plan(reads, sizes, self._sizes.key_hashes, maker)
+
+    @property
+    def _names_source(self) -> bool:
+        """Whether offsets name the source, which a commit's mark does by itself."""
+        return self._works and not self._options.commits.individual
+
+    def _order(self, reads: BatchReads, end: Checkpoint) -> Callable[[Sequence[Split]], WorkOrder]:
+        plan = uuid.uuid4().hex
+        source_id = end.commits.source_id if end.commits is not None else end.source_id
+        settings = self._commits.work_settings(end)
+        return lambda splits: WorkOrder(plan, source_id, settings, reads.works(splits))
 
     def mirror(self, committed: Checkpoint) -> None:
         """Copy the positions of a finished batch to the Kafka group; a refusal is no failure."""

@@ -44,12 +44,15 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     pickle.
     """
 
+    # Whether tasks work on what they read.
+    works = False
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._session: PlanningSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_session": None}
+        return {**self.__dict__, "_session": None}
 
     def initialOffset(self) -> dict[str, Any]:
         return self._opened().initial().to_json()
@@ -111,7 +114,13 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
                 pinning = Pinning(self._options, cluster)
             self._session = PlanningSession(
-                self._options, cluster, sizes, _open_commit_table, pinning, admission
+                self._options,
+                cluster,
+                sizes,
+                _open_commit_table,
+                pinning,
+                admission,
+                works=self.works,
             )
         return self._session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,16 +15,19 @@ from keyrange.ranges.model.plan_figures import PlanFigures, plan_figures
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.planning import BatchReads, SampledHashes, Sizes
+from keyrange.work.model.work_order import WorkOrder
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMaker:
     """Tells tasks of the leaders of what they read, and of all brokers: a replica may be read
-    instead. `epochs` are those of the logs in which the offsets were planned."""
+    instead. `epochs` are those of the logs in which the offsets were planned, `order` says what
+    tasks do that work on what they read."""
 
     view: ClusterView
     topic_ids: Mapping[str, str]
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    order: Callable[[Sequence[Split]], WorkOrder] | None = None
 
     def task(self, splits: Sequence[Split], greeting: Greeting | None = None) -> ReadTask:
         leaders: dict[TopicPartition, int] = {}
@@ -39,6 +42,7 @@ class TaskMaker:
             [(*partition, node_id) for partition, node_id in leaders.items()],
             {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
             greeting,
+            self.order(splits) if self.order is not None else None,
         )
 
 

@@ -50,7 +50,11 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordRun]:
     changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows] if batch.num_rows else [0]
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-    key_hashes = batch.column("keyHash").to_numpy(zero_copy_only=False)
+    if "keyHash" in batch.schema.names:
+        key_hashes = batch.column("keyHash").to_numpy(zero_copy_only=False)
+    else:
+        # Nobody asks where no key waits.
+        key_hashes = np.zeros(batch.num_rows, np.int64)
     has_key = _has_key(batch, key_hashes, nulls_first)
     for start, end in itertools.pairwise(bounds):
         yield RecordRun(

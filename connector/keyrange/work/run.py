@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, error
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import (
@@ -292,14 +292,57 @@ class ColumnWorker:
         return texts
 
 
+class JsonWorker:
+    """Reads values that are JSON into columns, beside those that the source has."""
+
+    def __init__(self, task: Task) -> None:
+        # It brings numba, which other workers do without.
+        from keyrange.wire.json_values import JsonDecoder
+
+        assert task.job.values is not None
+        self._task = task
+        self._bad = task.job.values.bad
+        self._decoder = JsonDecoder(task.job.values.schema)
+
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        rows = task.free_rows(stretch, np.arange(len(stretch.offsets)), not_done)
+        if not len(rows):
+            return
+        batch = _rows_at(stretch.batch, rows)
+        read, bad = self._decoder.decode(batch.column("value"))
+        if len(bad.rows) and self._bad != "null":
+            for at, text in zip(bad.rows.tolist(), bad.errors, strict=True):
+                self._refuse(stretch, int(rows[at]), text, not_done)
+            good = np.delete(np.arange(len(rows)), bad.rows)
+            batch, read = (_rows_at(each, good) for each in (batch, read))
+        task.count(stretch.partition, batch.num_rows)
+        if batch.num_rows:
+            columns = [
+                (read if field.name in read.schema.names else batch).column(field.name)
+                for field in task.job.schema
+            ]
+            output = pa.RecordBatch.from_arrays(columns, schema=task.job.schema)
+            yield output_rows(output, None)
+
+    def _refuse(self, stretch: RecordRun, at: int, text: str, not_done: OutcomeRows) -> None:
+        if self._bad == "fail":
+            offset = int(stretch.offsets[at])
+            raise error("BAD_VALUE", text, partition=stretch.partition, offset=offset)
+        self._task.fail(stretch, at, Cause.UNREADABLE, text, not_done)
+
+
 _WORKERS: Final[dict[str, type[Worker]]] = {
     "record": RecordWorker,
     "arrow": ArrowWorker,
     "column": ColumnWorker,
+    "json": JsonWorker,
 }
 
 
 def _rows_at(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
+    if not len(rows):
+        return batch.slice(0, 0)
     first, count = int(rows[0]), len(rows)
     if int(rows[-1]) - first + 1 == count:
         return batch.slice(first, count)

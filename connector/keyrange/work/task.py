@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, TaskState, WorkSettings
@@ -35,12 +36,23 @@ class FunctionRunner(Protocol):
 
 
 @dataclass(frozen=True)
+class JsonValues:
+    """Values that are JSON objects: the columns that they are read into, and what comes of a record
+    with a bad one: `null`, `fail` or `deadLetter`."""
+
+    schema: pa.Schema
+    bad: str
+
+
+@dataclass(frozen=True)
 class Job:
     """What every task of a batch is given.
 
-    `mode`: record, arrow, or column, where the verdict is in `error_column` already. `schema` is
+    `mode`: record, arrow, json, where `values` are read and no function is called, or column, where
+    the verdict is in `error_column` already. `schema` is
     that of the output. `keeps_offsets`: output rows say which record they are of. `mentions`: what
-    the function was given is written down.
+    the function was given is written down. `is_whole`: the batch is done as a whole, and fails
+    with any of its records.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -52,11 +64,15 @@ class Job:
     keeps_offsets: bool = False
     mentions: bool = False
     nulls_first: bool = False
+    is_whole: bool = False
+    values: JsonValues | None = None
 
     @property
     def needs_order(self) -> bool:
         """Whether a record may fail and hold back those behind it, or all are written down. A job
         that says later by DataFrame what is done may explode, join or sort before."""
+        if self.is_whole:
+            return False
         return self.mode != "column" or self.error_column is not None or self.mentions
 
 
@@ -91,7 +107,12 @@ class Task:
         not_done: OutcomeRows,
         keeps_record: bool = True,
     ) -> bool:
-        """A row is not done; whether its key has to wait for it."""
+        """A row is not done; whether its key has to wait for it. Raises RECORD_FAILED."""
+        if self.job.is_whole:
+            at_offset = int(stretch.offsets[at])
+            raise error(
+                "RECORD_FAILED", bounded(text), partition=stretch.partition, offset=at_offset
+            )
         partition, offset = stretch.partition, int(stretch.offsets[at])
         key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
         last = cause is Cause.UNREADABLE or self.state.is_last_delivery(partition, offset)

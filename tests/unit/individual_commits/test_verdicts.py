@@ -212,11 +212,12 @@ def test_what_tasks_of_a_plan_have_written_goes_when_no_verdict_names_it(
     found = {"done": [("t", 0, 4)], "file": [("f", 1, 4, "{}", [("day", None)])]}
     made: dict[int, Manifest] = {}
     for batch_id, nonce in ((3, "a"), (4, "b")):
-        (tmp_path / "s" / plan_attempt(nonce)).mkdir(parents=True)
-        (tmp_path / "s" / plan_attempt(nonce) / "part-0.parquet").write_bytes(b"rows")
+        attempt, path = plan_attempt(str(tmp_path), "s", nonce)
+        Path(path).mkdir(parents=True)
+        (Path(path) / "part-0.parquet").write_bytes(b"rows")
         manifest = Manifest(
             batch_id,
-            plan_attempt(nonce),
+            attempt,
             {"part-0.parquet": 4},
             {},
             *planned(START, END),
@@ -225,7 +226,7 @@ def test_what_tasks_of_a_plan_have_written_goes_when_no_verdict_names_it(
         made[batch_id] = store.publish(manifest, START, END)
     assert made[3].rows["done"] == [("t", 0, 4)]
     assert Path(store.paths(made[3])[0]).read_bytes() == b"rows"
-    (tmp_path / "s" / plan_attempt("of-a-driver-that-was-killed")).mkdir()
+    Path(plan_attempt(str(tmp_path), "s", "killed")[1]).mkdir()
     store.remove_plans(made[4])
     assert sorted(each.name for each in (tmp_path / "s").glob("plan-*")) == ["plan-a", "plan-b"]
     store.remove(3)

@@ -36,7 +36,9 @@ from keyrange.ranges.model.ownership import Ownership, read_ownership, write_own
 T = TypeVar("T")
 
 RESERVED: Final = "@keyrange"
-VERSION: Final = 1
+VERSION: Final = 2
+# Offsets of queries that Spark writes to their sink are as they were.
+_VERSION_WITHOUT_SOURCE: Final = 1
 # As the time until which pending records are due: none is.
 NEVER_DUE: Final = -1
 
@@ -104,6 +106,8 @@ class Checkpoint:
     is the group that positions are mirrored to, where its name was made up for this query.
     `ownership` is empty where whole partitions are read.
     `commits` is there where records are committed individually.
+    `source_id` is that of a source whose tasks write to a table themselves, by which that knows
+    what it has; where records are committed individually `commits` has it.
     `foreign`: read from an offset without keyrange's key, which the JVM connector wrote.
     """
 
@@ -117,6 +121,7 @@ class Checkpoint:
     foreign: bool = False
     commits: CommitMark | None = None
     absent: Mapping[TopicPartition, int] = field(default_factory=dict)
+    source_id: str = ""
 
     @property
     def known(self) -> dict[TopicPartition, int]:
@@ -131,7 +136,7 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """The form that Spark writes, with its keys in order."""
-        extra: dict[str, Any] = {"version": VERSION}
+        extra: dict[str, Any] = {"version": VERSION if self.source_id else _VERSION_WITHOUT_SOURCE}
         if self.absent:
             extra["absent"] = _write_absent(self.absent)
         if self.commits is not None:
@@ -146,6 +151,8 @@ class Checkpoint:
             extra["keyRanges"] = write_ownership(self.ownership)
         if self.leader_epochs:
             extra["leaderEpochs"] = _nest(self.leader_epochs)
+        if self.source_id:
+            extra["sourceId"] = self.source_id
         if self.topic_ids:
             extra["topicIds"] = dict(sorted(self.topic_ids.items()))
         return {RESERVED: extra, **_nest(self.positions)}
@@ -174,6 +181,9 @@ def read_checkpoint(document: Any) -> Checkpoint:
     group_id = extra.get("groupId", "")
     if not isinstance(group_id, str):
         raise _invalid("'groupId' is not a string")
+    source_id = extra.get("sourceId", "")
+    if not isinstance(source_id, str) or (source_id and not _SOURCE_ID.match(source_id)):
+        raise _invalid("'sourceId' is no id")
     try:
         ownership = read_ownership(extra.get("keyRanges", {}))
     except ValueError as failure:
@@ -189,6 +199,7 @@ def read_checkpoint(document: Any) -> Checkpoint:
         foreign=RESERVED not in document,
         commits=_read_mark(extra.get("commits")),
         absent=_read_absent(extra.get("absent", [])),
+        source_id=source_id,
     )
 
 

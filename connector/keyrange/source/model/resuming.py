@@ -41,3 +41,16 @@ def check_foreign(end: Checkpoint, start: PositionSpec) -> None:
 
 def _listed(spans: Iterable[KeyRange]) -> str:
     return ", ".join(map(str, spans))
+
+
+def check_works(end: Checkpoint, names_source: bool) -> None:
+    """A batch that was planned for tasks that write is finished by such, and any other by a sink of
+    Spark's: each knows by itself alone what it has. Raises COMMIT_TERMS_CHANGED."""
+    if bool(end.source_id) != names_source:
+        jobs, others = "keyrange.job", "a sink of Spark's"
+        was, is_now = (jobs, others) if end.source_id else (others, jobs)
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            f"a batch is not finished that {was} began to write, and {is_now} would write it once "
+            "more; let it be finished as it began",
+        )

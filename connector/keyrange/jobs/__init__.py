@@ -1,0 +1,1 @@
+"""Work in the task that reads, straight into a Delta table."""

@@ -1,0 +1,199 @@
+"""`keyrange.job`: a job that is given to the source, and runs in the tasks that read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructField, StructType
+
+from keyrange.errors import error, invalid_options
+from keyrange.individual_commits.collecting import HIDDEN_SPARK
+from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
+from keyrange.jobs.data_source import data_source_of
+from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.options import SourceOptions, parse_options
+from keyrange.options.commits import IS_PATH
+from keyrange.source.model.columns import COLUMNS, chosen_columns
+from keyrange.source.schema import source_schema
+from keyrange.storage.data_files import TARGET_BYTES
+from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.work.outcome_rows import HIDDEN
+
+# Of what is wrong with a record its partition and offset are told.
+_PLACE: Final = ("topic", "partition", "offset")
+_RECORD: Final = ("key", "value", "timestamp", "headers")
+_OPTIMIZED: Final = "spark.sql.extensions"
+
+
+def job(
+    options: Mapping[str, str],
+    function: Callable[[Any], Any] | None = None,
+    schema: str | StructType | None = None,
+    mode: Literal["record", "arrow"] = "record",
+) -> TableJob:
+    """A job on the records of topics, which runs in the tasks that read them: no record goes to
+    the JVM.
+
+    `options` are those of the source. `function`, `schema` and `mode` as of `keyrange.process`; a
+    record of `function` has the columns that `options` choose. With commitMode=batch a record for
+    which it raises fails the batch; with individual it comes again, as with `keyrange.each_batch`.
+    Without a function the records' own columns are taken as they are, or with valueFormat=json what
+    their values hold.
+
+    `function` is sent to the tasks by value, as cloudpickle does it. Raises INVALID_OPTIONS, and
+    UNPICKLABLE_FUNCTION where it cannot be sent.
+    """
+    parsed = parse_options(options, "stream")
+    _check(parsed, function, schema, mode)
+    if function is not None:
+        output: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        return TableJob(options, parsed, output, mode, pickled(function))
+    return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
+
+
+def _check(options: SourceOptions, function: object, schema: object, mode: str) -> None:
+    wrong = []
+    if mode not in ("record", "arrow"):
+        wrong.append(f"mode must be record or arrow, and is {mode[:40]!r}")
+    if (function is None) != (schema is None):
+        wrong.append("function and schema go together: the schema is that of what it answers with")
+    if function is not None and options.values.format != "raw":
+        wrong.append("option 'valueFormat' is for jobs without a function, which gets raw values")
+    if options.map_in_arrow is not None:
+        wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
+    if options.commits.transactional:
+        wrong.append("keyrange.job needs commit.isolation=immediate")
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def _own_mode(options: SourceOptions) -> str:
+    return "json" if options.values.format == "json" else "arrow"
+
+
+def _own_columns(options: SourceOptions) -> StructType:
+    """The columns of a table that takes records as they are, or what is in their values."""
+    names = _chosen(options)
+    if options.values.format == "raw":
+        return source_schema(names)
+    read = list(StructType.fromJson(json.loads(options.values.schema)))
+    fields: list[StructField] = []
+    for field in source_schema(names):
+        fields += read if field.name == "value" else [field]
+    return StructType(fields if "value" in names else [*fields, *read])
+
+
+def _chosen(options: SourceOptions) -> tuple[str, ...]:
+    return chosen_columns(options.columns, options.include_headers, options.include_key_hash)
+
+
+class TableJob:
+    """A job that is defined, and has no table yet."""
+
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        options: SourceOptions,
+        schema: StructType,
+        mode: str,
+        function: bytes = b"",
+    ) -> None:
+        if HIDDEN in schema.names:
+            raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
+        self._given = dict(given)
+        self._options = options
+        self._schema = StructType(list(schema)).toNullable()
+        self._mode = mode
+        self._function = function
+
+    def into(
+        self,
+        table: str,
+        checkpoint: str,
+        *,
+        partition_by: Sequence[str] = (),
+        compression: Literal["snappy", "zstd"] = "snappy",
+        target_bytes: int = TARGET_BYTES,
+        optimize_every: int = 0,
+        spark: SparkSession | None = None,
+    ) -> DataStreamWriter:
+        """A query that appends the output to a Delta table, each record's once; set its trigger and
+        start it.
+
+        `table` is a path or URI and is made where there is none, partitioned by `partition_by`:
+        columns of the output, or `day(c)`, `date(c)` or `hour(c)` of a timestamp c. Executors write
+        its files with the credentials of their environment, the driver its log with those of
+        `commitTable.storage.`. `checkpoint` is the query's checkpointLocation. Every
+        `optimize_every` batches the session's Delta runs OPTIMIZE; 0 for never.
+
+        Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
+        """
+        session = spark or SparkSession.active()
+        self._check_table(session, table, compression, target_bytes, optimize_every)
+        storage = self._options.commits.revealed_storage()
+        definition = self._definition(table.rstrip("/"), partition_by, compression, target_bytes)
+        written = JobTable(definition, storage, optimize_every)
+        sink = written.sink()
+        sink.prepare()
+        source = data_source_of(definition)
+        session.dataSource.register(source)
+        rows = session.readStream.format(source.name()).options(**self._given).load()
+        done, file = F.col(f"{HIDDEN}.done"), F.col(f"{HIDDEN}.file")
+        counted = rows.observe(
+            "keyrange",
+            F.sum(done.records).alias("records"),
+            F.sum(file.rows).alias("rows"),
+            F.count(file).alias("files"),
+            F.sum(file.size_bytes).alias("bytes"),
+        )
+        write: Any = WriteWhole(written, checkpoint)
+        if self._options.commits.individual:
+            write = EachBatch(WriteIndividually(written), self._options, checkpoint)
+        return counted.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+    def _check_table(
+        self, spark: SparkSession, table: str, compression: str, target_bytes: int, every: int
+    ) -> None:
+        wrong = []
+        if not IS_PATH.match(table):
+            wrong.append("table must be an absolute path or a URI")
+        if compression not in ("snappy", "zstd"):
+            wrong.append("compression must be snappy or zstd")
+        if target_bytes < 1 << 20:
+            wrong.append("target_bytes must be at least 1 MiB")
+        if every < 0:
+            wrong.append("optimize_every must be a number of batches, or 0 for never")
+        if every > 0 and "delta" not in (spark.conf.get(_OPTIMIZED, "") or "").lower():
+            wrong.append(
+                "optimize_every needs delta-spark in the session, whose spark.sql.extensions "
+                "name io.delta.sql.DeltaSparkSessionExtension"
+            )
+        if wrong:
+            raise invalid_options(wrong)
+
+    def _definition(
+        self, table: str, partition_by: Sequence[str], codec: str, target_bytes: int
+    ) -> JobDefinition:
+        needed = {*_chosen(self._options), *_PLACE}
+        if self._mode == "json":
+            needed.add("value")
+        if self._options.commits.individual:
+            # What is given up is kept as it was.
+            needed.update(_RECORD if self._options.include_headers else _RECORD[:3])
+        return JobDefinition(
+            table,
+            self._schema.json(),
+            StructType([]).add(HIDDEN, HIDDEN_SPARK).json(),
+            self._mode,
+            tuple(name for name in COLUMNS if name in needed),
+            self._function,
+            partition_columns(partition_by),
+            codec,
+            target_bytes,
+        )

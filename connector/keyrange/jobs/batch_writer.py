@@ -1,0 +1,113 @@
+"""How a job's output gets into its table, in the process that runs the query: what tasks hand on
+becomes a manifest, and the manifest one transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from keyrange.errors import error
+from keyrange.individual_commits import collecting
+from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.planned import PlannedOffsets, read_offsets
+from keyrange.individual_commits.verdicts import Manifest, VerdictStore, check_output, planned
+from keyrange.jobs.definition import JobDefinition
+from keyrange.work import appending
+
+if TYPE_CHECKING:
+    from keyrange.storage.sink import SinkTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """The table of a job. `storage` are settings of the object store; from time to time, every
+    `optimize_every` batches, small files are made one, by the session's own Delta."""
+
+    definition: JobDefinition
+    storage: Mapping[str, str]
+    optimize_every: int = 0
+
+    @property
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self.definition.schema))
+
+    def sink(self) -> SinkTable:
+        from keyrange.storage.sink import SinkTable
+
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        columns = self.definition.partition_by
+        return SinkTable(self.definition.table, schema, self.storage, columns)
+
+    def optimize(self, batch: DataFrame, batch_id: int) -> None:
+        """Between two batches. What fails costs room, and is tried again."""
+        if self.optimize_every and batch_id % self.optimize_every == self.optimize_every - 1:
+            name = self.definition.table.replace("`", "``")
+            try:
+                batch.sparkSession.sql(f"OPTIMIZE delta.`{name}`").collect()
+            except Exception as failure:
+                # Beside a writer that deletes the same files it gives way.
+                text = str(failure).splitlines()[0][:300]
+                _log.warning("batch %d is written; OPTIMIZE then: %s", batch_id, text)
+
+
+@dataclass(frozen=True)
+class WriteIndividually:
+    """What `keyrange.each_batch` is given: the commits of records are around it."""
+
+    table: JobTable
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        run = current("keyrange.job")
+        run.said = run.is_worked_on = True
+        # Which attempt it was tasks say, where they have written anything.
+        run.append_verdict(self.table.schema, lambda *_: batch, self.table.sink())
+        self.table.optimize(batch, batch_id)
+
+
+@dataclass(frozen=True)
+class WriteWhole:
+    """What foreachBatch is given where Spark's checkpoint says all that is done."""
+
+    table: JobTable
+    checkpoint: str
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        at = self._planned(batch_id)
+        store = VerdictStore(f"{self.checkpoint.rstrip('/')}/keyrange", at.end.source_id)
+        sink = self.table.sink()
+        sink.prepare()
+        form = json.loads(self.table.schema.json())
+        manifest = store.manifest(batch_id, at.start, at.end)
+        is_made = manifest is None
+        if manifest is None:
+            found = collecting.reported_rows(batch, appending.HANDED_ON)
+            offsets = planned(at.start, at.end)
+            made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
+            manifest = store.publish(made, at.start, at.end)
+        check_output(manifest, sink.uri, form)
+        files = [appending.data_file(*each) for each in manifest.rows["file"]]
+        application = f"keyrange:{at.query_id}:{at.end.source_id}"
+        sink.append(files, application, batch_id, check_files=not is_made)
+        for other in store.batches():
+            if other < batch_id and other <= at.finished:
+                store.remove(other)
+        self.table.optimize(batch, batch_id)
+
+    def _planned(self, batch_id: int) -> PlannedOffsets:
+        found = [each for each in read_offsets(self.checkpoint, batch_id) if each.end.source_id]
+        if len(found) != 1:
+            raise error(
+                "INVALID_CHECKPOINT_PATH",
+                f"batch {batch_id} of the checkpoint is not one of a keyrange.job",
+                path=self.checkpoint,
+            )
+        return found[0]

@@ -1,0 +1,68 @@
+"""The data source of one job: what Spark constructs, pickles and asks for readers.
+
+Spark pickles a registered class once, and the reader again for the planner and for each task. A
+function of a notebook's cell has no name under which executors could import it, so every job has a
+class of its own, which is pickled with what it holds: as bytes, that the task that reads unpickles
+and nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from keyrange.errors import invalid_options
+from keyrange.jobs.definition import JobDefinition
+from keyrange.options import SourceOptions, parse_options
+from keyrange.source.data_source import KeyRangeDataSource
+from keyrange.source.stream import KeyRangeStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class JobDataSource(KeyRangeDataSource):
+    """Reads Kafka topics as a stream, and hands on what its job has made of them."""
+
+    definition: ClassVar[JobDefinition]
+
+    @classmethod
+    def name(cls) -> str:
+        return f"keyrange_job_{cls.definition.digest}"
+
+    def schema(self) -> StructType:
+        parse_options(self._given(), "stream")
+        return StructType.fromJson(json.loads(self.definition.rows))
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        raise invalid_options(["keyrange.job is for streaming queries"])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
+        options = parse_options(self._given(), "stream")
+        return JobReader(replace(options, columns=self.definition.columns), self.definition)
+
+
+class JobReader(KeyRangeStreamReader):
+    """Plans as any stream does; its tasks work on what they read."""
+
+    works = True
+
+    def __init__(self, options: SourceOptions, definition: JobDefinition) -> None:
+        super().__init__(options)
+        self._definition = definition
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from keyrange.jobs.task import JobTask
+
+        return JobTask(self._options, self._definition).rows(partition)
+
+
+def data_source_of(definition: JobDefinition) -> type[JobDataSource]:
+    """A class of the job's own, which is pickled by value wherever it is used."""
+    name = f"KeyRangeJob_{definition.digest}"
+    return type(name, (JobDataSource,), {"definition": definition, "__module__": "__main__"})

@@ -1,0 +1,85 @@
+"""What the tasks of a job do with what they read, as it is sent to them.
+
+Nothing heavy is imported here: Spark reads this in every process that it asks about the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.cloudpickle import CloudPickler
+from pyspark.core.broadcast import Broadcast
+
+from keyrange.errors import error
+from keyrange.storage.model.partition_columns import PartitionColumn
+
+_log = logging.getLogger(__name__)
+
+# Spark sends the function along with every task, past what broadcasts large ones.
+LARGE_BYTES: Final = 1 << 20
+BYTES_MAX: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
+    pickled, and empty where there is none; `mode` as of `keyrange.work.task.Job`. `columns` are
+    read. `table` is where output goes, to files of `target_bytes` compressed by `codec`."""
+
+    table: str
+    schema: str
+    rows: str
+    mode: str
+    columns: tuple[str, ...]
+    function: bytes = field(default=b"", repr=False)
+    partition_by: tuple[PartitionColumn, ...] = ()
+    codec: str = "snappy"
+    target_bytes: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Of all of it but the function, which may be large, that of the function."""
+        return hashlib.sha256(repr(self).encode() + digest_of(self.function)).hexdigest()[:32]
+
+
+def digest_of(function: bytes) -> bytes:
+    return hashlib.sha256(function).digest()
+
+
+def pickled(function: Callable[[Any], Any]) -> bytes:
+    """A function as tasks get it. Raises UNPICKLABLE_FUNCTION."""
+    data = io.BytesIO()
+    try:
+        pickler: Any = _Pickler(data)  # type: ignore[no-untyped-call]
+        pickler.dump(function)
+    except Exception as failure:
+        # What an object raises that does not let itself be pickled is its own.
+        reason = f"{type(failure).__name__}: {failure}"
+        raise error("UNPICKLABLE_FUNCTION", f"it cannot be pickled: {reason}"[:2000]) from None
+    size = data.tell()
+    if size > BYTES_MAX:
+        most = BYTES_MAX >> 20
+        text = f"with what it holds it has {size:,} bytes, and {most} MiB are the most"
+        raise error("UNPICKLABLE_FUNCTION", text)
+    if size >= LARGE_BYTES:
+        _log.warning(
+            "the function given to keyrange.job has %s bytes with what it holds, which every task "
+            "is sent anew",
+            f"{size:,}",
+        )
+    return data.getvalue()
+
+
+class _Pickler(CloudPickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Broadcast):
+            raise TypeError(
+                "it holds a Broadcast, which a task that reads cannot ask Spark for; let the "
+                "function hold the value itself, or load it"
+            )
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]

@@ -1,0 +1,109 @@
+"""A task of a job in the executor: it reads, works on what it reads, and writes what comes of
+that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from keyrange.individual_commits.verdicts import plan_attempt
+from keyrange.jobs.definition import JobDefinition, digest_of
+from keyrange.options import SourceOptions
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source.read import read_rows
+from keyrange.storage.data_files import FileSettings
+from keyrange.work.appending import Target, write_output
+from keyrange.work.model.work_order import WorkOrder
+from keyrange.work.record_timer import RecordTimer
+from keyrange.work.run import run_task
+from keyrange.work.task import Job, JsonValues, Task
+
+
+class JobTask:
+    """One task. What it is to know of its records comes with what it reads: with pinned members
+    bit by bit."""
+
+    def __init__(self, options: SourceOptions, definition: JobDefinition) -> None:
+        self._options = options
+        self._definition = definition
+        self._orders: list[WorkOrder] = []
+        self._task: Task | None = None
+
+    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What is handed to Spark. Raises what reading, the function and writing do."""
+        with closing(read_rows(self._options, partition, self._begin)) as read:
+            first = next(read, None)
+            if first is None:
+                return
+            order = self._orders[0]
+            with RecordTimer(order.settings.has_limits) as timer:
+                self._task = Task(self._job(order), timer)
+                for each in self._orders[1:]:
+                    self._task.begin(each.partitions)
+                worked_on = run_task(self._task, chain([first], read))
+                yield from write_output(worked_on, self._task.job.schema, self._target(order))
+
+    def _begin(self, task: ReadTask) -> None:
+        assert task.work is not None
+        if self._task is None:
+            self._orders.append(task.work)
+        else:
+            self._task.begin(task.work.partitions)
+
+    def _job(self, order: WorkOrder) -> Job:
+        options, definition = self._options, self._definition
+        values = None
+        if definition.mode == "json":
+            values = JsonValues(_arrow(options.values.schema), options.values.bad)
+        return Job(
+            order.partitions,
+            order.settings,
+            definition.mode,
+            _arrow(definition.schema),
+            _function(definition.function),
+            nulls_first=options.key_ranges.nulls_first,
+            is_whole=not options.commits.individual,
+            values=values,
+        )
+
+    def _target(self, order: WorkOrder) -> Target:
+        commits, definition = self._options.commits, self._definition
+        attempt, outcomes = plan_attempt(commits.verdict_directory, order.source_id, order.plan)
+        return Target(
+            definition.table,
+            outcomes,
+            attempt,
+            definition.partition_by,
+            FileSettings(codec=definition.codec, target_bytes=definition.target_bytes),
+        )
+
+
+def _arrow(schema: str) -> pa.Schema:
+    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+
+
+def _function(data: bytes) -> Callable[[Any], Any]:
+    """The job's function, unpickled once in this process."""
+    if not data:
+        return _as_it_is
+    key = digest_of(data)
+    if key not in _functions:
+        _functions.clear()
+        _functions[key] = cloudpickle.loads(data)
+    return _functions[key]
+
+
+_functions: dict[bytes, Callable[[Any], Any]] = {}
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

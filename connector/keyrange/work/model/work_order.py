@@ -1,0 +1,59 @@
+"""What a task is told that works on records while it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """`plan` names the plan of the batch, whose number nobody knows who plans it, and `source_id`
+    the source whose records they are. Of `partitions` those that the task reads are named."""
+
+    plan: str
+    source_id: str
+    settings: WorkSettings
+    partitions: Mapping[TopicPartition, TaskPartition]
+
+
+def write_work_order(order: WorkOrder) -> dict[str, Any]:
+    settings = order.settings
+    return {
+        "plan": order.plan,
+        "sourceId": order.source_id,
+        "settings": [
+            settings.keeps_order,
+            settings.deliveries_max,
+            settings.record_timeout_ms,
+            settings.budget_ms,
+        ],
+        "partitions": [
+            [
+                *partition,
+                [cell.from_hash for cell in work.cells],
+                work.cells[-1].until_hash,
+                sorted(work.held),
+                sorted(work.deliveries.items()),
+            ]
+            for partition, work in sorted(order.partitions.items())
+        ],
+    }
+
+
+def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
+    """What `write_work_order` has written."""
+    partitions = {}
+    for topic, number, begins, end, held, deliveries in document["partitions"]:
+        bounds = [*begins, end]
+        cells = tuple(map(KeyRange, bounds[:-1], bounds[1:]))
+        partitions[TopicPartition(topic, number)] = TaskPartition(
+            cells, frozenset(held), dict(deliveries)
+        )
+    settings = WorkSettings(*document["settings"])
+    return WorkOrder(document["plan"], document["sourceId"], settings, partitions)

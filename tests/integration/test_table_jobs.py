@@ -1,0 +1,172 @@
+"""`keyrange.job`: from a real topic straight into a Delta table."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import keyrange
+from brokers import Record, Topics
+from individual import SOON, failure_of
+from sources import options
+
+
+class TableJob:
+    """A job on a topic of its own, with a table and a checkpoint below `home`."""
+
+    def __init__(
+        self, spark: SparkSession, topics: Topics, home: Path, partitions: int = 2
+    ) -> None:
+        self.spark, self.topics, self.home = spark, topics, home
+        self.topic = topics.create_topic("jobs", partitions)
+        self.table, self.checkpoint = home / "table", home / "checkpoint"
+
+    def produce(self, *values: bytes | Record) -> None:
+        self.topics.produce(self.topic, values)
+
+    def run(
+        self,
+        function: Callable[[Any], Any] | None = None,
+        schema: str | None = None,
+        mode: Any = "record",
+        into: dict[str, Any] | None = None,
+        **given: str,
+    ) -> StreamingQuery:
+        """Work on what is there; raises what the query failed with."""
+        query = self.start(function, schema, mode, into, **given)
+        assert query.awaitTermination(240)
+        return query
+
+    def start(
+        self,
+        function: Callable[[Any], Any] | None = None,
+        schema: str | None = None,
+        mode: Any = "record",
+        into: dict[str, Any] | None = None,
+        **given: str,
+    ) -> StreamingQuery:
+        own = options(self.topics, self.topic, startingOffsets="earliest", **given)
+        job = keyrange.job(own, function, schema, mode)
+        writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
+        return writer.trigger(availableNow=True).start()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return DeltaTable(self.table).to_pyarrow_table().to_pylist()
+
+
+@pytest.fixture
+def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> TableJob:
+    return TableJob(spark, topics, tmp_path)
+
+
+def individual(home: Path, **given: str) -> dict[str, str]:
+    return {"commitMode": "individual", "commitTable": str(home / "commits"), **given}
+
+
+def test_records_as_they_are(job: TableJob, spark: SparkSession) -> None:
+    job.produce(*(Record(b"v%d" % n, b"k%d" % n, n % 2) for n in range(100)))
+    query = job.run()
+    table = spark.read.format("delta").load(str(job.table))
+    frame = spark.read.format("keyrange").options(**options(job.topics, job.topic)).load()
+    assert table.schema == frame.schema
+    assert sorted(table.collect()) == sorted(frame.collect())
+    progress = json.loads(query.lastProgress.json)
+    assert progress["observedMetrics"]["keyrange"]["records"] == 100
+    assert progress["observedMetrics"]["keyrange"]["rows"] == 100
+    job.produce(b"later")
+    job.run()
+    assert len(job.rows()) == 101
+
+
+def test_a_function_of_a_cell(job: TableJob) -> None:
+    suffix = "!"
+
+    def work(record: Any) -> Any:
+        text = record.value.decode()
+        return None if text == "none" else [(text + suffix, record.offset)] * 2
+
+    job.produce(b"a", b"none", b"b")
+    job.run(work, "text string, at long")
+    assert sorted(row["text"] for row in job.rows()) == ["a!", "a!", "b!", "b!"]
+
+
+def test_a_record_that_fails_fails_its_batch_by_name(job: TableJob) -> None:
+    def work(record: Any) -> Any:
+        return (1 // int(record.value),)
+
+    job.produce(Record(b"1", b"", 0), Record(b"0", b"", 0))
+    query = job.start(work, "n int")
+    text = failure_of(query)
+    assert "[RECORD_FAILED]" in text
+    assert f"partition={job.topic}-0, offset=1" in text
+    assert "ZeroDivisionError" in text
+    assert job.rows() == []
+    job.run(lambda record: (int(record.value),), "n int")
+    assert sorted(row["n"] for row in job.rows()) == [0, 1]
+
+
+@pytest.mark.parametrize("given", [{}, {"splitBy": "keyRange", "keyRangesPerPartition": "3"}])
+def test_records_that_fail_come_again_and_the_others_are_done(
+    job: TableJob, tmp_path: Path, given: dict[str, str]
+) -> None:
+    gate = tmp_path / "gate"
+
+    def work(record: Any) -> Any:
+        if record.value.startswith(b"!") and not gate.exists():
+            raise ValueError("not yet")
+        return (record.value.decode(), record.deliveries)
+
+    own = individual(tmp_path, **SOON) | given
+    job.produce(*(Record(b"%d" % n, b"k%d" % (n % 7), n % 2) for n in range(50)))
+    job.produce(Record(b"!50", b"k1", 1), Record(b"51", b"k1", 1), Record(b"52", b"k2", 1))
+    job.run(work, "text string, deliveries int", **own)
+    assert sorted(int(row["text"]) for row in job.rows()) == [*range(50), 52]
+    gate.touch()
+    time.sleep(2)
+    job.run(work, "text string, deliveries int", **own)
+    found = {row["text"]: row["deliveries"] for row in job.rows()}
+    assert len(job.rows()) == len(found) == 53
+    assert found["!50"] == 1
+    assert found["51"] == 0
+
+
+ORDERS = "id bigint, name string"
+
+
+def test_values_that_are_json(job: TableJob) -> None:
+    job.produce(*(Record(b'{"id": %d, "name": "n%d"}' % (n, n), b"k", 0) for n in range(20)))
+    job.run(valueFormat="json", valueSchema=ORDERS)
+    rows = job.rows()
+    assert list(rows[0]) == ["key", "id", "name", *list(rows[0])[3:]]
+    assert [(row["id"], row["name"], row["offset"]) for row in rows] == [
+        (n, f"n{n}", n) for n in range(20)
+    ]
+
+
+@pytest.mark.parametrize("policy", ["null", "fail", "deadLetter"])
+def test_values_that_are_not_what_the_schema_says(
+    job: TableJob, tmp_path: Path, policy: str
+) -> None:
+    good = b'{"id": 7}'
+    job.produce(Record(good, b"k", 0), Record(b'{"id": "x"}', b"k", 0), Record(good, b"k", 0))
+    own = individual(tmp_path) if policy == "deadLetter" else {}
+    own |= {"valueFormat": "json", "valueSchema": ORDERS, "badValues": policy}
+    if policy == "fail":
+        text = failure_of(job.start(**own))
+        assert "[BAD_VALUE]" in text
+        assert f"partition={job.topic}-0, offset=1" in text
+        assert job.rows() == []
+        return
+    job.run(**own)
+    assert [row["id"] for row in job.rows()] == ([7, None, 7] if policy == "null" else [7, 7])
+    if policy == "deadLetter":
+        letters = DeltaTable(tmp_path / "commits_dead_letters").to_pyarrow_table().to_pylist()
+        assert [(each["offset"], each["value"]) for each in letters] == [(1, b'{"id": "x"}')]
