@@ -27,6 +27,7 @@ def test_the_public_names_are_these() -> None:
         "acknowledge",
         "commits",
         "each_batch",
+        "job",
         "materialize",
         "process",
         "process_into",

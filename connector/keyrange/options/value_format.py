@@ -58,9 +58,10 @@ def choose_values(
     """The format of values; `columns` are those of the source that are beside theirs."""
     chosen = given.settings(ValueOptions)
     if chosen.format == "raw":
-        for name in ("valueSchema", "badValues"):
-            if given.names(name):
-                violations.add(name, "needs valueFormat=json")
+        if chosen.schema:
+            violations.add("valueSchema", "needs valueFormat=json")
+        if chosen.bad != ValueOptions().bad:
+            violations.add("badValues", "needs valueFormat=json")
         return chosen
     if not given.names("valueSchema"):
         violations.add("valueFormat", "needs valueSchema: the columns that values are read into")

@@ -18,6 +18,7 @@ from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, pars
 from keyrange.options.commits import COMMIT_ROWS, CommitOptions
 from keyrange.options.key_ranges import KEY_RANGE_ROWS
 from keyrange.options.members import MEMBER_ROWS, MemberOptions
+from keyrange.options.value_format import ValueOptions
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions
 from keyrange.source.model.columns import COLUMNS, USUAL
@@ -58,6 +59,7 @@ DEFAULTS: dict[str, Any] = {
     "columns": None,
     "filter_pushdown": False,
     "map_in_arrow": None,
+    "values": ValueOptions(),
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -148,6 +150,10 @@ def test_every_option_is_tested_here() -> None:
         # In test_mapping.py.
         "mapInArrow",
         "mapInArrowSchema",
+        # In test_value_format.py.
+        "valueFormat",
+        "valueSchema",
+        "badValues",
     }
     assert {row.name for row in OPTIONS} == (
         tested | positions | key_ranges | commits | members | volumes | others
