@@ -28,6 +28,9 @@ class RecordTimer:
     def __init__(self, needed: bool = True) -> None:
         self._needed = needed
         self._running = False
+        # When the call's time is up, and when the timer rings next; in s of the monotonic clock.
+        self._until_s = 0.0
+        self._rings_at_s = float("inf")
         self._before: Any = None
 
     def __enter__(self) -> RecordTimer:
@@ -54,17 +57,29 @@ class RecordTimer:
         """The function's result. Raises RecordTimeout where it takes longer, and what it raises."""
         if timeout_ms is None:
             return function(argument)
-        seconds = max(timeout_ms / 1000, 0.001)
+        now_s = time.monotonic()
+        self._until_s = now_s + max(timeout_ms / 1000, 0.001)
         try:
             self._running = True
-            # It rings again, for functions that swallow whatever is raised.
-            signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 1.0))
+            # The timer is left to run from call to call: to set it costs more than most functions.
+            if self._until_s < self._rings_at_s:
+                self._set(now_s, self._until_s)
             return function(argument)
         finally:
             self._running = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _set(self, now_s: float, at_s: float) -> None:
+        self._rings_at_s = at_s
+        signal.setitimer(signal.ITIMER_REAL, max(at_s - now_s, 0.001))
 
     def _rings(self, _number: int, _frame: FrameType | None) -> None:
-        # It may ring late, when the function has ended.
-        if self._running:
+        now_s = time.monotonic()
+        if not self._running:
+            # Of a call that has ended. The next one sets it.
+            self._rings_at_s = float("inf")
+        elif now_s < self._until_s:
+            self._set(now_s, self._until_s)
+        else:
+            # It rings again, for functions that swallow whatever is raised.
+            self._set(now_s, now_s + 1.0)
             raise RecordTimeout("the record's time is up")

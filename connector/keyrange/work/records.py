@@ -121,8 +121,6 @@ class RowForm:
     def rows_of(self, result: Any) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
         a list of rows."""
-        if type(result) is tuple and len(result) == len(self._names):
-            return (result,)
         if isinstance(result, list):
             return [self._row(each) for each in result]
         return (self._row(result),)

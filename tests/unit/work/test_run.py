@@ -227,9 +227,23 @@ def test_the_alarm_interrupts_and_is_gone_afterwards() -> None:
             alarm.call(lambda _: time.sleep(60), None, 50)
         assert time.monotonic() - begun < 30
         assert alarm.call(lambda argument: argument, 3, 60_000) == 3
-        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
         signal.raise_signal(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     assert signal.getsignal(signal.SIGALRM) == before
+
+
+def test_the_alarm_is_of_the_call_that_runs() -> None:
+    """It is left to run from call to call, and each has its own time."""
+    with RecordTimer() as alarm:
+        for _ in range(4):
+            assert alarm.call(lambda _: time.sleep(0.03), None, 50) is None
+        alarm.call(lambda _: None, None, 60_000)
+        begun = time.monotonic()
+        with pytest.raises(RecordTimeout):
+            alarm.call(lambda _: time.sleep(60), None, 50)
+        with pytest.raises(RecordTimeout):
+            alarm.call(lambda _: time.sleep(60), None, 50)
+        assert time.monotonic() - begun < 30
 
 
 def test_a_function_that_catches_everything_is_interrupted_all_the_same() -> None:

@@ -66,6 +66,7 @@ class TaskState:
 
     def __init__(self, terms: WorkSettings) -> None:
         self._terms = terms
+        self._usual = Allowance(terms.record_timeout_ms or None)
         self._works: dict[TopicPartition, TaskPartition] = {}
         self._blocked: dict[TopicPartition, set[int]] = {}
         self._deadline_ms: float | None = None
@@ -96,10 +97,9 @@ class TaskState:
 
     def allowance(self, now_ms: float) -> Allowance:
         """How long the next call may take; sets `spent` where there is no time left."""
-        terms = self._terms
-        record_ms = terms.record_timeout_ms or None
+        terms, record_ms = self._terms, self._usual.timeout_ms
         if not terms.budget_ms:
-            return Allowance(record_ms)
+            return self._usual
         # It does not end while the culprit among several is looked for.
         over = self._deadline_ms is not None and self._deadline_ms <= now_ms
         if self._deadline_ms is None or (over and not self._settled):
@@ -108,7 +108,7 @@ class TaskState:
         if left_ms <= 0:
             self.spent = True
         if record_ms is not None and record_ms <= left_ms:
-            return Allowance(record_ms)
+            return self._usual
         return Allowance(left_ms, by_budget=True)
 
     def settled(self) -> None:
