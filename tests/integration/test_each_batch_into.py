@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
-from keyrange.individual_commits import parts
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.individual_commits.verdicts import VerdictStore
 
@@ -107,10 +106,7 @@ def test_a_partitioned_table_that_spark_made(stage: Stage, spark: SparkSession) 
     assert sorted(row.at for row in late.collect()) == [3, 4, 9]
 
 
-def test_batches_of_arrow_and_verdicts_that_executors_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "FILES_MAX", 0)
+def test_batches_of_arrow(stage: Stage) -> None:
     table = stage.directory / "sink"
     stage.log = [Sent(f"k{at}", "v") for at in range(5)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class BatchRun:
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
             with self._store.writing():
-                found = collecting.reported_rows(rows(attempt, path), appending.HANDED_ON)
+                found = collecting.handed_on(rows(attempt, path))
             manifest = self._publish(_with_files(found), form, table.uri)
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
@@ -262,7 +262,7 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = collecting.reported_in(self._reported(collecting.REPORTED))
+            told = collecting.reported_in(self.reported(collecting.REPORTED))
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
@@ -277,16 +277,13 @@ class BatchRun:
             self._told = told
         return self._told
 
-    def _reported(self, wanted: parts.Wanted) -> parts.Found:
-        """What the verdict says besides output."""
-        manifest, rows = self.manifest, self.verdict_rows
+    def reported(self, wanted: parts.Wanted, offsets: Collection[int] | None = None) -> parts.Found:
+        """What the verdict says besides output; with `offsets` of records at these."""
+        manifest = self.manifest
         if manifest is None:
-            found = []
-        elif rows is None or parts.is_small(list(manifest.files.values())):
-            found = [manifest.rows, *self._store.rows_in(manifest, wanted)]
-        else:
-            found = [manifest.rows, collecting.reported_rows(rows, wanted)]
-        return parts.merged(found, wanted)
+            return parts.merged([], wanted)
+        found = self._store.rows_in(manifest, wanted, offsets)
+        return parts.merged([manifest.rows, *found], wanted)
 
     def judged(self) -> dict[TopicPartition, Outcome]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""

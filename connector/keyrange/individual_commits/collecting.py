@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
@@ -15,9 +13,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
-from keyrange.individual_commits.parts import Found, Wanted
+from keyrange.individual_commits.parts import Found
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.work.appending import HANDED_ON
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, HIDDEN_TYPE
 from keyrange.work.reported_offsets import (
@@ -67,20 +66,14 @@ class ReportedResults:
         return offset in self.not_done.get(partition, ())
 
 
-def reported_rows(verdict: DataFrame, wanted: Wanted) -> Found:
-    """As `parts.rows_in`, by executors."""
-    members = {member: F.col(f"{HIDDEN}.{member}") for member in wanted}
-    is_set = reduce(or_, (member.isNotNull() for member in members.values()))
-    fields = {
-        member: F.struct(*[F.col(f"{HIDDEN}.{member}.{name}") for name in names])
-        for member, names in wanted.items()
-    }
-    columns = [F.when(members[each].isNotNull(), fields[each]).alias(each) for each in wanted]
-    found: Found = {member: [] for member in wanted}
-    for row in verdict.where(is_set).select(*columns).collect():
-        for member, said in found.items():
-            if row[member] is not None:
-                said.append(tuple(row[member]))
+def handed_on(rows: DataFrame) -> Found:
+    """What tasks have handed to Spark that write files themselves."""
+    found: Found = {member: [] for member in HANDED_ON}
+    for row in rows.select(HIDDEN).collect():
+        for member, names in HANDED_ON.items():
+            said = row[HIDDEN][member]
+            if said is not None:
+                found[member].append(tuple(said[name] for name in names))
     return found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_plan import BatchPlan
@@ -16,13 +16,15 @@ from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.work.model.outcome import Cause
-from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-RecordRows = dict[TopicPartition, dict[int, Row]]
+_OUTCOME: Final = {"outcome": ("topic", "partition", "offset", "error", "record")}
+# What is known of a record: its error, and itself.
+Kept = dict[tuple[TopicPartition, int], tuple[str | None, Mapping[str, Any] | None]]
+_NONE: Final = (None, None)
 
 
 class WriteDeadLetters(Protocol):
@@ -88,10 +90,10 @@ def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> l
     dead = {partition: pending for partition, pending in dead.items() if pending}
     if not dead:
         return []
-    kept = _kept(running.verdict_rows, dead)
+    kept = _kept(running, dead)
     # What a job rejected by a DataFrame is not in the verdict as it was read.
     missing = {
-        partition: [offset for offset in pending if not _is_whole(kept, partition, offset)]
+        partition: [offset for offset in pending if kept.get((partition, offset), _NONE)[1] is None]
         for partition, pending in dead.items()
     }
     read = {} if running.is_worked_on else _read(running.batch, missing)
@@ -102,34 +104,16 @@ def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> l
     ]
 
 
-def _kept(
-    rows: DataFrame | None, dead: Mapping[TopicPartition, Mapping[int, PendingRecord]]
-) -> RecordRows:
+def _kept(running: BatchRun, dead: Mapping[TopicPartition, Mapping[int, PendingRecord]]) -> Kept:
     """What the verdict holds of dead records."""
-    if rows is None:
-        return {}
-    outcome = F.col(f"{HIDDEN}.outcome")
-    record = F.col(f"{HIDDEN}.outcome.record")
-    frame = rows.where(outcome.cause != int(Cause.HELD_BACK)).select(
-        outcome.topic.alias("topic"),
-        outcome.partition.alias("partition"),
-        outcome.offset.alias("offset"),
-        outcome.error.alias("error"),
-        record.isNotNull().alias("is_whole"),
-        record.key.alias("key"),
-        record.value.alias("value"),
-        F.unix_millis(record.timestamp).alias("timestamp_ms"),
-        record.headers.alias("headers"),
-    )
-    return _by_record(rows_of(frame, dead))
+    offsets = {offset for pending in dead.values() for offset in pending}
+    return {
+        (TopicPartition(topic, number), offset): (text, record)
+        for topic, number, offset, text, record in running.reported(_OUTCOME, offsets)["outcome"]
+    }
 
 
-def _is_whole(kept: RecordRows, partition: TopicPartition, offset: int) -> bool:
-    row = kept.get(partition, {}).get(offset)
-    return row is not None and bool(row.is_whole)
-
-
-def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> RecordRows:
+def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> Kept:
     """Dead records as the batch has them."""
     columns = [F.col(name) for name in ("topic", "partition", "offset")]
     for name in _RECORD:
@@ -139,33 +123,27 @@ def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> 
             columns.append(F.unix_millis(name).alias("timestamp_ms"))
         else:
             columns.append(F.col(name))
-    return _by_record(rows_of(batch.select(*columns), missing))
-
-
-def _by_record(rows: Iterable[Row]) -> RecordRows:
-    found: RecordRows = {}
-    for row in rows:
-        found.setdefault(TopicPartition(row.topic, row.partition), {})[row.offset] = row
-    return found
+    return {
+        (TopicPartition(row.topic, row.partition), row.offset): (None, row.asDict(recursive=True))
+        for row in rows_of(batch.select(*columns), missing)
+    }
 
 
 def _letter(
     running: BatchRun,
     partition: TopicPartition,
     pending_record: PendingRecord,
-    kept: RecordRows,
-    read: RecordRows,
+    kept: Kept,
+    read: Kept,
 ) -> DeadLetter:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
 
     plan, planned = running.plan, running.plan.planned
-    row = kept.get(partition, {}).get(pending_record.offset)
-    record = row if row is not None and row.is_whole else None
+    place = (partition, pending_record.offset)
+    text, record = kept.get(place, _NONE)
     if record is None:
-        record = read.get(partition, {}).get(pending_record.offset)
-    text = running.told().errors.get(partition, {}).get(pending_record.offset)
-    if text is None:
-        text = row.error if row is not None else _TEXTS.get(pending_record.cause, "")
+        record = read.get(place, _NONE)[1] or {}
+    text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
     return DeadLetter(
         group=plan.commits.group,
         source_id=planned.mark.source_id,
@@ -175,11 +153,11 @@ def _letter(
         topic_id=planned.end.topic_ids.get(partition.topic, ""),
         partition=partition.partition,
         offset=pending_record.offset,
-        key=_bytes(record, "key"),
-        value=_bytes(record, "value"),
-        headers=tuple((each.key, _bytes(each, "value")) for each in _headers(record)),
-        timestamp_ms=(record.timestamp_ms or 0) if record is not None else 0,
-        error=text or "",
+        key=_bytes(record.get("key")),
+        value=_bytes(record.get("value")),
+        headers=tuple((each["key"], _bytes(each["value"])) for each in record.get("headers") or ()),
+        timestamp_ms=record.get("timestamp_ms") or 0,
+        error=text or _TEXTS.get(pending_record.cause, ""),
         cause=pending_record.cause,
         attempts=pending_record.deliveries,
         first_at_ms=pending_record.since_ms,
@@ -190,14 +168,9 @@ def _letter(
 _TEXTS: Final = {Cause.UNMENTIONED: "the job said nothing of it"}
 
 
-def _bytes(row: Row | None, name: str) -> bytes | None:
+def _bytes(value: Any) -> bytes | None:
     """A column as it came from Kafka, or as text that the query has made of it. What it has made
     into anything else is not the record's any more."""
-    value = getattr(row, name) if row is not None else None
     if isinstance(value, str):
         return value.encode()
     return bytes(value) if isinstance(value, (bytes, bytearray)) else None
-
-
-def _headers(row: Row | None) -> Sequence[Row]:
-    return (row.headers or ()) if row is not None else ()

@@ -6,7 +6,7 @@ something else, and what is null throughout is not read at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,9 +15,6 @@ import pyarrow.parquet as pq
 
 from keyrange.work.outcome_rows import HIDDEN
 
-# Beyond these the executors are quicker than one process.
-FILES_MAX: Final = 32
-BYTES_MAX: Final = 256 * 1024 * 1024
 _ROWS_AT_A_TIME: Final = 65_536
 
 # Of each member that is asked for the fields; the first of them is never null where it is set.
@@ -34,13 +31,9 @@ def merged(found: Iterable[Found], wanted: Wanted) -> Found:
     return all_of
 
 
-def is_small(sizes: Sequence[int]) -> bool:
-    """Whether one process is to read files of these sizes."""
-    return len(sizes) <= FILES_MAX and sum(sizes) <= BYTES_MAX
-
-
-def rows_in(source: pa.NativeFile, wanted: Wanted) -> Found:
-    """The fields of each member, of the rows where it is set.
+def rows_in(source: pa.NativeFile, wanted: Wanted, offsets: Collection[int] | None = None) -> Found:
+    """The fields of each member, of the rows where it is set; with `offsets` those alone that have
+    one of these.
 
     Raises OSError or ValueError where the file is not a verdict's.
     """
@@ -55,7 +48,11 @@ def rows_in(source: pa.NativeFile, wanted: Wanted) -> Found:
             use_threads=False,
         ):
             values = pc.struct_field(batch.column(HIDDEN), member)
-            said = values.filter(pc.is_valid(values))
+            is_said = pc.is_valid(values)
+            if offsets is not None:
+                among = pc.is_in(pc.struct_field(values, "offset"), pa.array(offsets, pa.int64()))
+                is_said = pc.and_(is_said, among)
+            said = values.filter(is_said)
             columns = [pc.struct_field(said, name).to_pylist() for name in names]
             found[member] += zip(*columns, strict=True)
     return found

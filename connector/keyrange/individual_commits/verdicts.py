@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -202,13 +202,15 @@ class VerdictStore:
         root = f"{self._location}/{_place(manifest.batch_id, manifest.attempt)}"
         return [f"{root}/{name}" for name in sorted(manifest.files)]
 
-    def rows_in(self, manifest: Manifest, wanted: Wanted) -> list[Found]:
+    def rows_in(
+        self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
+    ) -> list[Found]:
         """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED."""
 
         def rows_of(name: str) -> Found:
             path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
             with self._directory.open(path) as source:
-                return parts.rows_in(source, wanted)
+                return parts.rows_in(source, wanted, offsets)
 
         if not manifest.files:
             return []

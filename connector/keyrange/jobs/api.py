@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pyspark.sql import SparkSession
@@ -138,7 +139,8 @@ class TableJob:
         self._check_table(session, table, compression, target_bytes, optimize_every)
         storage = self._options.commits.revealed_storage()
         definition = self._definition(table.rstrip("/"), partition_by, compression, target_bytes)
-        written = JobTable(definition, storage, optimize_every)
+        # Who writes the log calls no function.
+        written = JobTable(replace(definition, function=b""), storage, optimize_every)
         sink = written.sink()
         sink.prepare()
         source = data_source_of(definition)

@@ -89,7 +89,7 @@ class WriteWhole:
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            found = collecting.reported_rows(batch, appending.HANDED_ON)
+            found = collecting.handed_on(batch)
             offsets = planned(at.start, at.end)
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
             manifest = store.publish(made, at.start, at.end)

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -34,7 +35,7 @@ _HEADERS: Final = pa.list_(
 _RECORD: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ms": pa.int64(),
     "headers": _HEADERS,
 }
 
@@ -169,17 +170,19 @@ class OutcomeRows:
 
     def _records(self) -> pa.StructArray:
         """The records that were delivered for the last time, and nulls."""
-        given = self._batch.schema.names
         at = pa.array(self._at, pa.int64())
-        arrays = [
-            self._batch.column(name).take(at).cast(kind)
-            if name in given
-            else pa.nulls(len(at), kind)
-            for name, kind in _RECORD.items()
-        ]
+        arrays = [self._column(name, at).cast(kind) for name, kind in _RECORD.items()]
         fields = [pa.field(name, kind) for name, kind in _RECORD.items()]
         missing = pa.array([not last for last in self._is_last])
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
+
+    def _column(self, name: str, at: pa.Array) -> pa.Array:
+        given = self._batch.schema.names
+        if name == "timestamp_ms" and "timestamp" in given:
+            times = self._batch.column("timestamp").take(at).cast(pa.timestamp("us", tz="UTC"))
+            # Kafka's are whole milliseconds.
+            return pc.divide(times.cast(pa.int64()), 1000)
+        return self._batch.column(name).take(at) if name in given else pa.nulls(len(at))
 
     def _has_record(self) -> bool:
         """Whether what is there is as it was read, as far as the types of columns say so."""

@@ -91,7 +91,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     at = Planned("q", 0, Checkpoint({}), Checkpoint({}), CommitMark("s", 0), -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     nothing: Any = {member: [] for member in HANDED_ON}
-    monkeypatch.setattr(collecting, "reported_rows", lambda *_: nothing)
+    monkeypatch.setattr(collecting, "handed_on", lambda _: nothing)
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
         uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)

@@ -101,10 +101,10 @@ def test_a_file_of_output_alone_says_nothing() -> None:
     assert rows_in(file_of(output(5))) == {member: [] for member in REPORTED}
 
 
-def test_large_verdicts_are_left_to_executors() -> None:
-    assert parts.is_small([parts.BYTES_MAX])
-    assert not parts.is_small([parts.BYTES_MAX, 1])
-    assert not parts.is_small([1] * (parts.FILES_MAX + 1))
+def test_records_are_looked_up_by_their_offsets() -> None:
+    data = file_of(record(3, Cause.REJECTED), output(2), record(4, Cause.REJECTED))
+    wanted = {"outcome": ("topic", "offset", "record")}
+    assert parts.rows_in(pa.BufferReader(data), wanted, {4, 9}) == {"outcome": [("t", 4, None)]}
 
 
 def test_all_parts_are_read_and_a_broken_one_is_damage(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_the_record_is_kept_when_it_is_given_up() -> None:
     [rows, *_] = run_task(Task(job(function, works=works), VirtualHands()), [batch])
     outcomes = rows.column(HIDDEN).field("outcome").to_pylist()
     kept = {each["offset"]: each["record"] for each in outcomes}
-    assert kept[2] == {"key": b"k2", "value": b"v2", "timestamp": None, "headers": None}
+    assert kept[2] == {"key": b"k2", "value": b"v2", "timestamp_ms": None, "headers": None}
     assert kept[3] is None
 
 
