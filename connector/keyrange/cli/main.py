@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+import keyrange
 from keyrange.cli import broker, doctor, error_reference, records, reference
 from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
@@ -43,9 +44,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print_text(f"keyrange {version('keyrange')}")
+        print_text(f"keyrange {keyrange.__version__}")
         raise typer.Exit
 
 

@@ -11,9 +11,9 @@ import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+import keyrange
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
@@ -34,19 +34,12 @@ _MISSING_TOPIC_MS: Final = 3_000
 _SILENCE_MS: Final = 100
 
 
-def _client_version() -> str:
-    try:
-        return version("keyrange")
-    except PackageNotFoundError:
-        return "0"
-
-
 class Cluster:
     """Connections to one cluster, made when needed and kept. Not for use by several threads."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self.client_version = _client_version()
+        self.client_version = keyrange.__version__
         # Fetches are sent ahead of answers: they have connections of their own, so that a question
         # in between neither waits for them nor costs them their connection.
         self._connections: dict[tuple[str, int, bool], Connection] = {}
