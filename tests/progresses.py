@@ -34,6 +34,7 @@ def progress(
     query_id: str = QUERY_ID,
     timestamp: str = "2026-05-01T12:00:00.000Z",
     duration_ms: int = 1_500,
+    observed: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     return {
         "id": query_id,
@@ -46,7 +47,7 @@ def progress(
         "stateOperators": [],
         "sources": list(sources),
         "sink": {"description": "s", "numOutputRows": -1, "metrics": {}},
-        "observedMetrics": {},
+        "observedMetrics": observed or {},
         "numInputRows": sum(each["numInputRows"] for each in sources),
     }
 
@@ -64,6 +65,9 @@ def ended(
     )
 
 
+WORK: dict[str, Any] = {
+    "keyrange": {"records": 100_000, "rows": 99_000, "files": 2, "bytes": 4_200_000}
+}
 FULL: dict[str, dict[str, Any]] = {
     "losses": {
         "offsets": 4,

@@ -21,6 +21,7 @@ from keyrange.cli.report.sources import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report.lag import standings
+from progresses import WORK
 from report_samples import BATCHES, HOSTILE, RECORDS, Lake
 from scripted_admin import GB, HOST, Told, scripted_brokers
 
@@ -185,6 +186,11 @@ def test_a_line_of_progress_says_where_a_batch_ended(lake: Lake) -> None:
     assert read["members"] == {"ownPortions": 10, "foreignPortions": 2, "unownedPortions": 0}
     assert read["volumes"]["throttleFactor"] == 1.0
     assert read["query_id"] == QUERY
+
+
+def test_a_line_of_a_job_says_how_many_records_there_were(lake: Lake) -> None:
+    read = event(lake.line(5, observedMetrics=WORK).encode(), 0)
+    assert read["records"] == 100_000
 
 
 @pytest.mark.parametrize(

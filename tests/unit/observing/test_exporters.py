@@ -18,12 +18,15 @@ from keyrange.observing import prometheus as to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress
-from progresses import FULL, RUN_ID, progress, source
+from progresses import FULL, RUN_ID, WORK, progress, source
+
+WROTE = {"keyrange": WORK["keyrange"] | {"records": 3}}
 
 
 def metrics(name: str = "orders") -> QueryMetrics:
     made = QueryMetrics(partitions_max=1)
-    found = read_query_progress(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=name))
+    told = source({"0": 1}, {"0": 3}, **FULL)
+    found = read_query_progress(progress(7, told, name=name, observed=WROTE))
     assert found is not None
     made.observe(found, 100.0)
     return made
@@ -44,6 +47,7 @@ def prometheus_lines(of: QueryMetrics) -> list[str]:
 def test_prometheus_has_each_metric_by_its_kind() -> None:
     lines = prometheus_lines(metrics())
     assert 'keyrange_records_total{query="orders"} 3.0' in lines
+    assert 'keyrange_written_bytes_total{query="orders"} 4.2e+06' in lines
     assert 'keyrange_busy_time_seconds_total{query="orders"} 1.5' in lines
     assert 'keyrange_lag{query="orders",source="0"} 2.0' in lines
     assert (

@@ -10,12 +10,13 @@ import pytest
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import (
     QueryProgress,
+    WorkDone,
     batch_fields,
     batch_line,
     first_cause,
     read_query_progress,
 )
-from progresses import FULL, QUERY_ID, RUN_ID, progress, source
+from progresses import FULL, QUERY_ID, RUN_ID, WORK, progress, source
 
 PLAIN = source({"0": 1, "1": 2}, {"0": 3, "1": 6})
 
@@ -54,6 +55,43 @@ def test_what_all_parts_say() -> None:
     }
     assert fields["lost"] == [{"topic": "t", "partition": 0, "from_offset": 3, "until_offset": 7}]
     json.dumps(fields)
+
+
+def test_a_job_counts_records_and_not_the_rows_that_its_tasks_hand_on() -> None:
+    found = read(progress(7, PLAIN, observed=WORK))
+    assert found.work == WorkDone(100_000, 99_000, 2, 4_200_000)
+    assert found.records == found.sources[0].records == 100_000
+    assert batch_line(found) == (
+        "batch 7: 100,000 records in 1.50 s (66,667/s), lag 6, "
+        "wrote 99,000 rows, 2 files, 4.2 MB, query orders"
+    )
+    fields = batch_fields(found)
+    assert (fields["records"], fields["records_per_s"]) == (100_000, 66_666.7)
+    assert fields["written"] == {"rows": 99_000, "files": 2, "bytes": 4_200_000}
+
+
+def test_a_batch_of_a_job_in_which_nothing_is_done_has_no_records() -> None:
+    """Three records failed, so tasks handed on rows, and none says how many records are done."""
+    none = {"keyrange": {"records": None, "rows": None, "files": 0, "bytes": None}}
+    found = read(progress(7, PLAIN, observed=none))
+    assert (found.records, found.work) == (0, WorkDone(0, 0, 0, 0))
+
+
+def test_a_batch_of_a_job_that_runs_again_reads_no_record() -> None:
+    found = read(progress(7, source({"0": 1}, {"0": 3}, records=0)))
+    assert (found.records, found.work, batch_fields(found)["written"]) == (0, None, None)
+
+
+@pytest.mark.parametrize("observed", [None, [], {"keyrange": None}, {"keyrange": {"records": 7}}])
+def test_what_others_observe_is_left_alone(observed: Any) -> None:
+    found = read(progress(7, PLAIN) | {"observedMetrics": observed})
+    assert (found.records, found.work) == (3, None)
+
+
+@pytest.mark.parametrize("odd", [-1, "7", float("nan"), 2.0**70])
+def test_counts_of_a_job_that_are_none_are_refused(odd: Any) -> None:
+    with pytest.raises(ValueError, match="is no number of things"):
+        read(progress(7, PLAIN, observed={"keyrange": WORK["keyrange"] | {"files": odd}}))
 
 
 def test_offsets_may_be_text_and_other_sources_are_left_out() -> None:

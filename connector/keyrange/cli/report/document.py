@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso
-from keyrange.observing.model.query_progress import is_figure
+from keyrange.observing.model.query_progress import is_figure, work_done
 
 if TYPE_CHECKING:
     from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
@@ -102,13 +102,14 @@ def event(line: bytes, source: int) -> dict[str, Any]:
     start, end, latest = (
         _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
-    metrics = _metrics(latest)
+    metrics, work = _metrics(latest), work_done(document)
+    rows = _whole(found.get("numInputRows", document.get("numInputRows")))
     return {
         "query_id": str(document.get("id", "")),
         "run_id": str(document.get("runId", "")),
         "batch": document["batchId"],
         "at": _time(document.get("timestamp")),
-        "records": _whole(found.get("numInputRows", document.get("numInputRows"))),
+        "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
         **{name: _figures(metrics.get(name)) for name in ("members", "plan", "volumes")},

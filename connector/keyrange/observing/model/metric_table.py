@@ -41,6 +41,7 @@ _QUERY: Final = ("query",)
 _SOURCE: Final = ("query", "source")
 _PARTITION: Final = ("query", "source", "topic", "partition")
 _ENDS: Final = "endOffset, latestOffset"
+_RECORDS: Final = "numInputRows, observedMetrics.keyrange.records"
 
 
 def _count(
@@ -63,10 +64,21 @@ PARTITION_LOST = _count(
     "partition.lost", "{offset}", "Lost offsets of a partition.", "losses.found", _PARTITION
 )
 
+
+def _of_work(name: str) -> OfQuery:
+    return lambda it: None if it.work is None else getattr(it.work, name)
+
+
+# What the tasks of a `keyrange.job` wrote.
+_WRITTEN: Final = (
+    ("rows", "{row}", "Rows that the tasks of a job wrote."),
+    ("files", "{file}", "Files that the tasks of a job wrote."),
+    ("bytes", "By", "Bytes of these files."),
+)
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
     (
-        _count("records", "{record}", "Records of the finished batches.", "numInputRows"),
+        _count("records", "{record}", "Records of the finished batches.", _RECORDS),
         lambda it: it.records,
     ),
     (
@@ -78,14 +90,16 @@ OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
         lambda it: it.batch_id,
     ),
     (
-        _gauge(
-            "last_batch.records", "{record}", "Records of the last finished batch.", "numInputRows"
-        ),
+        _gauge("last_batch.records", "{record}", "Records of the last finished batch.", _RECORDS),
         lambda it: it.records,
     ),
     (
         _gauge("last_batch.duration", "s", "Duration of the last finished batch.", "batchDuration"),
         lambda it: it.duration_ms / 1000,
+    ),
+    *(
+        (_count(f"written.{name}", unit, text, f"observedMetrics.keyrange.{name}"), _of_work(name))
+        for name, unit, text in _WRITTEN
     ),
 )
 

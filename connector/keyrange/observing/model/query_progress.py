@@ -5,13 +5,16 @@ Python sources have no place for metrics in a progress. So keyrange's stand in `
 its reserved key, in parts: `plan`, `commits`, `members`, `volumes`, `mirror` and `losses`. They are
 as of the moment at which the batch was planned; those of `plan`, and the portions of `members`, are
 of the batch before.
+
+The tasks of a `keyrange.job` hand Spark a few rows for many records. Spark's `numInputRows` counts
+these rows, so the counts that the job observes stand in its place.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
@@ -23,6 +26,8 @@ from keyrange.text.plain import one_line
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63
 _LOST_SHOWN: Final = 3
+# What a job calls the counts that it has Spark observe.
+_OBSERVED: Final = "keyrange"
 
 
 def is_figure(value: object) -> TypeGuard[int | float]:
@@ -67,9 +72,21 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkDone:
+    """What the tasks of a job did in a batch: `records` that are done, and the rows, files and
+    bytes of files that they wrote."""
+
+    records: int
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueryProgress:
     """A finished batch. `name` is "" where the query has none, `began` is when its trigger began,
-    in ISO 8601; `records` are those of all its sources, `sources` only keyrange's."""
+    in ISO 8601; `records` are those of all its sources, `sources` only keyrange's. `work` is None
+    of a query that is no job, and of a batch that was worked on before: it reads no record."""
 
     query_id: str
     run_id: str
@@ -79,6 +96,7 @@ class QueryProgress:
     duration_ms: int
     records: int
     sources: tuple[SourceProgress, ...]
+    work: WorkDone | None = None
 
     @property
     def label(self) -> str:
@@ -119,7 +137,8 @@ def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
     Raises INVALID_OFFSETS where keyrange's offsets cannot be read, KeyError, TypeError or
     ValueError where it is no progress.
     """
-    sources = tuple(_sources(progress["sources"]))
+    work = work_done(progress)
+    sources = tuple(_sources(progress["sources"], work))
     if not sources:
         return None
     return QueryProgress(
@@ -129,18 +148,32 @@ def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
         batch_id=_count(progress["batchId"]),
         began=str(progress.get("timestamp") or ""),
         duration_ms=_count(progress.get("batchDuration")),
-        records=_count(progress.get("numInputRows")),
+        records=_count(progress.get("numInputRows")) if work is None else work.records,
         sources=sources,
+        work=work,
     )
 
 
-def _sources(sources: Any) -> Iterator[SourceProgress]:
+def work_done(progress: Mapping[str, Any]) -> WorkDone | None:
+    """What the tasks of a job did, which reads one source; None where they did nothing.
+
+    Raises ValueError where it cannot be."""
+    metrics = progress.get("observedMetrics")
+    found = metrics.get(_OBSERVED) if isinstance(metrics, Mapping) else None
+    names = [each.name for each in fields(WorkDone)]
+    # A query of somebody else may observe something of that name.
+    if not isinstance(found, Mapping) or found.keys() != set(names):
+        return None
+    return WorkDone(**{name: _count(found[name]) for name in names})
+
+
+def _sources(sources: Any, work: WorkDone | None) -> Iterator[SourceProgress]:
     for index, source in enumerate(sources):
         offsets = read_source(source)
         if offsets is not None:
             yield SourceProgress(
                 index=index,
-                records=_count(source.get("numInputRows")),
+                records=_count(source.get("numInputRows")) if work is None else work.records,
                 lag=offsets.lag,
                 behind=offsets.behind,
                 ends=offsets.ends,
@@ -164,6 +197,8 @@ def batch_line(progress: QueryProgress) -> str:
         f"batch {progress.batch_id}: {progress.records:,} records in "
         f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), lag {lag}"
     ]
+    if work := progress.work:
+        words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
     if pending := progress.sum_of("commits", "pending"):
@@ -190,8 +225,7 @@ def _before(progress: QueryProgress) -> str:
     """What is known of the batch before, once the next one is there."""
     words = []
     if read := progress.sum_of("plan", "bytes"):
-        size = f"{read / 1e6:,.1f} MB" if read >= 1e6 else f"{read / 1e3:,.1f} kB"
-        words.append(size)
+        words.append(_size(read))
         fetched = progress.sum_of("plan", "fetchedBytes") or 0.0
         if ranges := progress.sum_of("plan", "keyRanges"):
             words.append(f"by {ranges:,.0f} key ranges")
@@ -200,6 +234,10 @@ def _before(progress: QueryProgress) -> str:
     if shares:
         words.append(f"{min(shares):.0%} read by owners")
     return " ".join(words)
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
 def batch_fields(progress: QueryProgress) -> dict[str, Any]:
@@ -215,6 +253,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "records": progress.records,
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
+        "written": _written(progress.work),
         "lag": progress.lag,
         "pending": progress.sum_of("commits", "pending"),
         "held": progress.sum_of("commits", "partitionsHeld"),
@@ -236,6 +275,12 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
             "bound_share": round(min(shares), 4) if shares else None,
         },
     }
+
+
+def _written(work: WorkDone | None) -> dict[str, int] | None:
+    if work is None:
+        return None
+    return {name: count for name, count in asdict(work).items() if name != "records"}
 
 
 # What Python's own errors of Spark look like as well, and those may quote a record.
