@@ -6,10 +6,15 @@
         jobs/ingest.py --bootstrap-servers broker:9092 --topic orders \
         --table s3a://lake/orders --checkpoint s3a://lake/_checkpoints/orders
 
-The table gets the source's columns: key, value, topic, partition, offset, timestamp, timestampType.
-Any option of the source, `kafka.*` settings included, is passed with `--option name=value`. A value
-`@FILE` is read from a file, so that passwords stay out of the process list. `keyrange` has to be
-installed for the driver's and the executors' Python.
+The table gets the source's columns: key, value, topic, partition, offset, timestamp, timestampType;
+with `--option valueFormat=json --option valueSchema="id bigint, name string"` the fields of values
+in the place of value. Any option of the source, `kafka.*` settings included, is passed with
+`--option name=value`. A value `@FILE` is read from a file, so that passwords stay out of the
+process list. `keyrange` has to be installed for the driver's and the executors' Python.
+
+The tasks that read write the table's files themselves (`keyrange.job`). Where a table does not
+take files, or is named as in a catalog, Spark's Delta sink writes it, and one line of the log says
+why. A checkpoint goes on the way that it began.
 
 It runs until it is stopped (SIGTERM or Ctrl-C), or with `--available-now` until what is there has
 been read. One line is logged for every batch, as JSON with `--log-format json`; `--progress` keeps
@@ -26,24 +31,33 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+import keyrange
 from keyrange import KeyRangeDataSource, ProgressListener
 from keyrange.cli.arguments import named_values
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.jobs.last_batch import is_of_a_job
 from keyrange.observing import logs, prometheus
 from keyrange.observing.model import query_progress
 from keyrange.observing.model.query_progress import QueryProgress
+from keyrange.options import SourceOptions, parse_options
+from keyrange.options.commits import IS_PATH
 
 log = logging.getLogger("ingest")
 
 POLL_S = 0.5
 # How long to wait for what Spark still has to tell of a query that has ended.
 TOLD_S = 10.0
+TABLE_FLAGS = "--partition-by, --compression and --optimize-every"
+# With these of a table or checkpoint Spark can go on where Python on the driver cannot.
+UNSUITABLE = ("SINK_UNSUITABLE", "SINK_UNWRITABLE", "PACKAGE_NOT_FOUND", "INVALID_CHECKPOINT_PATH")
 
 
 def source_arguments(description: str) -> argparse.ArgumentParser:
@@ -84,6 +98,7 @@ def source_arguments(description: str) -> argparse.ArgumentParser:
         help="an option of the source, such as maxOffsetsPerTrigger=100000 or "
         "kafka.security.protocol=SSL; VALUE may be @FILE",
     )
+    add_table_arguments(parser)
     parser.add_argument(
         "--log-format",
         choices=[each.value for each in logs.LogFormat],
@@ -104,10 +119,38 @@ def source_arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    table = parser.add_argument_group("of a table that keyrange writes")
+    table.add_argument(
+        "--partition-by",
+        action="append",
+        metavar="COLUMN",
+        help="of a new table: a column, or date(COLUMN) or hour(COLUMN) of a timestamp; may be "
+        "given several times",
+    )
+    table.add_argument(
+        "--compression", choices=("snappy", "zstd"), help="of its files (default: snappy)"
+    )
+    table.add_argument(
+        "--optimize-every",
+        type=int,
+        metavar="BATCHES",
+        help="run Delta's OPTIMIZE after every so many batches (default: never)",
+    )
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = source_arguments("Stream Kafka topics into a Delta table, every record exactly once.")
     parser.add_argument(
-        "--text", action="store_true", help="store key and value as text instead of bytes"
+        "--text",
+        action="store_true",
+        help="store key and value as text instead of bytes; Spark writes the table then",
+    )
+    parser.add_argument(
+        "--written-by",
+        choices=("keyrange", "spark"),
+        default="keyrange",
+        help="who writes the table, where keyrange can (default: %(default)s)",
     )
     return parser.parse_args(arguments)
 
@@ -128,7 +171,65 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 def start(
     spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
 ) -> StreamingQuery:
-    """Start the query. The Delta sink remembers query and batch, so a batch is written once."""
+    """Start the query; each record is in the table once, whoever writes it.
+
+    Raises INVALID_OPTIONS where options are for tables that keyrange writes, and Spark writes it.
+    """
+    writer, why = job_writer(spark, arguments, options)
+    if writer is not None:
+        return with_trigger(writer, arguments).start()
+    log.info("Spark writes the table, and not the tasks that read: %s", why)
+    if table_settings(arguments):
+        raise invalid_options([f"{TABLE_FLAGS} are not for Spark, which writes: {why}"])
+    return start_sink(spark, arguments, options)
+
+
+def job_writer(
+    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
+) -> tuple[DataStreamWriter | None, str]:
+    """What starts a job whose tasks write the table, or why Spark has to write it."""
+    why = why_spark(arguments, parse_options(options, "stream"))
+    if why:
+        return None, why
+    of_a_job = None
+    try:
+        of_a_job = is_of_a_job(arguments.checkpoint)
+        if of_a_job is False:
+            return None, "it has written this query's table so far"
+        job = keyrange.job(options)
+        settings = table_settings(arguments)
+        return job.into(arguments.table, arguments.checkpoint, **settings, spark=spark), ""
+    except KeyrangeError as failure:
+        # A job that has begun goes on as one.
+        if of_a_job or failure.condition.name not in UNSUITABLE:
+            raise
+        return None, failure.message
+
+
+def why_spark(arguments: argparse.Namespace, options: SourceOptions) -> str:
+    """Why Spark has to write the table, by the arguments alone; "" where they do not say so."""
+    if arguments.written_by == "spark":
+        return "--written-by=spark"
+    if not IS_PATH.match(arguments.table):
+        return f"{arguments.table} is neither an absolute path nor a URI"
+    if arguments.text:
+        return "--text changes the types of columns"
+    if options.map_in_arrow is not None:
+        return "option mapInArrow makes the rows"
+    return ""
+
+
+def table_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `into` is told of the table, as far as it was given."""
+    names = ("partition_by", "compression", "optimize_every")
+    given = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def start_sink(
+    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
+) -> StreamingQuery:
+    """The Delta sink remembers query and batch, so a batch is written once."""
     records: DataFrame = spark.readStream.format("keyrange").options(**options).load()
     if arguments.text:
         records = records.withColumns(
@@ -139,13 +240,16 @@ def start(
         .outputMode("append")
         .option("checkpointLocation", arguments.checkpoint)
     )
-    if arguments.available_now:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=arguments.trigger)
+    writer = with_trigger(writer, arguments)
     if "/" in arguments.table:
         return writer.start(arguments.table)
     return writer.toTable(arguments.table)
+
+
+def with_trigger(writer: DataStreamWriter, arguments: argparse.Namespace) -> DataStreamWriter:
+    if arguments.available_now:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=arguments.trigger)
 
 
 class Follower:
@@ -220,6 +324,9 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         )
     except PySparkException as failure:
         log.error("%s", first_cause(str(failure)))
+        return 1
+    except KeyrangeError as failure:
+        log.error("%s", failure)
         return 1
     except (Py4JError, OSError) as failure:
         # spark-submit's JVM is gone: it was stopped, and the checkpoint tells where to go on.

@@ -14,6 +14,10 @@ raises, the record is tried again later, and records of its key wait for it; aft
 goes to the dead letters (`keyrange deadletters list`). `keyrange commits show` draws how far each
 key range is. Options of the source, `maxDeliveries` and `redelivery.backoff` among them, are passed
 with `--option name=value`. Each row is in the table once, whatever was killed on the way.
+
+With `--written-by keyrange` the tasks that read call the function and write the table's files
+(`keyrange.job`). Without `--commit-table` such a job commits whole batches: a record for which the
+function raises then fails the query.
 """
 
 from __future__ import annotations
@@ -28,28 +32,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from ingest import run_query, source_arguments
+from ingest import TABLE_FLAGS, run_query, source_arguments, table_settings, with_trigger
+from keyrange.errors import invalid_options
 
 
-def process_arguments(description: str) -> argparse.ArgumentParser:
+def process_arguments(description: str, needs_commits: bool = True) -> argparse.ArgumentParser:
     """What a job has to be told that works on records one by one."""
     parser = source_arguments(description)
     parser.add_argument(
-        "--commit-table", required=True, metavar="PATH", help="Delta table of what is done"
+        "--commit-table",
+        required=needs_commits,
+        metavar="PATH",
+        help="Delta table of what is done",
     )
     parser.add_argument(
         "--written-by",
         choices=("spark", "keyrange"),
         default="spark",
-        help="who writes the table: keyrange writes each row once, where it takes two writes with "
-        "Spark, and takes the path of a table without partition columns and constraints "
-        "(default: %(default)s)",
+        help="who writes the table: keyrange calls the function where records are read and writes "
+        "each row once, to the path of a table without constraints (default: %(default)s)",
     )
     return parser
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = process_arguments("Run a function on every record, and keep its rows in a table.")
+    parser = process_arguments(
+        "Run a function on every record, and keep its rows in a table.", needs_commits=False
+    )
     parser.add_argument(
         "--function", required=True, metavar="MODULE:NAME", help="what is called with each record"
     )
@@ -88,13 +97,19 @@ def start_with(
     options: dict[str, str],
 ) -> StreamingQuery:
     """Start a query that calls a function with each record and appends its rows to the table."""
-    table = arguments.table
-    given = {"commitMode": "individual", "commitTable": arguments.commit_table, **options}
+    table, given = arguments.table, options
+    if arguments.commit_table:
+        given = {"commitMode": "individual", "commitTable": arguments.commit_table, **options}
+    if arguments.written_by == "keyrange":
+        job = keyrange.job(given, function, schema)
+        into = job.into(table, arguments.checkpoint, **table_settings(arguments), spark=spark)
+        return with_trigger(into, arguments).start()
+    if table_settings(arguments):
+        raise invalid_options([f"{TABLE_FLAGS} need --written-by keyrange"])
+    if not arguments.commit_table:
+        raise invalid_options(["--written-by spark needs --commit-table"])
 
-    def into(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 the form that Spark calls
-        keyrange.process_into(batch, function, schema, table)
-
-    def work(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001
+    def work(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 the form that Spark calls
         rows = keyrange.process(batch, function, schema)
         # Written once, also where a batch runs again after a crash.
         writer = rows.write.format("delta").mode("append").options(**keyrange.transaction())
@@ -103,14 +118,11 @@ def start_with(
         else:
             writer.saveAsTable(table)
 
-    body = into if arguments.written_by == "keyrange" else work
     records = spark.readStream.format("keyrange").options(**given).load()
     writer = records.writeStream.foreachBatch(
-        keyrange.each_batch(body, given, arguments.checkpoint)
+        keyrange.each_batch(work, given, arguments.checkpoint)
     ).option("checkpointLocation", arguments.checkpoint)
-    if arguments.available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=arguments.trigger).start()
+    return with_trigger(writer, arguments).start()
 
 
 def main() -> int:

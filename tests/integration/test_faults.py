@@ -130,7 +130,8 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
     often = ("--trigger", "0 seconds")
     limit = ("--option", "maxOffsetsPerTrigger=5000", *often)
     with ingest(mortal, topic, tmp_path, "local[2]", *limit) as run:
-        written = run.table / "_delta_log" / f"{1:020}.json"
+        # Version 0 makes the table, and each batch is a version.
+        written = run.table / "_delta_log" / f"{2:020}.json"
         deadline = time.monotonic() + 300
         while not written.exists():
             assert run.process.poll() is None, run.text()[-3000:]

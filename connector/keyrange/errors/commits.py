@@ -227,13 +227,14 @@ COMMIT_CONDITIONS: Final = (
         "SINK_UNSUITABLE",
         Kind.INVALID,
         False,
-        "let Spark write the table: pass the result of keyrange.process to "
-        "df.write.format('delta').options(**keyrange.transaction())",
-        "`process_into` writes files of a Delta table, and this table does not take them: it has "
-        "other partition columns, constraints, generated columns or features that files do not "
-        "keep to.",
+        "give the job the table's own columns and partition columns; else let Spark write the "
+        "table: records that are read with format('keyrange') by writeStream.format('delta'), the "
+        "result of keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
+        "`keyrange.job` and `process_into` write files of a Delta table, and this table does not "
+        "take them: it has other columns or partition columns, constraints, generated columns or "
+        "features that files do not keep to.",
         "the reason in the message",
-        _COMMITS,
+        "table-jobs.md",
     ),
     Condition(
         "SINK_UNWRITABLE",

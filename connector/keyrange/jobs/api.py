@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
@@ -25,6 +26,9 @@ from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.work.outcome_rows import HIDDEN
+
+if TYPE_CHECKING:
+    from keyrange.storage.sink import SinkTable
 
 # Of what is wrong with a record its partition and offset are told.
 _PLACE: Final = ("topic", "partition", "offset")
@@ -118,7 +122,7 @@ class TableJob:
         table: str,
         checkpoint: str,
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         compression: Literal["snappy", "zstd"] = "snappy",
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
@@ -128,21 +132,26 @@ class TableJob:
         start it.
 
         `table` is a path or URI and is made where there is none, partitioned by `partition_by`:
-        columns of the output, or `day(c)`, `date(c)` or `hour(c)` of a timestamp c. Executors write
-        its files with the credentials of their environment, the driver its log with those of
-        `commitTable.storage.`. `checkpoint` is the query's checkpointLocation. Every
-        `optimize_every` batches the session's Delta runs OPTIMIZE; 0 for never.
+        columns of the output, or `day(c)`, `date(c)` or `hour(c)` of a timestamp c; None for what a
+        table that is there is partitioned by. Executors write its files with the credentials of
+        their environment, the driver its log with those of `commitTable.storage.`. `checkpoint` is
+        the query's checkpointLocation. Every `optimize_every` batches the session's Delta runs
+        OPTIMIZE; 0 for never.
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
+        from keyrange.storage.sink import SinkTable
+
         session = spark or SparkSession.active()
         self._check_table(session, table, compression, target_bytes, optimize_every)
         storage = self._options.commits.revealed_storage()
-        definition = self._definition(table.rstrip("/"), partition_by, compression, target_bytes)
+        columns = None if partition_by is None else partition_columns(partition_by)
+        output = to_arrow_schema(self._schema, timezone="UTC")
+        sink = SinkTable(table.rstrip("/"), output, storage, columns)
+        sink.prepare()
+        definition = self._definition(sink, compression, target_bytes)
         # Who writes the log calls no function.
         written = JobTable(replace(definition, function=b""), storage, optimize_every)
-        sink = written.sink()
-        sink.prepare()
         source = data_source_of(definition)
         session.dataSource.register(source)
         rows = session.readStream.format(source.name()).options(**self._given).load()
@@ -179,9 +188,7 @@ class TableJob:
         if wrong:
             raise invalid_options(wrong)
 
-    def _definition(
-        self, table: str, partition_by: Sequence[str], codec: str, target_bytes: int
-    ) -> JobDefinition:
+    def _definition(self, sink: SinkTable, codec: str, target_bytes: int) -> JobDefinition:
         needed = {*_chosen(self._options), *_PLACE}
         if self._mode == "json":
             needed.add("value")
@@ -189,13 +196,13 @@ class TableJob:
             # What is given up is kept as it was.
             needed.update(_RECORD if self._options.include_headers else _RECORD[:3])
         return JobDefinition(
-            table,
+            sink.uri,
             self._schema.json(),
             StructType([]).add(HIDDEN, HIDDEN_SPARK).json(),
             self._mode,
             tuple(name for name in COLUMNS if name in needed),
             self._function,
-            partition_columns(partition_by),
+            sink.partition_by,
             codec,
             target_bytes,
         )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import processing
+from keyrange.errors import KeyrangeError
 from notebooks import load_job
 
 
@@ -35,3 +36,24 @@ def test_what_is_none_is_refused_in_a_line(job: Any, function: str, said: str) -
     assert text.startswith(f"--function {function}: ")
     assert said in text
     assert "\n" not in text
+
+
+def arguments(job: Any, *more: str) -> Any:
+    return job.parse_arguments(
+        [
+            *("--bootstrap-servers", "broker:9092", "--topic", "t", "--table", "/lake/t"),
+            *("--checkpoint", "/lake/c", "--function", "processing:work", "--schema", "n int"),
+            *more,
+        ]
+    )
+
+
+def test_settings_of_a_table_that_keyrange_writes_are_refused_of_another(job: Any) -> None:
+    given = arguments(job, "--commit-table", "/lake/commits", "--compression", "zstd")
+    with pytest.raises(KeyrangeError, match="need --written-by keyrange"):
+        job.start_with(processing.work, "n int", None, given, {})
+
+
+def test_batches_are_committed_as_a_whole_only_where_keyrange_writes(job: Any) -> None:
+    with pytest.raises(KeyrangeError, match="--written-by spark needs --commit-table"):
+        job.start_with(processing.work, "n int", None, arguments(job), {})
