@@ -2,8 +2,8 @@
 
     processing.py BOOTSTRAP TOPIC HOME WRITER [DELIVERIES]
 
-WRITER `spark` writes output through Spark, `keyrange` with `process_into`; `frames` decides by
-DataFrame. Values that begin with "!" fail whenever they are worked on; those with "?" fail at
+WRITER `spark` writes output through Spark, `keyrange` with `process_into`, `job` in the tasks that
+read, with `keyrange.job`; `frames` decides by DataFrame. Values that begin with "!" fail whenever they are worked on; those with "?" fail at
 random, but not by DataFrame. A record fails so many deliveries until it is dead.
 """
 
@@ -73,6 +73,10 @@ def main(bootstrap: str, topic: str, home: str, by: str, deliveries: str = "6") 
         writer.option("txnVersion", batch_id).save(f"{home}/sink")
 
     checkpoint = str(Path(home) / "checkpoint")
+    if by == "job":
+        job = keyrange.job(options, work, SCHEMA).into(f"{home}/sink", checkpoint, spark=spark)
+        job.trigger(availableNow=True).start().awaitTermination()
+        return
     source = spark.readStream.format("keyrange").options(**options).load()
     query = (
         source.writeStream.foreachBatch(keyrange.each_batch(body, options, checkpoint))

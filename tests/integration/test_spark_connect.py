@@ -96,7 +96,7 @@ def run(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("by", ["spark", "keyrange", "frames"])
+@pytest.mark.parametrize("by", ["spark", "keyrange", "frames", "job"])
 def test_records_are_worked_on_one_by_one(
     server: str, topics: Topics, tmp_path: Path, by: str
 ) -> None:
