@@ -3,8 +3,9 @@
     processing.py BOOTSTRAP TOPIC HOME WRITER [DELIVERIES]
 
 WRITER `spark` writes output through Spark, `keyrange` with `process_into`, `job` in the tasks that
-read, with `keyrange.job`; `frames` decides by DataFrame. Values that begin with "!" fail whenever they are worked on; those with "?" fail at
-random, but not by DataFrame. A record fails so many deliveries until it is dead.
+read, with `keyrange.job`; `frames` decides by DataFrame. Values that begin with "!" fail whenever
+they are worked on; those with "?" fail at random, but not by DataFrame. A record fails so many
+deliveries until it is dead.
 """
 
 from __future__ import annotations

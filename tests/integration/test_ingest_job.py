@@ -11,8 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+import keyrange
 from brokers import Record, Topics
 from notebooks import load_job
+from sources import options
 
 
 class Ingest:
@@ -102,6 +104,16 @@ def test_a_table_with_a_constraint_is_written_by_spark(
     assert ingest.writer == "Spark"
     assert "rows would not be held to delta.constraints.there" in caplog.text
     assert ingest.values == [b"1", b"2"]
+
+
+def test_a_job_goes_on_where_a_delta_sink_has_finished(ingest: Ingest, spark: SparkSession) -> None:
+    ingest.run("--written-by", "spark")
+    ingest.topics.produce(ingest.topic, [b"3"])
+    job = keyrange.job(options(ingest.topics, ingest.topic))
+    writer = job.into(str(ingest.table), str(ingest.checkpoint), spark=spark)
+    assert writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert ingest.writer == "job"
+    assert ingest.values == [b"1", b"2", b"3"]
 
 
 def test_a_batch_that_one_way_began_is_not_finished_by_the_other(ingest: Ingest) -> None:

@@ -371,6 +371,6 @@ def load_deltalake() -> ModuleType:
         import deltalake.fs
         import deltalake.transaction
     except ImportError:
-        message = "individual commits need deltalake: pip install 'keyrange[commits]'"
+        message = "keyrange writes Delta tables with deltalake: pip install 'keyrange[commits]'"
         raise error("PACKAGE_NOT_FOUND", message) from None
     return cast(ModuleType, deltalake)
