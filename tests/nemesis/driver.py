@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from ingesting import TESTS, Ingest
+from ingesting import JOBS, TESTS, Ingest
 from nemesis.facts import End
 from nemesis.schedule import Met, explained
 from nemesis.victims import MARK, everyone, send
@@ -21,6 +21,7 @@ from nemesis.world import World
 from worker_python import WORKER_PYTHON
 
 _PAUSE_S = 2.0
+_TABLE_JOB = Path(__file__).parent / "jobs" / "table_job.py"
 _CONDITION = re.compile(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b")
 _CONFS = {
     "spark.ui.enabled": "false",
@@ -63,8 +64,11 @@ class Supervisor:
         if world.mode.individual:
             more += ["--function", "nemesis.work:work", "--schema", SCHEMA]
             more += ["--commit-table", str(world.lake / "commits")]
-            more += ["--written-by", world.mode.writer]
         job = f"{world.mode.job}.py"
+        if world.mode.writer == "tasks":
+            job = str(_TABLE_JOB)
+        elif world.mode.individual:
+            more += ["--written-by", world.mode.writer]
         environment = own_environment(world)
         confs = _CONFS | {f"spark.executorEnv.{name}": v for name, v in environment.items()}
         if world.mode.executors == "standalone":
@@ -132,7 +136,7 @@ class Supervisor:
 def own_environment(world: World) -> dict[str, str]:
     """What the processes of a job have in their environment."""
     clock = str(Path(__file__).with_name("clock"))
-    path = os.pathsep.join([clock, TESTS, *filter(None, sys.path)])
+    path = os.pathsep.join([clock, TESTS, str(JOBS), *filter(None, sys.path)])
     return {
         MARK: world.run,
         "NEMESIS_CLOCK": str(world.clock),

@@ -12,7 +12,8 @@ SESSION_MS: Final = 10_000
 class Mode:
     """How a query runs.
 
-    `job` is process, ingest or consumer; `writer` (spark, keyrange) and `isolation` are of process.
+    `job` is process, ingest or consumer; `writer` says who writes the table: spark, keyrange, which
+    is of process, or tasks, of a `keyrange.job`. `isolation` is of process.
     `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
     """
 
@@ -84,6 +85,9 @@ MODES: Final = {
         Mode("pinned-standalone", pin="strict", executors="standalone", nodes=3),
         Mode("batch", job="ingest"),
         Mode("pinned-batch", job="ingest", pin="prefer", executors="standalone"),
+        Mode("job", writer="tasks"),
+        Mode("pinned-job", writer="tasks", pin="prefer"),
+        Mode("batch-job", job="ingest", writer="tasks"),
         Mode("consumer", job="consumer"),
         Mode("consumer-of-three", job="consumer", nodes=3),
     )

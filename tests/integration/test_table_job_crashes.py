@@ -1,0 +1,248 @@
+"""A driver of a `keyrange.job` that ends at any step of a batch: the next one finds every record
+once, and works on none again whose manifest is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+import keyrange
+from brokers import Record, Topics
+from individual import AT_ONCE, failure_of
+from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.storage.sink import SinkTable
+from sources import committed, options, planned_offsets, run_available_now, stream
+
+SCHEMA = "at long, text string"
+MODES = ["batch", "individual"]
+
+
+class Crash(RuntimeError):
+    """The driver ends here."""
+
+
+class CrashingJob:
+    """A job of one topic, whose function writes down what it is given."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, home: Path, mode: str) -> None:
+        self.spark, self.topics, self.home, self.mode = spark, topics, home, mode
+        self.topic = topics.create_topic("crashes", 1)
+        self.table, self.checkpoint = home / "table", home / "checkpoint"
+        self.journal = home / "journal"
+        self.options = options(topics, self.topic, startingOffsets="earliest")
+        if mode == "individual":
+            self.options |= {"commitMode": mode, "commitTable": str(home / "commits"), **AT_ONCE}
+
+    def produce(self, *values: str) -> None:
+        records = [Record(each.encode(), b"k%d" % at, 0) for at, each in enumerate(values)]
+        self.topics.produce(self.topic, records)
+
+    def start(self, said: str = "", schema: str = SCHEMA, table: str = "", **into: Any) -> Any:
+        journal = str(self.journal)
+
+        def work(record: Any) -> Any:
+            with open(journal, "a") as file:
+                file.write(f"{record.offset}\n")
+            text = record.value.decode()
+            if text == "!" and not said:
+                raise ValueError("no")
+            return (record.offset, f"{text}{said}")
+
+        job = keyrange.job(self.options, work, schema)
+        place = table or str(self.table)
+        writer = job.into(place, str(self.checkpoint), spark=self.spark, **into)
+        return writer.trigger(availableNow=True).start()
+
+    def run(self, said: str = "", **given: Any) -> None:
+        assert self.start(said, **given).awaitTermination(240)
+
+    def plain(self) -> Any:
+        """The same checkpoint with Spark's own sink."""
+        return stream(self.spark, self.topics, self.topic, startingOffsets="earliest")
+
+    def crash(
+        self, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, before: bool, **given: Any
+    ) -> str:
+        """Run until a step, before it is done or after; what the query failed with."""
+        whole: Callable[..., Any] = getattr(owner, step)
+
+        def crashing(*arguments: Any, **named: Any) -> Any:
+            # A run of individual commits begins with a commit of no batch.
+            begins = owner is DeltaCommitTable and arguments[1].batch_id < 0
+            if begins or not before:
+                answer = whole(*arguments, **named)
+            if begins:
+                return answer
+            raise Crash(f"at {step}")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, crashing)
+            return failure_of(self.start(**given))
+
+    @property
+    def worked_on(self) -> list[int]:
+        return [int(line) for line in self.journal.read_text().split()]
+
+    def rows(self) -> dict[int, str]:
+        rows = DeltaTable(self.table).to_pyarrow_table().to_pylist()
+        found = {row["at"]: row["text"] for row in rows}
+        assert len(found) == len(rows), rows
+        return found
+
+    @property
+    def verdicts(self) -> Path:
+        root = self.checkpoint / "keyrange"
+        if self.mode == "individual":
+            root = self.home / "commits_verdicts"
+        [found] = root.iterdir()
+        return found
+
+
+@pytest.fixture(params=MODES)
+def job(
+    request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> Iterator[CrashingJob]:
+    yield CrashingJob(spark, topics, tmp_path, request.param)
+    for query in spark.streams.active:
+        query.stop()
+
+
+# A step, whether it ends before it, and whether a manifest is there then.
+STEPS = [
+    (VerdictStore, "publish", True, False),
+    (VerdictStore, "publish", False, True),
+    (SinkTable, "append", True, True),
+    (SinkTable, "append", False, True),
+]
+OF_COMMITS = [
+    (DeltaCommitTable, "append", True, True),
+    (DeltaCommitTable, "append", False, True),
+    (EachBatch, "_clean", True, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "owner", "step", "before", "has_manifest"),
+    [
+        pytest.param(mode, *each, id=f"{mode}-{each[1]}-{'before' if each[2] else 'after'}")
+        for mode, steps in (("batch", STEPS), ("individual", STEPS + OF_COMMITS))
+        for each in steps
+    ],
+    indirect=["job"],
+)
+def test_every_record_once_wherever_the_driver_ends(
+    job: CrashingJob,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    before: bool,
+    has_manifest: bool,
+) -> None:
+    job.produce("a", "b", "c")
+    job.run()
+    # One that is not done stands in a file of outcomes.
+    job.produce("d", *(["!"] if job.mode == "individual" else []), "e")
+    assert f"at {step}" in job.crash(monkeypatch, owner, step, before)
+    assert committed(job.checkpoint) == [0]
+    count = len(job.worked_on)
+    last = 6 if job.mode == "individual" else 5
+    # Another function does not do again what there is a manifest of.
+    job.run("2")
+    first = {0: "a", 1: "b", 2: "c"}
+    if job.mode == "batch":
+        assert job.rows() == first | ({3: "d", 4: "e"} if has_manifest else {3: "d2", 4: "e2"})
+        assert len(job.worked_on) == count + (0 if has_manifest else 2)
+    else:
+        again = {3: "d", 4: "!2", 5: "e"} if has_manifest else {3: "d2", 4: "!2", 5: "e2"}
+        assert job.rows() == first | again
+        assert len(job.worked_on) == count + (1 if has_manifest else 3)
+    job.produce("z")
+    job.run()
+    assert job.rows()[last] == "z"
+    left = sorted(each.name for each in job.verdicts.iterdir())
+    assert left == [str(max(committed(job.checkpoint)))]
+
+
+def crashed(job: CrashingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch with a manifest and without its transaction."""
+    job.produce("a", "b")
+    assert "at append" in job.crash(monkeypatch, SinkTable, "append", before=True)
+
+
+def test_what_the_next_run_may_not_change(
+    job: CrashingJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    crashed(job, monkeypatch)
+    other = str(tmp_path / "other")
+    for given, why in (
+        ({"schema": "at long"}, "is at long, text string, and is to be at long"),
+        ({"table": other}, f"was made for table {job.table}"),
+    ):
+        text = failure_of(job.start(**given))
+        assert "[COMMIT_TERMS_CHANGED]" in text
+        assert why in text
+    job.run("2")
+    assert job.rows() == {0: "a", 1: "b"}
+    # Of a batch that is finished nothing is left that stands in the way.
+    job.produce("c")
+    job.run("2", table=other)
+    assert DeltaTable(other).to_pyarrow_table().column("at").to_pylist() == [2]
+
+
+@pytest.mark.parametrize("happens", ["vacuumed", "replaced"])
+def test_files_that_went_before_the_table_named_them(
+    job: CrashingJob, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    crashed(job, monkeypatch)
+    if happens == "vacuumed":
+        table = DeltaTable(job.table)
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    else:
+        shutil.rmtree(job.table)
+    text = failure_of(job.start())
+    assert "[VERDICT_DAMAGED]" in text
+    assert "To mend it: " in text
+    assert job.rows() == {}
+    assert committed(job.checkpoint) == []
+
+
+@pytest.mark.parametrize("job", ["batch"], indirect=True)
+def test_a_batch_is_finished_by_who_began_it(
+    job: CrashingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(job, monkeypatch)
+    seen: list[int] = []
+
+    def sink(frame: Any, _: int) -> None:
+        seen.extend(row.offset for row in frame.collect())
+
+    with pytest.raises(Exception, match=r"\[COMMIT_TERMS_CHANGED\].* keyrange.job began"):
+        run_available_now(job.plain(), job.checkpoint, sink)
+    job.run()
+    job.produce("c")
+    run_available_now(job.plain(), job.checkpoint, sink)
+    assert seen == [2]
+    assert "sourceId" not in planned_offsets(job.checkpoint, 1)["@keyrange"]
+    job.produce("d")
+
+    def failing(*_: Any) -> None:
+        raise LookupError
+
+    with pytest.raises(Exception, match="LookupError"):
+        run_available_now(job.plain(), job.checkpoint, failing)
+    text = failure_of(job.start())
+    assert "[COMMIT_TERMS_CHANGED]" in text
+    assert "a sink of Spark's began" in text
+    run_available_now(job.plain(), job.checkpoint, sink)
+    job.produce("e")
+    job.run()
+    assert seen == [2, 3]
+    assert job.rows() == {0: "a", 1: "b", 4: "e"}

@@ -1,0 +1,38 @@
+"""A `keyrange.job` as users run it, with what jobs/ingest.py and jobs/process.py are given."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import keyrange
+from ingest import run_query, source_arguments
+from process import find_function
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = source_arguments(__doc__ or "")
+    parser.add_argument("--function")
+    parser.add_argument("--schema")
+    parser.add_argument("--commit-table")
+    return parser.parse_args()
+
+
+def start(
+    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
+) -> StreamingQuery:
+    given, function = dict(options), None
+    if arguments.function is not None:
+        function = find_function(arguments.function)
+        given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
+    job = keyrange.job(given, function, arguments.schema)
+    writer = job.into(arguments.table, arguments.checkpoint, spark=spark)
+    return writer.trigger(processingTime=arguments.trigger).start()
+
+
+if __name__ == "__main__":
+    arguments = parse_arguments()
+    sys.exit(run_query(f"job {arguments.topic}", arguments, start))
