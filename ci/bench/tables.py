@@ -20,6 +20,32 @@ def _list(group: str, labels: Mapping[str, str]) -> Table:
     return Table(group, ("figure", "value (range)"), {k: (v,) for v, k in labels.items()})
 
 
+def _ingest() -> Table:
+    codecs = (("1KB", "lz4"), ("1KB", "zstd"), ("1KB", "none"), ("200B", "none"), ("200B", "lz4"))
+    columns = ("vs_jvm", "keyrange.mrec_per_second", "jvm.mrec_per_second")
+    headings = ("what is written", "beside the JVM connector", "`keyrange.job`", "JVM connector")
+    rows = {
+        f"records as they are, {_size(size)}, {codec}": tuple(
+            f"ingest.delta.{size}.{codec}.{column}" for column in columns
+        )
+        for size, codec in codecs
+    }
+    rows["JSON read into columns, 200 B, none"] = tuple(
+        f"ingest.json.200B.{column}" for column in columns
+    )
+    rows["a Python function of one record, 200 B, none"] = (
+        "process.record.vs_jvm_udf",
+        "process.record.keyrange.mrec_per_second",
+        "process.record.jvm_udf.mrec_per_second",
+    )
+    return Table("ingest", headings, rows)
+
+
+def _size(name: str) -> str:
+    """`1KB` as it is read."""
+    return name.replace("B", " B").replace("K ", " K")
+
+
 def _read() -> Table:
     columns = ("keyrange.mrec_per_second", "vs_jvm", "vs_jvm_tuned", "vs_ceiling")
     cells = [(size, codec) for size in ("200B", "1KB") for codec in ("none", "lz4", "zstd")]
@@ -31,15 +57,36 @@ def _read() -> Table:
         "beside the ceiling",
     )
     rows = {
-        f"{size.replace('B', ' B').replace('K ', ' K')}, {codec}": tuple(
-            f"read.{size}.{codec}.{column}" for column in columns
-        )
+        f"{_size(size)}, {codec}": tuple(f"read.{size}.{codec}.{column}" for column in columns)
         for size, codec in cells
     }
     return Table("read", headings, rows)
 
 
 TABLES: Mapping[str, Table] = {
+    "ingest": _ingest(),
+    "ingest_floor": _list(
+        "ingest",
+        {
+            "ingest.delta.1KB.lz4.vs_floor": "records as they are, 1 KB, lz4, beside the floor",
+            "ingest.delta.1KB.lz4.floor.mrec_per_second": "the floor",
+            "process.record.jvm_pandas.mrec_per_second": (
+                "the function of one record, JVM connector with `mapInPandas`"
+            ),
+        },
+    ),
+    "latency_delta": _list(
+        "latency_delta",
+        {
+            f"latency.delta.{share}.{figure}": f"until delta-rs can read a record, {share}, {side}"
+            for share in ("p50", "p99")
+            for figure, side in (
+                ("vs_jvm", "beside the JVM connector"),
+                ("keyrange.ms", "`keyrange.job`"),
+                ("jvm.ms", "JVM connector"),
+            )
+        },
+    ),
     "read": _read(),
     "latency": _list(
         "latency",
@@ -72,6 +119,9 @@ TABLES: Mapping[str, Table] = {
         {
             "worker.peak_rss.mb": "memory of a task, records up to 1 MB, the highest of all runs",
             "worker.peak_rss.50mb_records.mb": "the same, records of 50 MB",
+            "worker.peak_rss.writing.mb": (
+                "memory of a task of `keyrange.job`, records up to 1 MB, the highest of all runs"
+            ),
             "worker.cold_start.seconds": (
                 "first task of a host (it compiles kernels), over a warm one"
             ),

@@ -10,6 +10,11 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 KEY_BYTES = 12
+# What the values of `objects` hold.
+OBJECT = (
+    "carrier string, flight int, tailnum string, origin string, dest string, time timestamp, "
+    "delay int, distance int, trace string, note string"
+)
 _EVENT_BYTES = 190
 
 
@@ -48,6 +53,15 @@ def records(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -
         " AS value",
         f"CAST(id % {partitions} AS INT) AS partition",
     )
+
+
+def objects(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -> DataFrame:
+    """The same with values that are JSON objects, each one event (`OBJECT`)."""
+    event = f"concat({_event('id')})"
+    opened = f'concat(left({event}, length({event}) - 1), \',"note":"\')'
+    value = f"concat(rpad({opened}, {value_bytes - 2}, 'late aircraft, '), '\"}}')"
+    frame = records(spark, rows, value_bytes, partitions)
+    return frame.selectExpr("id", "key", f"{value} AS value", "partition")
 
 
 def _event(number: str) -> str:

@@ -15,6 +15,7 @@ CI = Path(__file__).parents[2] / "ci"
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main  # noqa: E402
+from bench.groups import ingest  # noqa: E402
 from bench.groups.read import GROUP, cells  # noqa: E402
 from bench.registry import Bench, Scale  # noqa: E402
 from bench.tables import TABLES  # noqa: E402
@@ -39,6 +40,32 @@ LATENCY = {
     for name in ("p50", "p99")
     for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
 } | {"latency.idle.core_share"}
+
+LATENCY_DELTA = {
+    f"latency.delta.{share}.{figure}"
+    for share in ("p50", "p99")
+    for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
+}
+
+TINY_INGEST = {
+    "ingest.delta.1KB.lz4.vs_floor",
+    "ingest.delta.1KB.lz4.floor.mrec_per_second",
+    *(
+        f"{cell}.{figure}"
+        for cell in ("ingest.delta.1KB.lz4", "ingest.json.200B")
+        for figure in ("vs_jvm", "keyrange.mrec_per_second", "jvm.mrec_per_second")
+    ),
+    "process.record.vs_jvm_udf",
+    *(f"process.record.{side}.mrec_per_second" for side in ("keyrange", "jvm_udf", "jvm_pandas")),
+}
+
+WORKER = {
+    "worker.peak_rss.mb",
+    "worker.peak_rss.writing.mb",
+    "worker.peak_rss.50mb_records.mb",
+    "worker.cold_start.seconds",
+    "worker.cold_start.cached.seconds",
+}
 
 KEYRANGE = {
     "keyrange.keyed.vs_jvm_repartition",
@@ -221,6 +248,18 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "ingest", "latency_delta", "worker", timeout_s=580)
+    assert figures.keys() == TINY_INGEST | LATENCY_DELTA | WORKER
+    # Of so few records a cold start may take no longer than a warm one.
+    starts = {"worker.cold_start.seconds", "worker.cold_start.cached.seconds"}
+    assert all(each["value"] > 0 for name, each in figures.items() if name not in starts)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "members", timeout_s=880)
@@ -266,9 +305,29 @@ def test_at_any_other_scale_every_size_is_read_with_every_codec() -> None:
         assert found == every
 
 
+def ingest_figures() -> set[str]:
+    """What the group yields at any other scale than the smallest."""
+    found = set()
+    for cell in ingest.cells(Bench("ingest", "full", "", Path())):
+        sides = [*cell.sides, *(["floor"] if cell.has_floor else [])]
+        found |= {f"{cell.prefix}.{side}.mrec_per_second" for side in sides}
+        found |= {f"{cell.prefix}.{cell.versus}"}
+        found |= {f"{cell.prefix}.vs_floor"} if cell.has_floor else set()
+    return found
+
+
+def test_at_any_other_scale_all_sizes_and_codecs_are_written_that_have_a_target() -> None:
+    assert ingest.GROUP.targets.keys() <= ingest_figures()
+    assert len(ingest.GROUP.targets) == 8
+
+
 def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
     yielded = {
         "latency": LATENCY,
+        "latency_delta": LATENCY_DELTA,
+        "worker": WORKER,
+        "ingest": ingest_figures(),
+        "ingest_floor": ingest_figures(),
         "keyrange": KEYRANGE,
         "commits": COMMITS,
         "members": MEMBERS,

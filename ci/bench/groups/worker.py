@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ import psutil
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 
+import keyrange
 from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_most, from_runs
@@ -38,7 +39,7 @@ def run(bench: Bench) -> Iterator[Figure]:
     os.environ["NUMBA_CACHE_DIR"] = str(kernels)
     with sparks.session(bench.directory) as spark:
         yield from _cold_start(bench, spark, kernels)
-        yield _mixed_records(bench, spark)
+        yield from _mixed_records(bench, spark)
         yield _huge_records(bench, spark)
 
 
@@ -92,9 +93,11 @@ def _pids() -> set[int]:
     return {worker.pid for worker in sparks.python_workers()}
 
 
-def _mixed_records(bench: Bench, spark: SparkSession) -> Figure:
-    """Many small records, and some of up to 1 MB, plain and compressed, in large batches."""
-    peaks = []
+def _mixed_records(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
+    """Many small records, and some of up to 1 MB, plain and compressed, in large batches: read, and
+    written to a Delta table by the tasks that read."""
+    reading: list[float] = []
+    writing: list[float] = []
     servers = bench.bootstrap_servers
     for codec in ("none", "zstd"):
         topic = topics.create_topic(
@@ -108,9 +111,11 @@ def _mixed_records(bench: Bench, spark: SparkSession) -> Figure:
         producer = {"max.request.size": str(2 * _MIXED_BYTES_MAX), "batch.size": "1000000"}
         topics.fill(frame, servers, topic, codec, producer)
         bench.progress(f"records of up to 1 MB written, compression {codec}")
-        peaks += _peaks(bench, spark, topic, bench.runs)
+        reading += _peaks(bench, _reads(bench, spark, topic))
+        writing += _peaks(bench, _writes(bench, spark, topic))
         topics.delete_topic(servers, topic)
-    return _highest("worker.peak_rss.mb", peaks)
+    yield _highest("worker.peak_rss.mb", reading)
+    yield _highest("worker.peak_rss.writing.mb", writing)
 
 
 def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
@@ -125,7 +130,7 @@ def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
         producer.send(topic, key=b"key", value=value, partition=number % 2).get(timeout=120)
     producer.close()
     bench.progress("records of 50 MB written")
-    peaks = _peaks(bench, spark, topic, bench.runs)
+    peaks = _peaks(bench, _reads(bench, spark, topic))
     topics.delete_topic(servers, topic)
     return _highest("worker.peak_rss.50mb_records.mb", peaks)
 
@@ -135,15 +140,36 @@ def _highest(name: str, peaks: list[float]) -> Figure:
     return Figure(name, max(peaks), "MB", min(peaks), max(peaks), peaks)
 
 
-def _peaks(bench: Bench, spark: SparkSession, topic: str, runs: int) -> list[float]:
+def _peaks(bench: Bench, act: Callable[[], object]) -> list[float]:
     peaks = []
-    for _ in range(runs):
+    for _ in range(bench.runs):
         _end_workers()
         with _Sampler().sampling() as sampler:
-            seconds = sparks.seconds_to_read(_read(bench, spark, topic))
-        bench.progress(f"peak {sampler.peak_mb:.0f} MB, {sampler.samples} samples, {seconds:.1f} s")
+            act()
+        bench.progress(f"peak {sampler.peak_mb:.0f} MB, {sampler.samples} samples")
         peaks.append(sampler.peak_mb)
     return peaks
+
+
+def _reads(bench: Bench, spark: SparkSession, topic: str) -> Callable[[], object]:
+    return lambda: sparks.seconds_to_read(_read(bench, spark, topic))
+
+
+def _writes(bench: Bench, spark: SparkSession, topic: str) -> Callable[[], object]:
+    given = {
+        "kafka.bootstrap.servers": bench.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+
+    def write() -> None:
+        home = bench.directory / "written"
+        job = keyrange.job(given)
+        writer = job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        shutil.rmtree(home)
+
+    return write
 
 
 def _read(bench: Bench, spark: SparkSession, topic: str) -> DataFrame:
@@ -206,6 +232,7 @@ GROUP = Group(
     run=run,
     targets={
         "worker.peak_rss.mb": at_most(300),
+        "worker.peak_rss.writing.mb": at_most(400),
         "worker.cold_start.seconds": at_most(2.0),
         "worker.cold_start.cached.seconds": at_most(2.0),
     },

@@ -1,0 +1,199 @@
+"""Group `ingest`: from Kafka into Delta tables, whole queries, beside the JVM connector and Delta's
+sink, which write the same rows in as many batches.
+
+Figures are of batches, from the first one's start to the last one's end. All sides alternate in one
+session. `process` is the same with a function of one record: to the JVM side its faster form
+counts, a Python UDF or `mapInPandas`. The floor is `bench.floor`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import keyrange
+from bench import floor, topics
+from bench import spark as sparks
+from bench.figures import Figure, at_least, from_runs, ratio
+from bench.registry import Bench, Group
+from bench.work import DIGESTED, digest_frames, digest_of, digest_record
+
+PARTITIONS = 4
+CORES = 2
+BATCHES = 3
+VALUE_BYTES = {"200B": 200, "1KB": 1024}
+DELTA = (("1KB", "lz4"), ("1KB", "zstd"), ("1KB", "none"), ("200B", "none"), ("200B", "lz4"))
+Source = Callable[[SparkSession, dict[str, str], Path], DataStreamWriter]
+
+
+def _job(*work: Any, **options: str) -> Source:
+    """keyrange's side. What writes is told its table before it starts."""
+
+    def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
+        job = keyrange.job(given | options, *work)
+        return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
+
+    return side
+
+
+def _jvm(rows: Callable[[DataFrame], DataFrame]) -> Source:
+    def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
+        read = spark.readStream.format("kafka").options(**given).load()
+        return (
+            rows(read)
+            .writeStream.format("delta")
+            .outputMode("append")
+            .option("checkpointLocation", str(home / "checkpoint"))
+            .option("path", str(home / "table"))
+        )
+
+    return side
+
+
+def _from_json(records: DataFrame) -> DataFrame:
+    read = F.from_json(records["value"].cast("string"), topics.OBJECT).alias("read")
+    others = ("topic", "partition", "offset", "timestamp", "timestampType")
+    return records.select("key", read, *others).select("key", "read.*", *others)
+
+
+def _by_udf(records: DataFrame) -> DataFrame:
+    digest = F.udf(digest_of, "binary", useArrow=True)
+    kept = ("key", "partition", "offset", "value")
+    return records.select(*kept, digest("value").alias("digest"))
+
+
+def _by_pandas(records: DataFrame) -> DataFrame:
+    kept = records.select("key", "partition", "offset", "value")
+    return kept.mapInPandas(digest_frames, DIGESTED)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A topic, and what writes it to tables. The figures' names begin with `prefix`, that of the
+    ratio ends with `versus`, and sides of the JVM connector begin with jvm."""
+
+    prefix: str
+    versus: str
+    size: str
+    codec: str
+    sides: Mapping[str, Source]
+    is_object: bool = False
+    has_floor: bool = False
+
+
+def cells(bench: Bench) -> list[Cell]:
+    """What is measured; of the smallest form, one size with one codec."""
+    plain = {"keyrange": _job(), "jvm": _jvm(lambda records: records)}
+    delta = [
+        Cell(f"ingest.delta.{size}.{codec}", "vs_jvm", size, codec, plain, has_floor=number == 0)
+        for number, (size, codec) in enumerate(DELTA)
+    ]
+    read = {
+        "keyrange": _job(valueFormat="json", valueSchema=topics.OBJECT),
+        "jvm": _jvm(_from_json),
+    }
+    work = {
+        "keyrange": _job(digest_record, DIGESTED),
+        "jvm_udf": _jvm(_by_udf),
+        "jvm_pandas": _jvm(_by_pandas),
+    }
+    few = bench.pick(full=delta, quick=delta, tiny=delta[:1])
+    return [
+        *few,
+        Cell("ingest.json.200B", "vs_jvm", "200B", "none", read, is_object=True),
+        Cell("process.record", "vs_jvm_udf", "200B", "none", work),
+    ]
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    with sparks.session(bench.directory, f"local[{CORES}]", delta=True) as spark:
+        for cell in cells(bench):
+            yield from _measure(bench, spark, cell)
+
+
+def _measure(bench: Bench, spark: SparkSession, cell: Cell) -> Iterator[Figure]:
+    servers = bench.bootstrap_servers
+    rows = bench.pick(full=1_000_000, quick=250_000, tiny=2_000) * BATCHES
+    topic = topics.create_topic(servers, "ingest", PARTITIONS)
+    made = topics.objects if cell.is_object else topics.records
+    frame = made(spark, rows, VALUE_BYTES[cell.size], PARTITIONS)
+    topics.fill(frame, servers, topic, cell.codec)
+    bench.progress(f"{cell.prefix}: {rows:,} records written")
+    names = [*cell.sides, *(["floor"] if cell.has_floor else [])]
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    # What a session does for the first time is not the sides' work.
+    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
+        for name in sorted(names, reverse=number % 2 == 1):
+            home = bench.directory / f"{name}-{uuid.uuid4().hex[:8]}"
+            if name == "floor":
+                home.mkdir()
+                taken = floor.seconds_to_write(servers, topic, PARTITIONS, rows, home, CORES)
+            else:
+                taken = _seconds(bench, spark, cell, name, topic, rows, home)
+            shutil.rmtree(home)
+            if number >= 0:
+                rates[name].append(rows / taken / 1e6)
+        shown = ", ".join(f"{name} {found[-1]:.3f}" for name, found in rates.items() if found)
+        bench.progress(f"{cell.prefix}: {shown or 'warmed up'}")
+    topics.delete_topic(servers, topic)
+    yield from _figures(cell, rates)
+
+
+def _seconds(
+    bench: Bench, spark: SparkSession, cell: Cell, name: str, topic: str, rows: int, home: Path
+) -> float:
+    """Seconds of a query's batches."""
+    given = {
+        "kafka.bootstrap.servers": bench.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(rows // BATCHES),
+    }
+    query = cell.sides[name](spark, given, home).trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches = [each for each in query.recentProgress if each.numInputRows]
+    taken = [each.batchDuration / 1e3 for each in batches]
+    actions = DeltaTable(home / "table").get_add_actions(flatten=True)
+    found = sum(actions.column("num_records").to_pylist())
+    # Not every side's fault: one that did not do the work would be the fastest.
+    if (found, len(taken)) != (rows, BATCHES):
+        raise RuntimeError(f"{name} wrote {found} of {rows} rows in {len(taken)} batches")
+    bench.progress(f"{name}: " + " + ".join(f"{each:.2f}" for each in taken) + " s")
+    return sum(taken)
+
+
+def _figures(cell: Cell, rates: dict[str, list[float]]) -> Iterator[Figure]:
+    theirs = [name for name in rates if name.startswith("jvm")]
+    best = max(theirs, key=lambda name: median(rates[name]))
+    yield ratio(f"{cell.prefix}.{cell.versus}", rates["keyrange"], rates[best])
+    if cell.has_floor:
+        yield ratio(f"{cell.prefix}.vs_floor", rates["keyrange"], rates["floor"])
+    for name, found in rates.items():
+        yield from_runs(f"{cell.prefix}.{name}.mrec_per_second", found, "M/s")
+
+
+def _targets() -> dict[str, float]:
+    targets = {f"ingest.delta.{size}.{codec}.vs_jvm": 3.0 for size, codec in DELTA}
+    return targets | {
+        "ingest.json.200B.vs_jvm": 3.0,
+        "ingest.delta.1KB.lz4.vs_floor": 0.8,
+        "process.record.vs_jvm_udf": 2.5,
+    }
+
+
+GROUP = Group(
+    name="ingest",
+    order=1,
+    run=run,
+    targets={name: at_least(limit) for name, limit in _targets().items()},
+)

@@ -1,0 +1,134 @@
+"""Group `latency_delta`: from a record's timestamp to when delta-rs can read it in a table, at a
+steady 1,000 records a second.
+
+`keyrange.job` and the JVM connector with Delta's sink, each in turn with the default trigger.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import keyrange
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_most, from_runs, percentile, ratio
+from bench.groups.latency import PARTITIONS, steady_producer
+from bench.registry import Bench, Group
+from bench.visible import latencies_ms
+
+_SIDES = ("keyrange", "jvm")
+_SHARES = {"p50": 0.50, "p99": 0.99}
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    servers = bench.bootstrap_servers
+    topic = topics.create_topic(servers, "visible", PARTITIONS)
+    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in _SIDES for p in _SHARES}
+    with (
+        sparks.session(bench.directory, delta=True) as spark,
+        steady_producer(servers, topic),
+    ):
+        # What a session does for the first time is not the sides' latency.
+        for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
+            for side in sorted(_SIDES, reverse=number % 2 == 0):
+                latencies = _measure(bench, spark, topic, side, number)
+                shares = {p: percentile(latencies, share) for p, share in _SHARES.items()}
+                for name, value in shares.items() if number >= 0 else ():
+                    found[f"{side}.{name}"].append(value)
+                bench.progress(
+                    f"{side}: p50 {shares['p50']:.0f} ms, p99 {shares['p99']:.0f} ms, "
+                    f"{len(latencies)} records"
+                )
+    topics.delete_topic(servers, topic)
+    for name in _SHARES:
+        ours, theirs = found[f"keyrange.{name}"], found[f"jvm.{name}"]
+        yield ratio(f"latency.delta.{name}.vs_jvm", ours, theirs)
+        yield from_runs(f"latency.delta.{name}.keyrange.ms", ours, "ms")
+        yield from_runs(f"latency.delta.{name}.jvm.ms", theirs, "ms")
+
+
+def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: int) -> list[float]:
+    """One query over some seconds, after a warm-up that does not count."""
+    home = bench.directory / f"{side}-{number}"
+    counts_from = time.time() + bench.pick(full=15.0, quick=10.0, tiny=2.0)
+    end = counts_from + bench.pick(full=30.0, quick=15.0, tiny=2.0)
+    seen_s: dict[int, float] = {}
+    writer = _writer(bench, spark, topic, side, home)
+    with _watched(home / "table", seen_s):
+        query = writer.start()
+        try:
+            # A slow machine may not have written a batch yet.
+            while time.time() < end or max(seen_s.values(), default=0.0) < counts_from:
+                time.sleep(0.2)
+                if not query.isActive:
+                    raise RuntimeError(f"the query ended: {query.exception()}")
+        finally:
+            query.stop()
+    found = latencies_ms(home / "table", seen_s, counts_from)
+    if not found:
+        raise RuntimeError(f"{side} wrote no records")
+    return found
+
+
+def _writer(
+    bench: Bench, spark: SparkSession, topic: str, side: str, home: Path
+) -> DataStreamWriter:
+    given = {
+        "kafka.bootstrap.servers": bench.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "latest",
+    }
+    table, checkpoint = str(home / "table"), str(home / "checkpoint")
+    if side == "keyrange":
+        return keyrange.job(given).into(table, checkpoint, spark=spark)
+    return (
+        spark.readStream.format("kafka")
+        .options(**given)
+        .load()
+        .writeStream.format("delta")
+        .option("checkpointLocation", checkpoint)
+        .option("path", table)
+    )
+
+
+@contextmanager
+def _watched(table: Path, seen_s: dict[int, float]) -> Iterator[None]:
+    """Have it said when versions of a table can be read."""
+    command = [sys.executable, "-m", "bench.visible", str(table)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def listen() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                version, at = line.split()
+                seen_s[int(version)] = float(at)
+
+        thread = Thread(target=listen)
+        thread.start()
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError("what watches the table ended early")
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            thread.join()
+
+
+GROUP = Group(
+    name="latency_delta",
+    order=3,
+    run=run,
+    targets={f"latency.delta.{share}.vs_jvm": at_most(0.8) for share in _SHARES},
+)
