@@ -30,19 +30,17 @@ class Column:
             raise AttributeError(name)
         return Column(lambda rows: pc.struct_field(self.of(rows), name), name)
 
-    def __eq__(self, other: object) -> Column:  # type: ignore[override]
-        return Column(lambda rows: pc.equal(self.of(rows), pa.scalar(other)))
+    def __or__(self, other: Column) -> Column:
+        return Column(lambda rows: pc.or_(self.of(rows), other.of(rows)))
 
-    __hash__ = None  # type: ignore[assignment]
+    def isNull(self) -> Column:
+        return Column(lambda rows: pc.is_null(self.of(rows)))
+
+    def isNotNull(self) -> Column:
+        return Column(lambda rows: pc.is_valid(self.of(rows)))
 
     def alias(self, name: str) -> Column:
         return Column(self.of, name)
-
-    def isin(self, *values: Any) -> Column:
-        wanted = values[0] if isinstance(values[0], list) else values
-        return Column(
-            lambda rows: pc.is_in(self.of(rows), pa.array(wanted, self.of(rows).type)), self.name
-        )
 
 
 def col(name: str) -> Column:
@@ -55,14 +53,6 @@ def col(name: str) -> Column:
 
 def lit(value: Any) -> Column:
     return Column(lambda rows: pa.array([value] * rows.num_rows))
-
-
-def coalesce(*columns: Column) -> Column:
-    def of(rows: pa.RecordBatch) -> Any:
-        arrays = [each.of(rows) for each in columns]
-        return pc.coalesce(*[each.cast(arrays[0].type) for each in arrays])
-
-    return Column(of)
 
 
 def unix_millis(column: Column | str) -> Column:
@@ -78,7 +68,7 @@ def unix_millis(column: Column | str) -> Column:
 def functions() -> Iterator[None]:
     """`pyspark.sql.functions` make these columns meanwhile."""
     with ExitStack() as stack:
-        for each in (col, lit, coalesce, unix_millis):
+        for each in (col, lit, unix_millis):
             stack.enter_context(patch(f"pyspark.sql.functions.{each.__name__}", each))
         yield
 
