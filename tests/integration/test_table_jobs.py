@@ -4,71 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-import keyrange
 from brokers import Record, Topics
 from individual import SOON, failure_of
 from sources import options
-
-
-class TableJob:
-    """A job on a topic of its own, with a table and a checkpoint below `home`."""
-
-    def __init__(
-        self, spark: SparkSession, topics: Topics, home: Path, partitions: int = 2
-    ) -> None:
-        self.spark, self.topics, self.home = spark, topics, home
-        self.topic = topics.create_topic("jobs", partitions)
-        self.table, self.checkpoint = home / "table", home / "checkpoint"
-
-    def produce(self, *values: bytes | Record) -> None:
-        self.topics.produce(self.topic, values)
-
-    def run(
-        self,
-        function: Callable[[Any], Any] | None = None,
-        schema: str | None = None,
-        mode: Any = "record",
-        into: dict[str, Any] | None = None,
-        **given: str,
-    ) -> StreamingQuery:
-        """Work on what is there; raises what the query failed with."""
-        query = self.start(function, schema, mode, into, **given)
-        assert query.awaitTermination(240)
-        return query
-
-    def start(
-        self,
-        function: Callable[[Any], Any] | None = None,
-        schema: str | None = None,
-        mode: Any = "record",
-        into: dict[str, Any] | None = None,
-        **given: str,
-    ) -> StreamingQuery:
-        own = options(self.topics, self.topic, startingOffsets="earliest", **given)
-        job = keyrange.job(own, function, schema, mode)
-        writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
-        return writer.trigger(availableNow=True).start()
-
-    def rows(self) -> list[dict[str, Any]]:
-        return DeltaTable(self.table).to_pyarrow_table().to_pylist()
+from table_jobs import TableJob, individual
 
 
 @pytest.fixture
 def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> TableJob:
     return TableJob(spark, topics, tmp_path)
-
-
-def individual(home: Path, **given: str) -> dict[str, str]:
-    return {"commitMode": "individual", "commitTable": str(home / "commits"), **given}
 
 
 def test_records_as_they_are(job: TableJob, spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from keyrange.jobs.definition import JobDefinition, digest_of
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.read import read_rows
-from keyrange.storage.data_files import FileSettings
+from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appending import Target, write_output
 from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.record_timer import RecordTimer
@@ -83,8 +83,14 @@ class JobTask:
             outcomes,
             attempt,
             definition.partition_by,
-            FileSettings(codec=definition.codec, target_bytes=definition.target_bytes),
+            _file_settings(definition),
         )
+
+
+def _file_settings(definition: JobDefinition) -> FileSettings:
+    # A file is as long as its first group at least.
+    group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
+    return FileSettings(definition.codec, definition.target_bytes, group_bytes)
 
 
 def _arrow(schema: str) -> pa.Schema:

@@ -1,0 +1,73 @@
+"""The tables of `keyrange.job`: how their files are laid out, and what others read of them and do
+to them."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from brokers import Record, Topics
+from table_jobs import TableJob
+
+FIRST_MS = int(datetime(2026, 1, 30, 22, 30, tzinfo=UTC).timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> TableJob:
+    return TableJob(spark, topics, tmp_path)
+
+
+def hourly(numbers: range) -> list[Record]:
+    """A record for each number, and for each number an hour."""
+    return [Record(b"%d" % n, b"k", n % 2, timestamp_ms=FIRST_MS + n * HOUR_MS) for n in numbers]
+
+
+def test_days_and_hours_as_others_read_them(job: TableJob, spark: SparkSession) -> None:
+    job.produce(*hourly(range(60)))
+    into = {"partition_by": ["day(timestamp)", "hour(timestamp)"], "compression": "zstd"}
+    job.run(into=into)
+    table = DeltaTable(job.table)
+    assert table.metadata().partition_columns == ["day", "hour"]
+    assert all(".zstd." in name for name in table.file_uris())
+    by_spark = spark.read.format("delta").load(str(job.table))
+    rows = {
+        int(row.value): (row.timestamp.astimezone(UTC), row.day, row.hour)
+        for row in by_spark.collect()
+    }
+    assert sorted(rows) == list(range(60))
+    for n, (at, day, hour) in rows.items():
+        expected = datetime.fromtimestamp((FIRST_MS + n * HOUR_MS) / 1000, UTC)
+        assert (at, day, hour) == (expected, expected.date(), expected.hour)
+    assert by_spark.where("day = DATE '2026-01-31' AND hour = 7").count() == 1
+    own = table.to_pyarrow_table(filters=[("hour", "=", 7)]).column("value").to_pylist()
+    assert sorted(map(int, own)) == [9, 33, 57]
+
+
+def test_optimize_between_batches_and_a_delete_by_others(
+    job: TableJob, spark: SparkSession
+) -> None:
+    where = f"delta.`{job.table}`"
+    for n in range(4):
+        job.produce(*hourly(range(n * 10, n * 10 + 10)))
+        job.run(into={"optimize_every": 2})
+        spark.sql(f"DELETE FROM {where} WHERE CAST(CAST(value AS STRING) AS INT) % 10 = {n}")
+    table = DeltaTable(job.table)
+    operations = [each["operation"] for each in table.history()]
+    assert operations.count("OPTIMIZE") == 2
+    values = sorted(map(int, table.to_pyarrow_table().column("value").to_pylist()))
+    # Each deletion is of what was there then.
+    assert values == [n for n in range(40) if not n // 10 <= n % 10 < 4]
+
+
+def test_files_of_a_size(job: TableJob) -> None:
+    job.produce(*(Record(os.urandom(50_000), b"k", 0) for _ in range(200)))
+    job.run(into={"target_bytes": 1 << 20}, maxBatchRows="10")
+    sizes = [Path(each).stat().st_size for each in DeltaTable(job.table).file_uris()]
+    assert len(sizes) >= 5
+    assert max(sizes) < 3 << 20
