@@ -20,10 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import deltalake
 import pyarrow as pa
@@ -86,8 +85,7 @@ def produce(bootstrap_servers: str, keys: Sequence[bytes | None], values: Sequen
     console.print(f"written: {len(values):,} flights in {PARTITIONS} partitions")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What came of a run of the job: its lines, its table, and what is wrong with that."""
 
     lines: list[str]

@@ -284,9 +284,10 @@ def test_aborted_transactions_lie_between(query: Query) -> None:
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_hole_below_the_log_s_start_is_a_loss(query: Query, fails: str) -> None:
     query.verdict = once(2, 150)
-    query.run(**{"redelivery.backoff": "1s"})
+    # Longer than a slow machine takes to end the run.
+    query.run(**{"redelivery.backoff": "5s"})
     query.topics.delete_records(query.topic, {0: 50, 1: 50})
-    time.sleep(1.1)
+    time.sleep(5.1)
     if fails == "true":
         with pytest.raises(StreamingQueryException, match="KAFKA_DATA_LOSS"):
             query.run()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -14,6 +16,8 @@ import keyrange
 from brokers import Topics
 from sources import options
 
+# Executors cannot import this file: its function travels whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 SCHEMA = "text string"
