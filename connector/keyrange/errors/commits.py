@@ -224,6 +224,57 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "STATE_GONE",
+        Kind.CORRUPT,
+        False,
+        "restore the file, or set the query back by keyrange commits reset to a commit whose files "
+        "are there; without one begin with a new checkpoint and commitGroup",
+        "A file is gone that a commit names as the state of keys.",
+        "whether a lifecycle rule or somebody removes files below stateDirectory",
+        "state.md",
+    ),
+    Condition(
+        "STATE_DAMAGED",
+        Kind.CORRUPT,
+        False,
+        "restore the file, or set the query back by keyrange commits reset to a commit that does "
+        "not need it",
+        "A file of keys' states cannot be read, or its bytes are not those that were written. "
+        "Copies on executors are thrown away and made anew; this is the original.",
+        "the file in the message; `keyrange state verify`",
+        "state.md",
+    ),
+    Condition(
+        "STATE_UNWRITABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "look at the space and the permissions of stateDirectory; the batch runs again",
+        "The state of keys could not be written. Nothing of the batch counts.",
+        "space and permissions at the path in the message",
+        "state.md",
+    ),
+    Condition(
+        "STATE_SCHEMA_CHANGED",
+        Kind.INVALID,
+        False,
+        "keep all variables, add fields, widen or reorder them; for another state begin with a new "
+        "checkpoint and commitGroup",
+        "The variables of a job do not take in the state that was written before: one is missing, "
+        "or a field was renamed or narrowed.",
+        "`state=` of the job beside `keyrange state show`",
+        "state.md",
+    ),
+    Condition(
+        "STATE_LEFT_OUT",
+        Kind.INVALID,
+        False,
+        "run the job with its state; for one without state begin with a new checkpoint and "
+        "commitGroup",
+        "A job without state would work on records that the state of their keys then lacks.",
+        "which job the query runs",
+        "state.md",
+    ),
+    Condition(
         "SINK_UNSUITABLE",
         Kind.INVALID,
         False,

@@ -1,0 +1,255 @@
+"""Copies of runs on the host that reads them: mapped by every process, written by none again.
+
+    <directory>/<source>/<partition>/<file>-<groups>.<from hash>-<last hash>.<CRC-32>.arrow
+
+A copy is the rows of a run in some key range. Its name says which, and its checksum; so what is
+there is known by a list of names, and a copy that is damaged, or was not written whole, is told by
+its bytes. Runs never change: a copy is right or it is not there. Copies of a run that was merged
+are removed by the next task that works on these keys, those of keys that left this host in a day.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.keyed_state.blocks import LoadedBlocks, within
+from keyrange.keyed_state.model.runs import StateRun, common, without
+from keyrange.ranges.model.key_ranges import KeyRange
+
+_log = logging.getLogger(__name__)
+
+_SUFFIX: Final = ".arrow"
+# Copies of keys that have gone to other hosts.
+_IDLE_S: Final = 86_400.0
+_LOOK_EVERY_S: Final = 3_600.0
+_looked: Final[dict[Path, float]] = {}
+# What other attempts of a task may still read, and what they are about to write.
+_UNUSED_S: Final = 600.0
+# Copies that this process has checked, and has mapped.
+_MAPPED: Final[dict[Path, list[pa.RecordBatch]]] = {}
+_MAPPED_MAX: Final = 1_024
+
+
+class StateCache:
+    """The copies of one partition's runs on this host."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def parts(self, run: StateRun) -> list[tuple[KeyRange, LoadedBlocks]]:
+        """What there is of a run: its rows in key ranges that do not overlap, in order."""
+        found: list[tuple[KeyRange, LoadedBlocks]] = []
+        for span, path in self._copies(run):
+            shared = common(span, run.span)
+            if shared is None:
+                continue
+            for piece in without(shared, [at for at, _ in found]):
+                blocks = self._mapped(path)
+                if blocks is None:
+                    break
+                found.append((piece, LoadedBlocks([within(each, piece) for each in blocks])))
+        return sorted(found, key=lambda each: each[0])
+
+    def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+        """Write a copy of a run's rows in its key range; how many rows. A cache that cannot be
+        written to is one that is not there."""
+        draft = self.draft(schema)
+        for block in blocks:
+            draft.add(block)
+        return draft.keep(run)
+
+    def draft(self, schema: pa.Schema) -> Draft:
+        """A copy of a run that has no name yet."""
+        return Draft(self._directory, schema)
+
+    def sweep(self, span: KeyRange, used: Sequence[StateRun]) -> None:
+        """Remove copies that lie within a key range, are of none of the runs that its task has, and
+        were written some time ago."""
+        stems = {_stem(run) for run in used}
+        until = time.time() - _UNUSED_S
+        with suppress(OSError):
+            for path in self._directory.iterdir():
+                told = _read_name(path.name)
+                is_other = told is not None and told[0] not in stems
+                if is_other and told is not None and common(told[1], span) != told[1]:
+                    continue
+                if (is_other or told is None) and path.stat().st_mtime < until:
+                    path.unlink(missing_ok=True)
+                    _MAPPED.pop(path, None)
+
+    def _copies(self, run: StateRun) -> list[tuple[KeyRange, Path]]:
+        stem = _stem(run)
+        try:
+            names = sorted(os.listdir(self._directory))
+        except OSError:
+            return []
+        found = []
+        for name in names:
+            told = _read_name(name)
+            if told is not None and told[0] == stem:
+                found.append((told[1], self._directory / name))
+        # The widest first: of it less is left to others.
+        return sorted(found, key=lambda each: -each[0].size)
+
+    def _mapped(self, path: Path) -> list[pa.RecordBatch] | None:
+        """The rows of a copy; None where it is no good, and then it goes."""
+        with suppress(OSError):
+            # It is in use.
+            os.utime(path)
+        if path in _MAPPED:
+            return _MAPPED[path]
+        told = _read_name(path.name)
+        assert told is not None
+        try:
+            data = pa.memory_map(str(path)).read_buffer()
+            # It brings the pages in, in their order, which single keys would do one by one.
+            if zlib.crc32(data) != told[2]:
+                raise ValueError("its bytes are not those that were written")
+            with pa.ipc.open_file(data) as reader:
+                blocks = [reader.get_batch(at) for at in range(reader.num_record_batches)]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as failure:
+            _log.warning("a copy of state is thrown away and read anew, %s: %s", path, failure)
+            path.unlink(missing_ok=True)
+            return None
+        while len(_MAPPED) >= _MAPPED_MAX:
+            _MAPPED.pop(next(iter(_MAPPED)))
+        _MAPPED[path] = blocks
+        return blocks
+
+
+def sweep_idle(directory: Path) -> None:
+    """Remove copies of any partition that no task has used for a day; looked for once an hour."""
+    now = time.time()
+    if now - _looked.get(directory, 0.0) < _LOOK_EVERY_S:
+        return
+    _looked[directory] = now
+    with suppress(OSError):
+        for path in directory.glob("*/*"):
+            if path.stat().st_mtime < now - _IDLE_S:
+                path.unlink(missing_ok=True)
+
+
+class Draft:
+    """A copy that is being written."""
+
+    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+        self._directory = directory
+        self._path = directory / f".{uuid.uuid4().hex}"
+        self._rows = 0
+        self._is_given_up = False
+        self._file: Any = None
+        self._writer: Any = None
+        self._schema = schema
+
+    def add(self, block: pa.RecordBatch) -> None:
+        if self._is_given_up:
+            return
+        try:
+            self._opened().write_batch(block)
+            self._rows += block.num_rows
+        except (OSError, ValueError) as failure:
+            self._give_up(failure)
+
+    def keep(self, run: StateRun) -> int:
+        """Let it be the copy of a run; how many rows it has. One without rows says that there are
+        none."""
+        if self._is_given_up:
+            return 0
+        try:
+            self._opened().close()
+            self._file.close()
+            name = f"{_stem(run)}.{run.span.from_hash}-{run.span.until_hash - 1}"
+            os.replace(self._path, self._directory / f"{name}.{self._file.sum:08x}{_SUFFIX}")
+        except (OSError, ValueError) as failure:
+            self._give_up(failure)
+            return 0
+        return self._rows
+
+    def _opened(self) -> Any:
+        if self._writer is None:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = _Summed(self._path)
+            self._writer = pa.ipc.new_file(self._file, self._schema)
+        return self._writer
+
+    def abandon(self) -> None:
+        self._is_given_up = True
+        with suppress(OSError, ValueError):
+            if self._file is not None:
+                self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    def _give_up(self, failure: BaseException) -> None:
+        _log.warning("state has no copy on this host: %s", failure)
+        self.abandon()
+
+
+class _Summed:
+    """A file that is written from its beginning to its end, and the checksum of what it has."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self.sum = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.sum = zlib.crc32(data, self.sum)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _stem(run: StateRun) -> str:
+    name = run.file.rpartition("/")[2].removesuffix(".parquet")
+    return f"{name}-{run.groups[0]}-{run.groups[1]}"
+
+
+def _read_name(name: str) -> tuple[str, KeyRange, int] | None:
+    """Of which run a copy is, its key range, and its checksum."""
+    parts = name.removesuffix(_SUFFIX).split(".")
+    if not name.endswith(_SUFFIX) or len(parts) != 3:
+        return None
+    try:
+        low, high = map(int, parts[1].split("-"))
+        return parts[0], KeyRange(low, high + 1), int(parts[2], 16)
+    except ValueError:
+        return None
+
+
+def chained(parts: Sequence[tuple[KeyRange, LoadedBlocks]]) -> LoadedBlocks:
+    """Parts of one run, in order."""
+    return LoadedBlocks([block for _, blocks in parts for block in _all(blocks)])
+
+
+def _all(blocks: LoadedBlocks) -> Iterator[pa.RecordBatch]:
+    for at in range(len(blocks.bounds[0])):
+        yield blocks.block(at)

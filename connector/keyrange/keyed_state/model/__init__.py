@@ -1,0 +1,1 @@
+"""Which file says what of which keys, and when files are made one."""

@@ -1,0 +1,165 @@
+"""Runs: which stretch of a file says what of which keys, at which commits.
+
+A run covers a rectangle, key range by commits. It holds, for keys of its `span`, their state after
+the last of the commits [from_seq, until_seq) that changed it, and nothing of keys that none of them
+changed. The state of a key at a commit is what the newest run says that has the key. One batch
+makes one run for each key range; runs that were merged are superseded by their merger, so that a
+key is looked up in few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from keyrange.ranges.model.key_ranges import KeyRange
+
+# A run is merged with newer ones that have as many rows as it has. So a state of n rows lies in
+# log2(n / rows of a batch) runs at the most, and a row is written as often.
+_GROWTH: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StateRun:
+    """A stretch of a file. `file`: its path below the state directory. `groups`: its row groups
+    [first, until). `rows` and `size_bytes` are estimates where the run was cut."""
+
+    file: str
+    groups: tuple[int, int]
+    span: KeyRange
+    from_seq: int
+    until_seq: int
+    rows: int
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.from_seq < self.until_seq and 0 <= self.groups[0] < self.groups[1]):
+            raise ValueError(f"{self.file} holds no run")
+
+
+def common(one: KeyRange, other: KeyRange) -> KeyRange | None:
+    """The hashes that two ranges share."""
+    from_hash, until_hash = (
+        max(one.from_hash, other.from_hash),
+        min(one.until_hash, other.until_hash),
+    )
+    return KeyRange(from_hash, until_hash) if from_hash < until_hash else None
+
+
+def without(span: KeyRange, taken: Iterable[KeyRange]) -> list[KeyRange]:
+    """What of a range is in none of some others, in order."""
+    left: list[KeyRange] = []
+    at = span.from_hash
+    for each in sorted(taken):
+        if each.until_hash <= at or each.from_hash >= span.until_hash:
+            continue
+        if each.from_hash > at:
+            left.append(KeyRange(at, each.from_hash))
+        at = each.until_hash
+    if at < span.until_hash:
+        left.append(KeyRange(at, span.until_hash))
+    return left
+
+
+def _cut_to(run: StateRun, span: KeyRange) -> StateRun:
+    share = span.size / run.span.size
+    return replace(
+        run, span=span, rows=-int(-run.rows * share), size_bytes=-int(-run.size_bytes * share)
+    )
+
+
+def clipped(runs: Iterable[StateRun], span: KeyRange) -> list[StateRun]:
+    """The parts of runs in a key range, the newest first."""
+    found = []
+    for run in runs:
+        shared = common(run.span, span)
+        if shared is not None:
+            found.append(run if shared == run.span else _cut_to(run, shared))
+    return newest_first(found)
+
+
+def newest_first(runs: Iterable[StateRun]) -> list[StateRun]:
+    return sorted(runs, key=lambda run: (-run.until_seq, run.span, run.file, run.groups))
+
+
+def needed(runs: Iterable[StateRun]) -> list[StateRun]:
+    """What is left of runs if all that is superseded goes, the newest first.
+
+    A run supersedes another where it covers its keys and all of its commits and more.
+    """
+    runs = list(runs)
+    left: list[StateRun] = []
+    for run in runs:
+        over = [each.span for each in runs if _supersedes(each, run)]
+        for span in without(run.span, over):
+            left.append(run if span == run.span else _cut_to(run, span))
+    return newest_first(left)
+
+
+def _supersedes(run: StateRun, other: StateRun) -> bool:
+    return (
+        run.from_seq <= other.from_seq
+        and other.until_seq <= run.until_seq
+        and (run.from_seq, run.until_seq) != (other.from_seq, other.until_seq)
+    )
+
+
+def to_merge(runs: Sequence[StateRun], rows: int) -> list[StateRun]:
+    """Which runs of one key range a task merges with its own changes, `rows` of them; the newest
+    first, as they are given. None where that does not pay yet."""
+    found: list[StateRun] = []
+    for run in runs:
+        if run.rows > rows * _GROWTH:
+            break
+        found.append(run)
+        rows += run.rows
+    if not found:
+        return []
+    return closed(runs, found)
+
+
+def closed(runs: Sequence[StateRun], chosen: Sequence[StateRun]) -> list[StateRun]:
+    """Chosen runs with all that their merger would supersede."""
+    from_seq = min(run.from_seq for run in chosen)
+    while True:
+        found = [run for run in runs if run in chosen or run.from_seq >= from_seq]
+        lowest = min(run.from_seq for run in found)
+        if lowest == from_seq:
+            return found
+        from_seq = lowest
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRun:
+    """A run that a task of a batch has written, which no commit names yet. Where it is a merger,
+    `from_seq` is that of the oldest that went into it; the changes of a batch begin behind the
+    commit that it was planned from."""
+
+    file: str
+    groups: tuple[int, int]
+    span: KeyRange
+    from_seq: int
+    rows: int
+    size_bytes: int
+
+    def committed(self, seq: int) -> StateRun:
+        """The run as commit `seq` names it."""
+        return StateRun(
+            self.file,
+            self.groups,
+            self.span,
+            self.from_seq,
+            seq + 1,
+            self.rows,
+            self.size_bytes,
+        )
+
+
+def after_batch(before: Iterable[StateRun], made: Iterable[MadeRun], seq: int) -> list[StateRun]:
+    """The runs of a partition after commit `seq` of a batch."""
+    return needed([*before, *(each.committed(seq) for each in made)])
+
+
+def files_of(runs: Mapping[Any, Iterable[StateRun]]) -> set[str]:
+    return {run.file for each in runs.values() for run in each}

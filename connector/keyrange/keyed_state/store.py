@@ -1,0 +1,331 @@
+"""The state of the keys that a task works on: what was true when its batch was planned, and what it
+has changed since.
+
+What is true stands in files that a commit names (`files`); copies of them on this host (`cache`)
+save to read them. Changes are kept in memory, sorted as runs are, and written at the task's end to
+a file of its own, which is true once a commit names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.blocks import (
+    Blocks,
+    Keys,
+    LoadedBlocks,
+    Numbers,
+    blocks_of,
+    look_up,
+    merged,
+    newest_of,
+    sorted_by_hash,
+    within,
+)
+from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
+from keyrange.keyed_state.files import FileBlocks, StateFileWriter
+from keyrange.keyed_state.model.runs import (
+    MadeRun,
+    StateRun,
+    clipped,
+    closed,
+    to_merge,
+    without,
+)
+from keyrange.keyed_state.run_file import RunFile
+from keyrange.keyed_state.variables import KEY_HASH, StateForm
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.storage.directory import Directory
+
+# From how many runs on somebody merges them who reads the key range for its owner.
+_FOREIGN_RUNS_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StateSettings:
+    """Where the state of a source is. `directory` of all sources, `cache`: of copies on this host,
+    None for none. `seq`: the commit that the batch was planned from. `time_ms`: the batch's time,
+    in ms since 1970."""
+
+    directory: str
+    source_id: str
+    seq: int
+    time_ms: int
+    cache: Path | None = None
+
+
+@dataclass
+class StateFigures:
+    """What a task has done with state. `changed_bytes`: keys and values as they are in memory."""
+
+    restored_bytes: int = 0
+    restored_ms: float = 0.0
+    looked_up: int = 0
+    found: int = 0
+    changed: int = 0
+    changed_bytes: int = 0
+    written_bytes: int = 0
+    merged_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRuns:
+    """A partition of a task: the key ranges that it works on, and the runs that hold their state.
+    In `shared` it works on some keys, and other tasks of the batch on others. `is_own`: whether
+    these keys stay with this host. `place`: the directory of its copies."""
+
+    spans: tuple[KeyRange, ...]
+    runs: tuple[StateRun, ...]
+    is_own: bool
+    place: str
+    shared: tuple[KeyRange, ...] = ()
+
+
+class TaskStates:
+    """The states that one task works with."""
+
+    def __init__(self, form: StateForm, settings: StateSettings) -> None:
+        self.form = form
+        self.settings = settings
+        self.figures = StateFigures()
+        self._directory = Directory(settings.directory)
+        self._ranges: dict[TopicPartition, list[_RangeState]] = {}
+
+    def begin(self, partitions: Mapping[TopicPartition, PartitionRuns]) -> None:
+        """Records of these keys come."""
+        for partition, given in partitions.items():
+            ranges = self._ranges.setdefault(partition, [])
+            known = {each.span for each in ranges}
+            for span in (*given.spans, *given.shared):
+                if span not in known:
+                    ranges.append(_RangeState(self, span, given))
+            ranges.sort(key=lambda each: each.span)
+
+    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
+        """The state of distinct keys, in their order: columns of the form, nulls where there is
+        none. What has expired is not there any more."""
+        found = [
+            each.look_up(wanted.between(start, stop))
+            for each, start, stop in self._cut(partition, wanted.hashes)
+        ]
+        batch = _one(found, self.form)
+        self.figures.looked_up += len(wanted)
+        first = batch.column(self.form.names[0])
+        self.figures.found += len(wanted) - first.null_count
+        return alive(batch, self.form, self.time_ms)
+
+    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Take in the new state of distinct keys, columns of the form; nulls where it is
+        cleared."""
+        rows = sorted_by_hash(rows)
+        hashes = np.asarray(rows.column(KEY_HASH).to_numpy())
+        for each, start, stop in self._cut(partition, hashes):
+            each.change(rows.slice(start, stop - start))
+
+    def _cut(
+        self, partition: TopicPartition, hashes: Numbers
+    ) -> Iterator[tuple[_RangeState, int, int]]:
+        """The stretch of some sorted hashes that lies in each key range."""
+        for each in self._ranges[partition]:
+            start = int(np.searchsorted(hashes, each.span.from_hash))
+            stop = int(np.searchsorted(hashes, each.span.until_hash - 1, side="right"))
+            if start < stop:
+                yield each, start, stop
+
+    @property
+    def time_ms(self) -> int:
+        """The time of the batch, in ms since 1970."""
+        return self.settings.time_ms
+
+    def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
+        """Write what was changed, and what is to be merged. Raises STATE_UNWRITABLE, STATE_GONE,
+        STATE_DAMAGED, STATE_SCHEMA_CHANGED."""
+        changes, mergers = (RunFile(self.form, self._new_file) for _ in range(2))
+        try:
+            for partition, ranges in sorted(self._ranges.items()):
+                for each in ranges:
+                    each.write(partition, changes, mergers)
+            found = [*changes.finish(), *mergers.finish()]
+        except BaseException:
+            changes.abandon()
+            mergers.abandon()
+            raise
+        self.figures.written_bytes += changes.size_bytes
+        self.figures.merged_bytes += mergers.size_bytes
+        for ranges in self._ranges.values():
+            for each in ranges:
+                each.sweep(run for _, run in found)
+        if self.settings.cache is not None:
+            sweep_idle(self.settings.cache)
+        return found
+
+    def file_blocks(self, run: StateRun) -> FileBlocks:
+        return FileBlocks(self._directory, run, self.form)
+
+    def _new_file(self) -> StateFileWriter:
+        return StateFileWriter(self._directory, self.settings.source_id, self.form)
+
+    def cache(self, given: PartitionRuns) -> StateCache | None:
+        """Where copies of its runs are, or would be."""
+        root = self.settings.cache
+        return None if root is None else StateCache(root / given.place)
+
+
+def _one(batches: Sequence[pa.RecordBatch], form: StateForm) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    found = pa.Table.from_batches(batches, form.schema).combine_chunks().to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], form.schema)
+
+
+class _RangeState:
+    """The state of one key range of a partition."""
+
+    def __init__(self, states: TaskStates, span: KeyRange, given: PartitionRuns) -> None:
+        self.span = span
+        self._states = states
+        self._is_shared = span in given.shared
+        self._is_own = given.is_own and not self._is_shared
+        self._cache = states.cache(given)
+        self._known = clipped(given.runs, span)
+        self._runs: dict[StateRun, Blocks] = {}
+        # The newest first; each has less than half of the rows of the one behind it.
+        self._changes: list[pa.RecordBatch] = []
+
+    def look_up(self, wanted: Keys) -> pa.RecordBatch:
+        changed = [LoadedBlocks([each]) for each in self._changes]
+        known = [self._opened(run) for run in self._known]
+        return look_up([*changed, *known], wanted, self._states.form)
+
+    def change(self, rows: pa.RecordBatch) -> None:
+        changes = self._changes
+        while changes and changes[0].num_rows <= 2 * rows.num_rows:
+            rows = newest_of([rows, changes.pop(0)])
+        changes.insert(0, rows)
+
+    def write(self, partition: TopicPartition, changes: RunFile, mergers: RunFile) -> None:
+        if not self._changes:
+            return
+        form, figures = self._states.form, self._states.figures
+        rows = newest_of(self._changes)
+        self._changes = [rows]
+        seq = self._states.settings.seq
+        changes.add(partition, self.span, seq + 1, blocks_of(rows), self._draft())
+        figures.changed += rows.num_rows
+        figures.changed_bytes += rows.drop_columns([KEY_HASH]).nbytes
+        chosen = self._chosen(rows.num_rows)
+        if chosen:
+            # What nothing lies below need not say that a key has no state.
+            is_all = len(chosen) == len(self._known)
+            runs = [LoadedBlocks(list(blocks_of(rows))), *map(self._opened, chosen)]
+            from_seq = min(run.from_seq for run in chosen)
+            blocks = merged(runs, form, self._left if is_all else _as_it_is)
+            mergers.add(partition, self.span, from_seq, blocks, self._draft())
+
+    def _chosen(self, rows: int) -> list[StateRun]:
+        """The runs to be merged with what was changed. A merger says what is true of all keys of
+        its range."""
+        if self._is_shared:
+            return []
+        if self._is_own:
+            return to_merge(self._known, rows)
+        if len(self._known) < _FOREIGN_RUNS_MAX:
+            return []
+        return closed(self._known, self._known[: _FOREIGN_RUNS_MAX // 2])
+
+    def _left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return with_state(batch, self._states.form, self._states.time_ms)
+
+    def sweep(self, made: Iterable[MadeRun]) -> None:
+        if self._cache is not None and self._is_own and self._changes:
+            named = [each.committed(self._states.settings.seq + 1) for each in made]
+            self._cache.sweep(self.span, [*self._known, *named])
+
+    def _draft(self) -> tuple[StateCache, Draft] | None:
+        # Also of keys that are read for another executor, which may be on this host.
+        if self._cache is None:
+            return None
+        return self._cache, self._cache.draft(self._states.form.schema)
+
+    def _opened(self, run: StateRun) -> Blocks:
+        if run not in self._runs:
+            self._runs[run] = self._open(run)
+        return self._runs[run]
+
+    def _open(self, run: StateRun) -> Blocks:
+        """A run from its copy on this host; what has none is copied, if the keys are this host's,
+        else it is read where its keys are looked up."""
+        states = self._states
+        if self._cache is None:
+            return states.file_blocks(run)
+        parts = self._cache.parts(run)
+        missing = without(run.span, [span for span, _ in parts])
+        if not missing:
+            for _, blocks in parts:
+                self._check(blocks, run)
+            return chained(parts)
+        if not self._is_own:
+            return states.file_blocks(run)
+        for span in missing:
+            self._restore(run, span)
+        parts = self._cache.parts(run)
+        if without(run.span, [span for span, _ in parts]):
+            # A host without room does without copies.
+            return states.file_blocks(run)
+        return chained(parts)
+
+    def _check(self, blocks: LoadedBlocks, run: StateRun) -> None:
+        """What was copied for a job with other variables is read by this one's."""
+        if len(blocks.bounds[0]):
+            schema = blocks.block(0).schema
+            if not schema.equals(self._states.form.schema):
+                self._states.form.check(schema, run.file)
+
+    def _restore(self, run: StateRun, span: KeyRange) -> None:
+        assert self._cache is not None
+        began = time.monotonic()
+        [part] = clipped([run], span)
+        source = self._states.file_blocks(part)
+        rows = (within(source.block(at), span) for at in range(len(source.bounds[0])))
+        self._cache.keep(part, rows, source.schema)
+        figures = self._states.figures
+        figures.restored_bytes += source.read_bytes
+        figures.restored_ms += (time.monotonic() - began) * 1000
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def alive(batch: pa.RecordBatch, form: StateForm, time_ms: int) -> pa.RecordBatch:
+    """Rows without what has expired: a value is there before its time, and not at it."""
+    for variable in form.variables:
+        if not variable.ttl_ms:
+            continue
+        ends = batch.column(variable.expires)
+        is_over = pc.fill_null(pc.less_equal(ends, time_ms), False)
+        if pc.any(is_over).as_py():
+            mask = is_over.to_numpy(zero_copy_only=False)
+            rows = pa.array(np.arange(batch.num_rows), mask=mask)
+            for name in (variable.name, variable.expires):
+                at = batch.schema.get_field_index(name)
+                batch = batch.set_column(at, batch.schema.field(at), batch.column(at).take(rows))
+    return batch
+
+
+def with_state(batch: pa.RecordBatch, form: StateForm, time_ms: int) -> pa.RecordBatch:
+    """Rows of keys that have any state, without what has expired."""
+    batch = alive(batch, form, time_ms)
+    is_there = np.zeros(batch.num_rows, bool)
+    for name in form.names:
+        is_there |= batch.column(name).is_valid().to_numpy(zero_copy_only=False)
+    return batch.filter(pa.array(is_there))

@@ -1,0 +1,250 @@
+"""What a job's function keeps for a key: variables, their types, and how a state that was written
+with other types is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.options.parsing import duration_ms
+from keyrange.source.model.ddl import parse_ddl
+
+KEY_HASH: Final = "key_hash"
+KEY: Final = "key"
+# Behind the name of a variable that has a time to live.
+_EXPIRES: Final = "_expires_ms"
+_META: Final = b"keyrange.state"
+_NAME_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ValueState:
+    """One value for each key: a row of the columns that `schema`, Spark's DDL, names; with one
+    column that column's value.
+
+    `ttl`: how long after its last update a value is there, such as "30d", by the time of the batch.
+    """
+
+    schema: str
+    ttl: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """A list for each key, of rows of `schema`, or of values where that has one column."""
+
+    schema: str
+    ttl: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapState:
+    """A map for each key, from rows or values of `key_schema` to those of `value_schema`."""
+
+    key_schema: str
+    value_schema: str
+    ttl: str | None = None
+
+
+State = ValueState | ListState | MapState
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable as files know it. `kind`: value, list or map. `schema` and `key_schema` are
+    Spark's JSON of their columns; `ttl_ms` 0 stands for ever."""
+
+    name: str
+    kind: str
+    schema: str
+    key_schema: str = ""
+    ttl_ms: int = 0
+
+    @property
+    def expires(self) -> str:
+        """The column that says until when it is there."""
+        return self.name + _EXPIRES
+
+    @property
+    def type(self) -> pa.DataType:
+        row = _row_type(self.schema)
+        if self.kind == "value":
+            return row
+        if self.kind == "list":
+            return pa.list_(row)
+        return pa.map_(_row_type(self.key_schema), row)
+
+    @property
+    def fields(self) -> list[str]:
+        return list(_row_type(self.schema).names)
+
+
+def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
+    """Variables by their names, in order. Raises ValueError with what is wrong."""
+    if not state:
+        raise ValueError("state names no variable")
+    found = tuple(_variable(name, each) for name, each in state.items())
+    columns = [KEY, KEY_HASH, *(each.expires for each in found)]
+    for each in found:
+        if each.name in columns:
+            raise ValueError(f"state cannot have a variable {each.name!r}, which is keyrange's own")
+    return found
+
+
+def _variable(name: str, state: State) -> Variable:
+    if not (name.isidentifier() and not name.startswith("_") and len(name) <= _NAME_MAX):
+        raise ValueError(f"state {name[:100]!r} must have a name that can be an attribute's")
+    try:
+        ttl_ms = 0 if state.ttl is None else duration_ms(state.ttl)
+        if state.ttl is not None and ttl_ms <= 0:
+            raise ValueError("must be longer than nothing")
+        if isinstance(state, MapState):
+            kind, schema, keys = "map", _schema(state.value_schema), _schema(state.key_schema)
+        else:
+            kind, keys = ("value" if isinstance(state, ValueState) else "list"), ""
+            schema = _schema(state.schema)
+    except AttributeError:
+        text = f"state {name!r} must be a ValueState, a ListState or a MapState"
+        raise ValueError(text) from None
+    except ValueError as failure:
+        raise ValueError(f"state {name!r}: {failure}") from None
+    return Variable(name, kind, schema, keys, ttl_ms)
+
+
+def _schema(ddl: str) -> str:
+    document = parse_ddl(ddl)
+    if not document["fields"]:
+        raise ValueError("must name a column")
+    return json.dumps(document, sort_keys=True)
+
+
+def _row_type(schema: str) -> pa.StructType:
+    return row_type(json.loads(schema))
+
+
+def row_type(document: Mapping[str, Any]) -> pa.StructType:
+    """The columns of Spark's JSON of a schema, as Arrow has them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return pa.struct(list(to_arrow_schema(StructType.fromJson(dict(document)), timezone="UTC")))
+
+
+class StateForm:
+    """The columns in which the state of keys is kept: hash and key, and for each variable its value
+    and, where it has a time to live, until when it is there. A key without any value is one that
+    was cleared."""
+
+    def __init__(self, variables: tuple[Variable, ...]) -> None:
+        self.variables = variables
+        fields = [pa.field(KEY_HASH, pa.int64(), False), pa.field(KEY, pa.binary(), False)]
+        for each in variables:
+            fields.append(pa.field(each.name, each.type))
+            if each.ttl_ms:
+                fields.append(pa.field(each.expires, pa.int64()))
+        told = json.dumps(
+            [[v.name, v.kind, v.schema, v.key_schema, v.ttl_ms] for v in variables], sort_keys=True
+        )
+        self.schema = pa.schema(fields, metadata={_META: told.encode()})
+        self.names = [each.name for each in variables]
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that were written with other variables, in the columns of these."""
+        if batch.schema.equals(self.schema):
+            return batch
+        columns = [
+            _fitted(batch.column(field.name), field.type)
+            if field.name in batch.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def check(self, was: pa.Schema, file: str) -> None:
+        """Raises STATE_SCHEMA_CHANGED where a file has variables that these cannot take in."""
+        # Times to live may come and go: a value without an end is there until it is updated.
+        ends = {field.name for field in was if field.name.endswith(_EXPIRES)}
+        for field in was:
+            if field.name in (KEY, KEY_HASH) or field.name in ends:
+                continue
+            if field.name not in self.names:
+                raise _changed(field.name, "is not among those of the job", file)
+            reason = _narrowed(field.type, self.schema.field(field.name).type)
+            if reason:
+                raise _changed(field.name, reason, file)
+
+
+def form_of(schema: pa.Schema) -> StateForm | None:
+    """The variables that a file was written with."""
+    told = (schema.metadata or {}).get(_META)
+    if told is None:
+        return None
+    return StateForm(tuple(Variable(*each) for each in json.loads(told)))
+
+
+def _changed(name: str, reason: str, file: str) -> KeyrangeError:
+    return error("STATE_SCHEMA_CHANGED", f"variable {name!r} {reason}", file=file)
+
+
+# What holds all values of a type, as Avro has it, by whose rules Spark lets a schema change.
+_WIDER: Final[Mapping[pa.DataType, tuple[pa.DataType, ...]]] = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int16(): (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.float32(): (pa.float64(),),
+}
+
+
+def _narrowed(was: pa.DataType, now: pa.DataType) -> str:
+    """Why a type cannot take in what was written with another; "" where it can."""
+    if was.equals(now) or now in _WIDER.get(was, ()):
+        return ""
+    if pa.types.is_struct(was) and pa.types.is_struct(now):
+        names, left = set(now.names), [name for name in was.names if name not in now.names]
+        if left and names - set(was.names):
+            return f"has no field {left[0]!r} any more, and others instead: a field is not renamed"
+        reasons = (
+            _narrowed(was.field(name).type, now.field(name).type)
+            for name in was.names
+            if name in names
+        )
+        return next((reason for reason in reasons if reason), "")
+    if pa.types.is_list(was) and pa.types.is_list(now):
+        return _narrowed(was.value_type, now.value_type)
+    if pa.types.is_map(was) and pa.types.is_map(now):
+        return _narrowed(was.key_type, now.key_type) or _narrowed(was.item_type, now.item_type)
+    return f"was {was}, and {now} does not hold all of that"
+
+
+def _fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of a narrower type in a wider one."""
+    if values.type.equals(kind):
+        return values
+    if pa.types.is_struct(kind):
+        own = values.type.names
+        arrays = [
+            _fitted(values.field(field.name), field.type)
+            if field.name in own
+            else pa.nulls(len(values), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(
+            arrays, fields=list(kind), mask=values.is_null() if values.null_count else None
+        )
+    if pa.types.is_list(kind):
+        items = _fitted(values.values, kind.value_type)
+        return _with_nulls_of(values, pa.ListArray.from_arrays(values.offsets, items, type=kind))
+    if pa.types.is_map(kind):
+        keys, items = _fitted(values.keys, kind.key_type), _fitted(values.items, kind.item_type)
+        return _with_nulls_of(values, pa.MapArray.from_arrays(values.offsets, keys, items, kind))
+    return values.cast(kind)
+
+
+def _with_nulls_of(values: pa.Array, rebuilt: pa.Array) -> pa.Array:
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return rebuilt.take(pa.array(range(len(values)), pa.int64(), mask=missing))

@@ -1,0 +1,185 @@
+"""States in files and copies of them against a dictionary: any cut into key ranges, tasks that come
+to nothing, copies that are lost, damaged or on another host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state import blocks, cache
+from keyrange.keyed_state.blocks import Keys
+from keyrange.keyed_state.model.runs import StateRun, after_batch
+from keyrange.keyed_state.store import PartitionRuns, StateSettings, TaskStates
+from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement
+
+AT = TopicPartition("t", 0)
+FORM = StateForm(variables_of({"n": ValueState("n long"), "soon": ValueState("n long", "1s")}))
+KEYS = [b"k%d" % n for n in range(60)]
+
+
+def hash_of(key: bytes) -> int:
+    """Several keys have one hash, as forged ones may."""
+    return (int(key[1:]) * 7 % 23) * (SPACE.size // 23)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
+    cache._MAPPED.clear()
+    yield
+    cache._MAPPED.clear()
+
+
+class World:
+    """A state directory, hosts with copies, and what is true: value and end of each key."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        self.home = home
+        self.random = Random(seed)
+        self.runs: list[StateRun] = []
+        self.truth: dict[bytes, tuple[int | None, tuple[int, int] | None]] = {}
+        self.seq, self.now_ms = 0, 1_000
+        self.restored = 0
+
+    def batch(self) -> None:
+        random = self.random
+        self.now_ms += random.choice([0, 300, 900])
+        made, truth = [], dict(self.truth)
+        borders = sorted({random.randrange(1, SPACE.size) for _ in range(random.randint(0, 3))})
+        bounds = [0, *borders, SPACE.until_hash]
+        counts = random.random() < 0.8
+        for span in map(KeyRange, bounds[:-1], bounds[1:]):
+            for is_last in [False] * (random.random() < 0.2) + [True]:
+                # A first attempt may come to nothing.
+                found, changed = self._task(span)
+                if is_last:
+                    made += found
+                    truth |= changed
+        if counts:
+            self.seq += 1
+            self.truth = truth
+            self.runs = after_batch(self.runs, made, self.seq)
+        self._harm()
+
+    def _task(self, span: KeyRange) -> tuple[list[Any], dict[bytes, Any]]:
+        random = self.random
+        host = self.home / f"host{random.randint(0, 2)}" if random.random() < 0.8 else None
+        settings = StateSettings(str(self.home / "state"), "source", self.seq, self.now_ms, host)
+        states = TaskStates(FORM, settings)
+        own = random.random() < 0.7
+        others = tuple(complement([span]))
+        # Of what it shares it has no key here, and may have been given any.
+        shared = others if random.random() < 0.3 else ()
+        given = PartitionRuns((span,), tuple(self.runs), own, "p", shared)
+        if random.random() < 0.2:
+            given = PartitionRuns((), tuple(self.runs), own, "p", (SPACE,))
+        states.begin({AT: given})
+        changed: dict[bytes, Any] = {}
+        for _ in range(random.randint(0, 3)):
+            keys = [key for key in KEYS if span.contains(hash_of(key)) and random.random() < 0.4]
+            keys.sort(key=hash_of)
+            if keys:
+                wanted = Keys(np.array([*map(hash_of, keys)]), pa.array(keys, pa.binary()))
+                rows = states.look_up(AT, wanted).to_pylist()
+                assert [row["key"] for row in rows] == keys
+                assert [self._read(row) for row in rows] == [
+                    self._expected({**self.truth, **changed}.get(key)) for key in keys
+                ]
+                changed |= self._change(states, keys)
+        made = [run for _, run in states.finish()]
+        self.restored += states.figures.restored_bytes
+        return made, changed
+
+    def _change(self, states: TaskStates, keys: list[bytes]) -> dict[bytes, Any]:
+        rows, changed = [], {}
+        for key in keys:
+            if self.random.random() < 0.3:
+                continue
+            n = self.random.choice([None, self.random.randrange(1000)])
+            soon = self.random.choice([None, (self.random.randrange(9), self.now_ms + 1000)])
+            changed[key] = (n, soon)
+            value = None if n is None else {"n": n}
+            row = {"key_hash": hash_of(key), "key": key, "n": value}
+            if soon is not None:
+                row |= {"soon": {"n": soon[0]}, "soon_expires_ms": soon[1]}
+            rows.append(row)
+        if rows:
+            batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
+            states.change(AT, batch.take(pa.array(self.random.sample(range(len(rows)), len(rows)))))
+        return changed
+
+    def _read(self, row: dict[str, Any]) -> tuple[Any, Any]:
+        n, soon = row["n"], row["soon"]
+        return (n and n["n"], soon and (soon["n"], row["soon_expires_ms"]))
+
+    def _expected(self, known: Any) -> tuple[Any, Any]:
+        n, soon = known or (None, None)
+        return n, soon if soon is not None and soon[1] > self.now_ms else None
+
+    def _harm(self) -> None:
+        copies = sorted(self.home.glob("host*/p/*.arrow"))
+        if not copies or self.random.random() < 0.7:
+            return
+        harmed = self.random.choice(copies)
+        cache._MAPPED.clear()
+        if self.random.random() < 0.5:
+            harmed.unlink()
+        else:
+            data = bytearray(harmed.read_bytes())
+            data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+            harmed.unlink()
+            harmed.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_states_are_what_a_dictionary_says(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed)
+    for _ in range(25):
+        world.batch()
+    assert world.truth
+
+
+def test_nothing_is_read_again_on_the_same_host(tmp_path: Path) -> None:
+    settings = StateSettings(str(tmp_path / "state"), "source", 0, 1, tmp_path / "host")
+    runs: list[StateRun] = []
+    keys = sorted(KEYS, key=hash_of)
+    wanted = Keys(np.array([*map(hash_of, keys)]), pa.array(keys, pa.binary()))
+    for seq in range(12):
+        cache._MAPPED.clear()
+        own = StateSettings(settings.directory, "source", seq, 1, settings.cache)
+        states = TaskStates(FORM, own)
+        states.begin({AT: PartitionRuns((SPACE,), tuple(runs), True, "p")})
+        states.look_up(AT, wanted)
+        rows = [
+            {"key_hash": hash_of(key), "key": key, "n": {"n": seq}} for key in keys[seq : seq + 9]
+        ]
+        states.change(AT, pa.RecordBatch.from_pylist(rows, FORM.schema))
+        runs = after_batch(runs, [run for _, run in states.finish()], seq + 1)
+        assert states.figures.restored_bytes == 0
+    elsewhere = TaskStates(FORM, StateSettings(settings.directory, "s", 12, 1, tmp_path / "other"))
+    elsewhere.begin({AT: PartitionRuns((SPACE,), tuple(runs), True, "p")})
+    elsewhere.look_up(AT, wanted)
+    assert elsewhere.figures.restored_bytes == sum(run.size_bytes for run in runs)
+
+
+@pytest.mark.parametrize("name", ["n", "soon"])
+def test_a_variable_that_is_left_out_is_refused(tmp_path: Path, name: str) -> None:
+    states = TaskStates(FORM, StateSettings(str(tmp_path / "state"), "source", 0, 1))
+    states.begin({AT: PartitionRuns((SPACE,), (), True, "p")})
+    key = KEYS[0]
+    row = {"key_hash": hash_of(key), "key": key, "n": {"n": 1}}
+    states.change(AT, pa.RecordBatch.from_pylist([row], FORM.schema))
+    runs = after_batch([], [run for _, run in states.finish()], 1)
+    left = StateForm(tuple(each for each in FORM.variables if each.name != name))
+    other = TaskStates(left, StateSettings(str(tmp_path / "state"), "source", 1, 1))
+    other.begin({AT: PartitionRuns((SPACE,), tuple(runs), True, "p")})
+    with pytest.raises(Exception, match=rf"STATE_SCHEMA_CHANGED.*'{name}'"):
+        other.look_up(AT, Keys(np.array([hash_of(key)]), pa.array([key], pa.binary())))

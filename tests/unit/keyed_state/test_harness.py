@@ -1,0 +1,244 @@
+"""What functions can do with state, by the harness that users test theirs with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import keyrange
+from keyrange.errors import KeyrangeError
+from keyrange.testing import RecordsFailed, StateHarness
+
+OUT = "key binary, n long"
+
+
+def harness(function: Any, mode: str = "record", **state: Any) -> StateHarness:
+    return StateHarness(function, OUT, state, mode)
+
+
+def silent(step: Any) -> Any:
+    """A function without rows, which fails for records with value "!" when it has done its work."""
+
+    def work(record: Any, state: Any) -> None:
+        step(record, state)
+        if record.value == b"!":
+            raise ValueError("no")
+
+    return work
+
+
+def test_values_of_one_column_and_of_several() -> None:
+    def step(record: Any, state: Any) -> None:
+        seen = state.one.get(default=0)
+        assert state.one.exists() == (seen > 0)
+        state.one.update(seen + 1)
+        if record.value == b"dict":
+            state.two.update({"b": "x"})
+        elif record.value == b"clear":
+            state.two.clear()
+        else:
+            state.two.update((seen, None))
+
+    made = harness(
+        silent(step), one=keyrange.ValueState("n int"), two=keyrange.ValueState("a long, b string")
+    )
+    made.process([(b"k", b""), (b"k", b""), (b"other", b"")])
+    assert made.state(b"k") == {"one": 2, "two": (1, None)}
+    made.process([(b"k", b"dict"), (b"other", b"clear")])
+    assert made.state(b"k") == {"one": 3, "two": (None, "x")}
+    assert made.state(b"other") == {"one": 2}
+    assert made.keys() == [b"k", b"other"]
+    assert made.state(b"k", partition=1) == {}
+
+
+def test_a_value_may_be_null() -> None:
+    made = harness(silent(lambda _, state: state.v.update(None)), v=keyrange.ValueState("n long"))
+    made.process([(b"k", b"")])
+    assert made.state(b"k") == {"v": None}
+    seen = []
+    other = harness(
+        silent(lambda _, state: seen.append((state.v.exists(), state.v.get(7)))),
+        v=keyrange.ValueState("n long"),
+    )
+    other.process([(b"k", b"")])
+    assert seen == [(False, 7)]
+
+
+def test_lists() -> None:
+    def step(record: Any, state: Any) -> None:
+        text = record.value.decode()
+        if text.startswith("put"):
+            state.items.put(text[3:])
+        else:
+            state.items.append(text)
+            state.items.extend(["+"])
+
+    made = harness(silent(step), items=keyrange.ListState("t string"))
+    made.process([(b"k", b"a"), (b"k", b"b")])
+    assert made.state(b"k") == {"items": ["a", "+", "b", "+"]}
+    with pytest.raises(RecordsFailed, match="offset 2: ValueError: no"):
+        made.process([(b"k", b"!")])
+    assert made.state(b"k") == {"items": ["a", "+", "b", "+"]}
+    made.process([(b"k", b"putxy")])
+    assert made.state(b"k") == {"items": ["x", "y"]}
+    made.process([(b"k", b"put")])
+    assert made.state(b"k") == {}
+    assert made.keys() == []
+
+
+def test_maps() -> None:
+    def step(record: Any, state: Any) -> None:
+        name, _, number = record.value.decode().partition("=")
+        if number == "-":
+            state.sums.remove(name)
+        elif number:
+            state.sums.update(name, (state.sums.get(name, (0, 0))[0] + int(number), 1))
+        assert state.sums.contains("never") is False
+        if name == "!":
+            state.sums.update("!", (1, 1))
+            state.sums.remove("a")
+            raise ValueError("no")
+
+    made = harness(step and silent(step), sums=keyrange.MapState("k string", "n long, m int"))
+    made.process([(b"k", b"a=1"), (b"k", b"b=2"), (b"k", b"a=4")])
+    assert made.state(b"k") == {"sums": {"a": (5, 1), "b": (2, 1)}}
+    with pytest.raises(RecordsFailed):
+        made.process([(b"k", b"!=1")])
+    assert made.state(b"k") == {"sums": {"a": (5, 1), "b": (2, 1)}}
+    made.process([(b"k", b"a=-"), (b"k", b"b=-")])
+    assert made.keys() == []
+
+
+def test_a_value_is_there_before_its_time_and_not_at_it() -> None:
+    made = harness(
+        silent(lambda record, state: record.value and state.v.update(record.value)),
+        v=keyrange.ValueState("b binary", ttl="10s"),
+    )
+    made.process([(b"k", b"x")])
+    made.time_ms = 9_999
+    assert made.state(b"k") == {"v": b"x"}
+    made.process([(b"k", b"")])
+    made.time_ms = 10_000
+    assert made.state(b"k") == {}
+    made.process([(b"k", b"y")])
+    made.time_ms = 19_999
+    assert made.state(b"k") == {"v": b"y"}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("text", "TypeError|ArrowInvalid|ArrowTypeError"),
+        (2**63, "OverflowError"),
+        ((1, 2), "one column is kept"),
+    ],
+)
+def test_what_does_not_fit_fails_its_record_alone(value: Any, reason: str) -> None:
+    def step(record: Any, state: Any) -> None:
+        state.v.update(value if record.value == b"bad" else 1)
+
+    made = harness(silent(step), v=keyrange.ValueState("n long"))
+    with pytest.raises(RecordsFailed, match=reason) as failed:
+        made.process([(b"k", b""), (b"k", b"bad"), (b"other", b"")])
+    assert [offset for offset, _ in failed.value.errors] == [1]
+    assert made.state(b"k") == made.state(b"other") == {"v": 1}
+
+
+def test_a_value_that_is_far_too_large_is_refused_by_its_record() -> None:
+    def step(record: Any, state: Any) -> None:
+        state.v.update(record.value * (1 << 24))
+
+    made = harness(silent(step), v=keyrange.ValueState("b binary"))
+    with pytest.raises(RecordsFailed, match="is larger than a state takes"):
+        made.process([(b"k", b"xy")])
+    assert made.state(b"k") == {}
+
+
+def test_a_row_that_does_not_fit_leaves_no_state() -> None:
+    def step(record: Any, state: Any) -> Any:
+        n = state.v.get(default=0) + 1
+        state.v.update(n)
+        return (record.key, "no number" if record.value == b"bad" else n)
+
+    made = harness(step, v=keyrange.ValueState("n long"))
+    with pytest.raises(RecordsFailed):
+        made.process([(b"k", b""), (b"k", b"bad"), (b"k", b"")])
+    # What comes of the key behind it waits for it.
+    assert made.state(b"k") == {"v": 1}
+
+
+def test_keys_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyrange.testing.hash_of", lambda _: 7)
+
+    def step(record: Any, state: Any) -> None:
+        state.v.update(record.value)
+
+    made = harness(silent(step), v=keyrange.ValueState("b binary"))
+    made.process([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    made.process([(b"b", b"4")])
+    assert [made.state(key)["v"] for key in (b"a", b"b", b"c")] == [b"1", b"4", b"3"]
+
+
+def totals(records: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch) -> Any:
+    if b"!" in records.column("value").to_pylist():
+        raise ValueError("no")
+    before = pc.fill_null(pc.struct_field(state.column("v"), "n"), 0).to_numpy()
+    numbers = groups.to_numpy()
+    after = pa.array(before + np.bincount(numbers, minlength=len(before)))
+    cleared = [each == b"clear" for each in records.column("value").to_pylist()]
+    mask = np.zeros(len(before), bool)
+    mask[numbers[np.array(cleared)]] = True
+    new = pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([after], ["n"])], ["v"])
+    output = pa.RecordBatch.from_arrays([records.column("key"), after.take(groups)], ["key", "n"])
+    return output, new, pa.array(mask)
+
+
+def test_many_records_at_once() -> None:
+    made = harness(totals, "arrow", v=keyrange.ValueState("n long"))
+    rows = made.process([(b"a", b""), (b"b", b""), (b"a", b"")])
+    assert [row["n"] for row in rows] == [2, 1, 2]
+    with pytest.raises(RecordsFailed) as failed:
+        made.process([(b"b", b""), (b"a", b"!"), (b"b", b""), (None, b""), (b"c", b"clear")])
+    assert [offset for offset, _ in failed.value.errors] == [6, 4]
+    assert [made.state(key) for key in (b"a", b"b", b"c")] == [{"v": 2}, {"v": 3}, {}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "answers in mode arrow with"),
+        ((None, 3), "the new state has int"),
+        ((None, pa.record_batch({"v": pa.array([1, 2])})), "has 2 rows, and 1 keys have one"),
+        ((None, pa.record_batch({"w": pa.array([1])})), "has no column 'v'"),
+    ],
+)
+def test_what_is_no_answer(answer: Any, reason: str) -> None:
+    made = harness(lambda *_: answer, "arrow", v=keyrange.ValueState("n long"))
+    with pytest.raises(KeyrangeError, match=reason):
+        made.process([(b"k", b"")])
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({}, "names no variable"),
+        ({"key": keyrange.ValueState("n int")}, "keyrange's own"),
+        ({"_x": keyrange.ValueState("n int")}, "can be an attribute"),
+        ({"x": keyrange.ValueState("")}, "x"),
+        ({"x": keyrange.ValueState("n nothing")}, "nothing"),
+        ({"x": keyrange.ValueState("n int", ttl="soon")}, "x"),
+        ({"x": keyrange.ValueState("n int", ttl="0")}, "longer than nothing"),
+        ({"x": "n int"}, "must be a ValueState"),
+        (
+            {"x": keyrange.ValueState("n int", "1s"), "x_expires_ms": keyrange.ListState("n int")},
+            "keyrange's own",
+        ),
+    ],
+)
+def test_variables_that_cannot_be(state: Any, reason: str) -> None:
+    with pytest.raises(KeyrangeError, match=reason):
+        StateHarness(silent(lambda *_: None), OUT, state)
