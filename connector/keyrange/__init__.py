@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.each_batch import each_batch
     from keyrange.individual_commits.table.commit_frames import commits
     from keyrange.individual_commits.table.replaying import replay_dead_letters
+    from keyrange.individual_commits.table.state_frames import state
     from keyrange.jobs.api import job
     from keyrange.kafka.model.offsets import TopicPartition
+    from keyrange.keyed_state.variables import ListState, MapState, ValueState
     from keyrange.members.listener import KeyRangeListener
     from keyrange.members.slots import Slot, slot
     from keyrange.observing.listener import ProgressListener
@@ -33,10 +35,13 @@ __all__ = [
     "KeyRange",
     "KeyRangeDataSource",
     "KeyRangeListener",
+    "ListState",
+    "MapState",
     "ProgressListener",
     "RecordTimeout",
     "Slot",
     "TopicPartition",
+    "ValueState",
     "__version__",
     "acknowledge",
     "commits",
@@ -48,6 +53,7 @@ __all__ = [
     "reject",
     "replay_dead_letters",
     "slot",
+    "state",
     "transaction",
 ]
 
@@ -57,10 +63,13 @@ _PLACES = {
     "KeyRange": "keyrange.ranges.model.key_ranges",
     "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.listener",
+    "ListState": "keyrange.keyed_state.variables",
+    "MapState": "keyrange.keyed_state.variables",
     "ProgressListener": "keyrange.observing.listener",
     "RecordTimeout": "keyrange.work.record_timer",
     "Slot": "keyrange.members.slots",
     "TopicPartition": "keyrange.kafka.model.offsets",
+    "ValueState": "keyrange.keyed_state.variables",
     "acknowledge": "keyrange.individual_commits.api",
     "commits": "keyrange.individual_commits.table.commit_frames",
     "each_batch": "keyrange.individual_commits.each_batch",
@@ -71,6 +80,7 @@ _PLACES = {
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.replaying",
     "slot": "keyrange.members.slots",
+    "state": "keyrange.individual_commits.table.state_frames",
     "transaction": "keyrange.individual_commits.api",
 }
 

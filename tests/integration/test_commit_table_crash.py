@@ -37,7 +37,10 @@ def run_until_killed(path: Path, step: str, after_s: float | None = None) -> Ack
         lines.append(writer.stdout.readline())
         time.sleep(after_s)
         writer.kill()
-    output, errors = writer.communicate(timeout=120)
+    # What was read with the first line and not asked for yet `communicate` would leave out.
+    assert writer.stderr is not None
+    output, errors = writer.stdout.read(), writer.stderr.read()
+    writer.wait(120)
     assert writer.returncode == -9, errors[-3000:]
     lines += output.splitlines()
     # The last line may be cut off.

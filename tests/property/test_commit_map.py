@@ -144,7 +144,7 @@ class Partition:
             if cause is not None and cause is not Cause.HELD_BACK:
                 deliveries += 1
                 due_ms = self.now_ms + {1: 10, 2: 20}.get(deliveries, 35)
-            given_up = cause is Cause.UNREADABLE or deliveries >= POLICY.deliveries_max
+            given_up = (cause is not None and cause.is_final) or deliveries >= POLICY.deliveries_max
             if cause is None or given_up:
                 self.settled.add(at)
                 gone |= {at} if cause is not None else set()

@@ -11,6 +11,7 @@ from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.individual_commits.planned import Planned
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 
@@ -26,6 +27,8 @@ class BatchPlan:
     nulls_first: bool
     # The committed offsets as the last batch left them, whatever somebody has set since.
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # Where the state of keys is, of a job that keeps some.
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

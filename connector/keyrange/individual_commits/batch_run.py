@@ -64,6 +64,8 @@ class BatchRun:
         self.said = False
         # Whether its rows are those of a verdict, and to read it is to work on it.
         self.is_worked_on = False
+        # Whether its job keeps state for keys.
+        self.keeps_state = False
 
     def __enter__(self) -> BatchRun:
         self._token = _current.set(self)

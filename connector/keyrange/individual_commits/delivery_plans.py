@@ -88,7 +88,7 @@ def resumed_from(before: Snapshot) -> Snapshot:
             p: fresh(state.topic_id, state.committed, state.leader_epoch)
             for p, state in states.items()
         }
-    return Snapshot(states=states, terms=before.terms)
+    return Snapshot(states=states, terms=before.terms, runs=before.runs)
 
 
 def state_of(

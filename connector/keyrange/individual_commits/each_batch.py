@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink
+from keyrange.individual_commits import dead_letter_sink, state_files
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.delivery_plans import (
@@ -186,7 +186,9 @@ class EachBatch:
         states |= {each: known.states[each] for each in end.absent if each in known.states}
         nulls_first = self.options.key_ranges.nulls_first
         reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
-        return BatchPlan(planned, states, intakes, self.options.commits, nulls_first, reached)
+        runs = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in states}
+        options = self.options.commits
+        return BatchPlan(planned, states, intakes, options, nulls_first, reached, runs)
 
     def _reached(self, seq: int) -> dict[TopicPartition, int]:
         """The committed offsets as the last batch up to a commit left them: somebody may have set
@@ -246,6 +248,7 @@ class EachBatch:
             for p in judged
         }
         whole = whole_is_due(seq)
+        runs = state_files.runs_after(running, known, seq)
         return Commit(
             seq=seq,
             kind=CommitKind.BATCH,
@@ -260,6 +263,7 @@ class EachBatch:
             counts={each: counts_of(running, each, judged[each]) for each in judged},
             whole=whole,
             cut_back=cut_back(planned, known, judged),
+            runs={**known.runs, **runs} if whole else runs,
         )
 
     def _set_by_hand(
@@ -291,6 +295,7 @@ class EachBatch:
                     store.remove(batch_id)
             if running.manifest is not None:
                 store.remove_plans(running.manifest)
+            state_files.remove_old(run.table, self.options.commits, run.source_id, _now_ms())
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -19,13 +19,14 @@ from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.model.partition_columns import partition_columns
-from keyrange.work.outcome_rows import HIDDEN
+from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
 if TYPE_CHECKING:
     from keyrange.storage.sink import SinkTable
@@ -41,6 +42,7 @@ def job(
     function: Callable[[Any], Any] | None = None,
     schema: str | StructType | None = None,
     mode: Literal["record", "arrow"] = "record",
+    state: Mapping[str, State] | None = None,
 ) -> TableJob:
     """A job on the records of topics, which runs in the tasks that read them: no record goes to
     the JVM.
@@ -51,14 +53,23 @@ def job(
     Without a function the records' own columns are taken as they are, or with valueFormat=json what
     their values hold.
 
+    With `state`, variables by their names, `function` keeps state for each key of a partition. It
+    is called with a record and the state of its key, `state.NAME`; in mode arrow with a batch of
+    records, an array that says of each record the number of its key, and a batch with the state of
+    each key, nulls where there is none, and answers with (output, new state) or (output, new state,
+    which keys are cleared). It needs commitMode=individual.
+
     `function` is sent to the tasks by value, as cloudpickle does it. Raises INVALID_OPTIONS, and
     UNPICKLABLE_FUNCTION where it cannot be sent.
     """
     parsed = parse_options(options, "stream")
+    kept = _variables(state)
     _check(parsed, function, schema, mode)
+    if kept:
+        _check_state(parsed, function)
     if function is not None:
         output: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        return TableJob(options, parsed, output, mode, pickled(function))
+        return TableJob(options, parsed, output, mode, pickled(function), kept)
     return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
 
 
@@ -74,6 +85,33 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
         wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
     if options.commits.transactional:
         wrong.append("keyrange.job needs commit.isolation=immediate")
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def _state_figures() -> list[Column]:
+    kept = F.col(f"{HIDDEN}.state_work")
+    names = HIDDEN_TYPE.field("state_work").type.names
+    return [F.sum(kept[name]).alias(f"state_{name}") for name in names]
+
+
+def _variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:
+    try:
+        return () if state is None else variables_of(state)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
+
+
+def _check_state(options: SourceOptions, function: object) -> None:
+    wrong = []
+    if function is None:
+        wrong.append("state is for jobs with a function")
+    if not options.commits.individual:
+        wrong.append("state needs commitMode=individual")
+    if options.key_ranges.split_by != "keyRange":
+        wrong.append("state needs splitBy=keyRange")
+    if not options.commits.keeps_order:
+        wrong.append("state needs keyOrder=keep: it is made of a key's records in their order")
     if wrong:
         raise invalid_options(wrong)
 
@@ -108,6 +146,7 @@ class TableJob:
         schema: StructType,
         mode: str,
         function: bytes = b"",
+        state: tuple[Variable, ...] = (),
     ) -> None:
         if HIDDEN in schema.names:
             raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
@@ -116,6 +155,7 @@ class TableJob:
         self._schema = StructType(list(schema)).toNullable()
         self._mode = mode
         self._function = function
+        self._state = state
 
     def into(
         self,
@@ -162,6 +202,7 @@ class TableJob:
             F.sum(file.rows).alias("rows"),
             F.count(file).alias("files"),
             F.sum(file.size_bytes).alias("bytes"),
+            *(self._state and _state_figures()),
         )
         write: Any = WriteWhole(written, checkpoint)
         if self._options.commits.individual:
@@ -205,4 +246,5 @@ class TableJob:
             sink.partition_by,
             codec,
             target_bytes,
+            self._state,
         )

@@ -68,6 +68,7 @@ class WriteIndividually:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         run = current("keyrange.job")
         run.said = run.is_worked_on = True
+        run.keeps_state = bool(self.table.definition.state)
         # Which attempt it was tasks say, where they have written anything.
         run.append_verdict(self.table.schema, lambda *_: batch, self.table.sink())
         self.table.optimize(batch, batch_id)

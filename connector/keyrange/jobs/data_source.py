@@ -55,6 +55,7 @@ class JobReader(KeyRangeStreamReader):
     def __init__(self, options: SourceOptions, definition: JobDefinition) -> None:
         super().__init__(options)
         self._definition = definition
+        self.keeps_state = bool(definition.state)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from keyrange.jobs.task import JobTask

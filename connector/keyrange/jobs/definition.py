@@ -16,6 +16,7 @@ from pyspark.cloudpickle import CloudPickler
 from pyspark.core.broadcast import Broadcast
 
 from keyrange.errors import error
+from keyrange.keyed_state.variables import Variable
 from keyrange.storage.model.partition_columns import PartitionColumn
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ BYTES_MAX: Final = 64 << 20
 class JobDefinition:
     """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
     pickled, and empty where there is none; `mode` as of `keyrange.work.task.Job`. `columns` are
-    read. `table` is where output goes, to files of `target_bytes` compressed by `codec`."""
+    read. `table` is where output goes, to files of `target_bytes` compressed by `codec`. `state`:
+    what is kept for keys."""
 
     table: str
     schema: str
@@ -40,6 +42,7 @@ class JobDefinition:
     partition_by: tuple[PartitionColumn, ...] = ()
     codec: str = "snappy"
     target_bytes: int = 0
+    state: tuple[Variable, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -17,12 +17,17 @@ from pyspark.sql.types import StructType
 
 from keyrange.individual_commits.verdicts import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
+from keyrange.jobs.keyed_task import partitions_of, state_rows, state_settings
+from keyrange.keyed_state.store import TaskStates
+from keyrange.keyed_state.variables import StateForm
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.read import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appending import Target, write_output
+from keyrange.work.keyed import KEYED_WORKERS
 from keyrange.work.model.work_order import WorkOrder
+from keyrange.work.outcome_rows import other_rows
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.run import run_task
 from keyrange.work.task import Job, JsonValues, Task
@@ -37,6 +42,7 @@ class JobTask:
         self._definition = definition
         self._orders: list[WorkOrder] = []
         self._task: Task | None = None
+        self._states: TaskStates | None = None
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What is handed to Spark. Raises what reading, the function and writing do."""
@@ -49,15 +55,35 @@ class JobTask:
                 self._task = Task(self._job(order), timer)
                 for each in self._orders[1:]:
                     self._task.begin(each.partitions)
-                worked_on = run_task(self._task, chain([first], read))
+                worked_on = self._worked_on(self._task, chain([first], read))
                 yield from write_output(worked_on, self._task.job.schema, self._target(order))
+
+    def _worked_on(self, task: Task, read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        states = self._states
+        if states is None:
+            yield from run_task(task, read)
+            return
+        worker = KEYED_WORKERS[task.job.mode](task, states)
+        yield from run_task(task, read, worker)
+        worker.finish()
+        for hidden in state_rows(states.finish(), states.figures):
+            yield other_rows(task.job.schema, hidden)
 
     def _begin(self, task: ReadTask) -> None:
         assert task.work is not None
+        if self._definition.state:
+            self._begin_state(task, task.work)
         if self._task is None:
             self._orders.append(task.work)
         else:
             self._task.begin(task.work.partitions)
+
+    def _begin_state(self, task: ReadTask, order: WorkOrder) -> None:
+        assert order.state is not None
+        if self._states is None:
+            settings = state_settings(self._options, order)
+            self._states = TaskStates(StateForm(self._definition.state), settings)
+        self._states.begin(partitions_of(self._options, task, order.state))
 
     def _job(self, order: WorkOrder) -> Job:
         options, definition = self._options, self._definition

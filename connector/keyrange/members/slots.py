@@ -113,6 +113,11 @@ def batch_of_task() -> int:
     return int(text) if text.isdecimal() else _NO_BATCH
 
 
+def portion_of_process() -> str:
+    """Whose the portion is that this process reads, "" where it reads none."""
+    return _portion
+
+
 @contextmanager
 def reading(portion: str) -> Iterator[None]:
     """While this process reads a portion, "own" or "foreign"."""

@@ -50,6 +50,7 @@ def choose_commits(
         group=given.group or source.client.group_id or "default",
         dead_letter_table=given.dead_letter_table or beside(given.table, DEAD_LETTERS),
         verdict_directory=given.verdict_directory or beside(given.table, "_verdicts"),
+        state_directory=given.state_directory or beside(given.table, "_state"),
         storage=secrets,
         policy=RedeliveryPolicy(given.deliveries_max, given.backoff_ms, given.backoff_max_ms),
         limits=DeliveryLimits(pending_max, given.range_lag_max),
@@ -101,10 +102,11 @@ def _check_places(given: CommitOptions, violations: Violations) -> None:
         ("commitTable", given.table),
         ("deadLetterTable", given.dead_letter_table),
         ("verdictDirectory", given.verdict_directory),
+        ("stateDirectory", given.state_directory),
     ):
         if not path:
             continue
-        if not IS_PATH.match(path) and not (by_name and option != "verdictDirectory"):
+        if not IS_PATH.match(path) and not (by_name and option.endswith("Table")):
             violations.add(option, "must be an absolute path or a URI")
         other = taken.setdefault(path.rstrip("/"), option)
         if other != option:

@@ -225,6 +225,25 @@ class CommitOptions:
         "_verdicts appended.",
         unset="",
     )
+    state_directory: str = option(
+        "stateDirectory",
+        None,
+        STREAM,
+        path_or_uri,
+        "an absolute path or a URI",
+        "The directory that keeps the state of keys of a keyrange.job; driver and executors share "
+        "it. Default: commitTable with _state appended.",
+        unset="",
+    )
+    state_retention_ms: int = option(
+        "state.retention",
+        "7d",
+        STREAM,
+        duration_ms,
+        _TIME,
+        "How long files of states are kept that the last commit does not need: so far back "
+        "commits reset takes state, and keyrange state shows it.",
+    )
     available_now: str = option(
         "availableNow.redelivery",
         "leave",

@@ -20,6 +20,7 @@ from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads
 from keyrange.source.trigger_limits import SizesOf, TriggerLimits
 from keyrange.work.model.task_results import WorkSettings
+from keyrange.work.model.work_order import StateOrder
 
 OpenTable = Callable[[CommitOptions, str], CommitTable]
 
@@ -85,6 +86,10 @@ class CommitStrategy(Protocol):
     def work_settings(self, end: Checkpoint) -> WorkSettings:  # noqa: ARG002
         """How tasks work on the records of a planned batch while they read them."""
         return WorkSettings(keeps_order=False, deliveries_max=1)
+
+    def state_order(self, end: Checkpoint) -> StateOrder | None:  # noqa: ARG002
+        """Where the state of keys is before a planned batch; None where none is kept."""
+        return None
 
     def nothing_there(self) -> None:
         """Note that the cluster has none of the query's partitions: nothing is due."""

@@ -43,6 +43,7 @@ from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.task_results import WorkSettings
+from keyrange.work.model.work_order import StateOrder
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +59,15 @@ class IndividualCommits(CommitStrategy):
     """What the commit table says of one query, and the marks that its batches are planned by."""
 
     def __init__(
-        self, options: SourceOptions, open_table: OpenTable, cuts_of: CutsOf | None = None
+        self,
+        options: SourceOptions,
+        open_table: OpenTable,
+        cuts_of: CutsOf | None = None,
+        keeps_state: bool = False,
     ) -> None:
-        """`cuts_of` says where the portions of partitions may begin that slots read."""
+        """`cuts_of` says where the portions of partitions may begin that slots read. `keeps_state`:
+        tasks keep state for keys."""
+        self._keeps_state = keeps_state
         self._options = options
         self._cuts_of = cuts_of
         self._commits = options.commits
@@ -176,6 +183,15 @@ class IndividualCommits(CommitStrategy):
     def work_settings(self, end: Checkpoint) -> WorkSettings:
         assert end.commits is not None
         return work_settings(end.commits, self._commits)
+
+    def state_order(self, end: Checkpoint) -> StateOrder | None:
+        mark = end.commits
+        if not self._keeps_state or mark is None:
+            return None
+        known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
+        runs = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
+        time_ms = _now_ms() if mark.time_ms is None else mark.time_ms
+        return StateOrder(mark.seq, time_ms, {p: each for p, each in runs.items() if each})
 
     def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
@@ -308,6 +324,7 @@ class IndividualCommits(CommitStrategy):
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if begins and start.fresh else None,
             cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
+            time_ms=_now_ms() if self._keeps_state else None,
         )
 
     def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -71,8 +72,10 @@ class PlanningSession:
         admission: Admission | None = None,
         patience_s: float = PATIENCE_S,
         works: bool = False,
+        keeps_state: bool = False,
     ) -> None:
-        """`works`: tasks work on what they read, and hand on what came of it."""
+        """`works`: tasks work on what they read, and hand on what came of it. `keeps_state`: they
+        keep state for keys."""
         self._options = options
         self._works = works
         self._admission = admission
@@ -81,7 +84,7 @@ class PlanningSession:
         if options.commits.individual:
             assert open_table is not None
             cuts_of = pinning.cuts if pinning is not None else None
-            self._commits = IndividualCommits(options, open_table, cuts_of)
+            self._commits = IndividualCommits(options, open_table, cuts_of, keeps_state)
         else:
             self._commits = BatchCommits(options, cluster, open_table)
         self._cluster = cluster
@@ -182,7 +185,13 @@ class PlanningSession:
 
     def _next(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
         view = self._metadata.view(start.positions)
-        latest = self._up_to_target(self._ask_latest(view, start.known), start)
+        ends = self._ask_latest(view, start.known)
+        if any(at < start.known.get(partition, 0) for partition, at in ends.items()):
+            # A topic may be another one by now than what was known of it a moment ago.
+            self._metadata.forget()
+            view = self._metadata.view(start.positions)
+            ends = self._ask_latest(view, start.known)
+        latest = self._up_to_target(ends, start)
         findings = self._losses.compare(start, view, latest)
         if not latest and start.positions:
             # Without any partition the positions are kept, for when the topics come back.
@@ -276,8 +285,14 @@ class PlanningSession:
     def _order(self, reads: BatchReads, end: Checkpoint) -> Callable[[Sequence[Split]], WorkOrder]:
         plan = uuid.uuid4().hex
         source_id = end.commits.source_id if end.commits is not None else end.source_id
-        settings = self._commits.work_settings(end)
-        return lambda splits: WorkOrder(plan, source_id, settings, reads.works(splits))
+        settings, state = self._commits.work_settings(end), self._commits.state_order(end)
+
+        def order(splits: Sequence[Split]) -> WorkOrder:
+            read = {each.topic_partition for each in splits}
+            own = state and replace(state, runs={p: r for p, r in state.runs.items() if p in read})
+            return WorkOrder(plan, source_id, settings, reads.works(splits), own)
+
+        return order
 
     def mirror(self, committed: Checkpoint) -> None:
         """Copy the positions of a finished batch to the Kafka group; a refusal is no failure."""

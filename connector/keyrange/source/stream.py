@@ -46,6 +46,8 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Whether tasks work on what they read.
     works = False
+    # Whether they keep state for keys.
+    keeps_state = False
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -121,6 +123,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pinning,
                 admission,
                 works=self.works,
+                keeps_state=self.keeps_state,
             )
         return self._session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -149,6 +149,17 @@ class Directory:
             self.write(path, [data])
             return True
         return _link_once(Path(whole), data)
+
+    def remove_files(self, path: str, kept: Collection[str], until_ms: int) -> None:
+        """Remove the files of a directory but those that are `kept`, or were written at `until_ms`
+        (ms since 1970) or later."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
+        for each in self._filesystem.get_file_info(selector):
+            is_file = each.type == fs.FileType.File
+            if is_file and each.base_name not in kept and each.mtime_ns < until_ms * 1_000_000:
+                self._filesystem.delete_file(each.path)
 
     def remove(self, path: str) -> None:
         """Remove a directory with what is in it, where it is there."""

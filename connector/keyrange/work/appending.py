@@ -22,13 +22,17 @@ from keyrange.work.task import Job
 
 _NO_COLUMNS: Final = pa.schema([])
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
-_FEW: Final = ("done", "handed_back")
+_FEW: Final = ("done", "handed_back", "state_run", "state_work")
 # What of it a verdict is made of.
 HANDED_ON: Final = {
     "file": ("name", "size_bytes", "rows", "statistics", "partition_values"),
     "outcome_file": ("attempt", "name", "size_bytes"),
     "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
     "done": ("topic", "partition", "records"),
+    "state_run": (
+        *("topic", "partition", "file", "first_group", "until_group"),
+        *("from_hash", "last_hash", "from_seq", "rows", "size_bytes"),
+    ),
 }
 
 

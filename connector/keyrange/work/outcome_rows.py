@@ -11,6 +11,8 @@ can say. At most one member is set, and where any but `location` is, the user's 
     mentioned     a block of offsets that the function was given (`reported_offsets`)
     file          a file of output below its table, and what Delta's log is to say of it
     outcome_file  a file of an attempt that holds rows of this kind
+    state_run     a run of keys' states in a file (`keyrange.state`)
+    state_work    what a task has done with keys' states
 """
 
 from __future__ import annotations
@@ -80,6 +82,31 @@ HIDDEN_TYPE: Final = _struct(
         ),
         "outcome_file": _struct(
             {"attempt": pa.string(), "name": pa.string(), "size_bytes": pa.int64()}
+        ),
+        "state_run": _struct(
+            {
+                **_PARTITION,
+                "file": pa.string(),
+                "first_group": pa.int32(),
+                "until_group": pa.int32(),
+                "from_hash": pa.int64(),
+                "last_hash": pa.int64(),
+                "from_seq": pa.int64(),
+                "rows": pa.int64(),
+                "size_bytes": pa.int64(),
+            }
+        ),
+        "state_work": _struct(
+            {
+                "restored_bytes": pa.int64(),
+                "restored_ms": pa.int64(),
+                "looked_up": pa.int64(),
+                "found": pa.int64(),
+                "changed": pa.int64(),
+                "changed_bytes": pa.int64(),
+                "written_bytes": pa.int64(),
+                "merged_bytes": pa.int64(),
+            }
         ),
     }
 )

@@ -65,6 +65,11 @@ class Record:
         self._at = at
 
     @property
+    def row(self) -> int:
+        """Which of the rows it is that were handed to the task together."""
+        return self._at
+
+    @property
     def topic(self) -> str:
         return self._columns.partition.topic
 

@@ -18,12 +18,7 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError, error
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import ANY_TIME, Interruption
-from keyrange.work.outcome_rows import (
-    OutcomeRows,
-    bounded,
-    other_rows,
-    output_rows,
-)
+from keyrange.work.outcome_rows import OutcomeRows, bounded, other_rows, output_rows
 from keyrange.work.record_runs import Numbers, RecordRun, cut
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm
@@ -45,10 +40,12 @@ def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
     return work
 
 
-def run_task(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one task."""
+def run_task(
+    task: Task, batches: Iterable[pa.RecordBatch], worker: Worker | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, by the worker of its job's mode where none is given."""
     with _rare_collections():
-        yield from _run(task, batches)
+        yield from _run(task, batches, worker or _WORKERS[task.job.mode](task))
 
 
 @contextmanager
@@ -63,9 +60,8 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _run(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
     job = task.job
-    worker = _WORKERS[job.mode](task)
     for batch in batches:
         for stretch in cut(batch, job.nulls_first):
             if job.needs_order:
@@ -85,8 +81,6 @@ def _run(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 class Worker(Protocol):
-    def __init__(self, task: Task) -> None: ...
-
     def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         """The output of some rows; what is not done of them goes to `not_done`."""
         ...
@@ -129,14 +123,16 @@ class RecordWorker:
             except RecordTimeout:
                 what = state.interrupted(allowance, 1, hands.now_ms())
                 if what is Interruption.HAND_BACK:
+                    self._take_back(at)
                     task.hand_back(stretch, slice(at, None))
                     break
-                task.fail(stretch, at, Cause.TIMED_OUT, _overtime(allowance.timeout_ms), not_done)
+                text = _overtime(allowance.timeout_ms)
+                self._failed(stretch, at, Cause.TIMED_OUT, text, not_done)
                 if state.spent:
                     task.hand_back(stretch, slice(at + 1, None))
                     break
             except FAILURES as failure:
-                task.fail(stretch, at, Cause.REJECTED, text_of(failure), not_done)
+                self._failed(stretch, at, Cause.REJECTED, text_of(failure), not_done)
             else:
                 done.append(at)
                 if type(result) is tuple and len(result) == width:
@@ -147,6 +143,15 @@ class RecordWorker:
                     rows += answered
                     owners += [at] * len(answered)
         yield from self._output(stretch, rows, owners, done, not_done)
+
+    def _take_back(self, at: int) -> None:
+        """What the function was given is not done."""
+
+    def _failed(
+        self, stretch: RecordRun, at: int, cause: Cause, text: str, not_done: OutcomeRows
+    ) -> None:
+        self._take_back(at)
+        self._task.fail(stretch, at, cause, text, not_done)
 
     def _output(
         self,
@@ -241,6 +246,7 @@ class ArrowWorker:
                 yield from self._halves(stretch, rows, not_done)
         else:
             state.settled()
+            self._keep()
             task.count(stretch.partition, len(rows))
             if output.num_rows:
                 yield self._with_places(output)
@@ -254,12 +260,17 @@ class ArrowWorker:
         yield from self._piece(stretch, rows[middle:], not_done)
 
     def _call(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        assert self._task.job.function is not None
-        result = self._task.job.function(batch)
         try:
-            return self._form.cast(result)
+            return self._form.cast(self._answer(batch))
         except KeyrangeError as failure:
             raise _WrongResult(failure) from None
+
+    def _answer(self, batch: pa.RecordBatch) -> Any:
+        assert self._task.job.function is not None
+        return self._task.job.function(batch)
+
+    def _keep(self) -> None:
+        """The records that the function was given last are done."""
 
     def _with_places(self, output: pa.RecordBatch) -> pa.RecordBatch:
         """A function of batches says by itself which records its rows are of."""
@@ -355,7 +366,7 @@ class JsonWorker:
         self._task.fail(stretch, at, Cause.UNREADABLE, text, not_done)
 
 
-_WORKERS: Final[dict[str, type[Worker]]] = {
+_WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {
     "record": RecordWorker,
     "arrow": ArrowWorker,
     "column": ColumnWorker,

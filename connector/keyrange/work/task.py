@@ -115,7 +115,7 @@ class Task:
             )
         partition, offset = stretch.partition, int(stretch.offsets[at])
         key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
-        last = cause is Cause.UNREADABLE or self.state.is_last_delivery(partition, offset)
+        last = cause.is_final or self.state.is_last_delivery(partition, offset)
         waits = self.state.failed(partition, key_hash, has_key and not last)
         not_done.add(at, cause, bounded(text), last and keeps_record)
         return waits

@@ -46,6 +46,7 @@ BY_PATH: dict[str, tuple[str, Mapping[str, str]]] = {
     "commitTable": ("/place", INDIVIDUAL),
     "deadLetterTable": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "verdictDirectory": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
+    "stateDirectory": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "commitTable.storage.key": ("file:/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "memberTable": ("/place", PINNED),
     "member.name.file": ("/place", {**PINNED, "memberTable": "/free/m"}),

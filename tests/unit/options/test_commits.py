@@ -42,16 +42,19 @@ def test_the_table_says_where_everything_else_is() -> None:
         group="default",
         dead_letter_table="/lake/commits_dead_letters",
         verdict_directory="/lake/commits_verdicts",
+        state_directory="/lake/commits_state",
     )
     slash = commits(INDIVIDUAL | {"commitTable": "s3://lake/commits/"})
     assert slash.dead_letter_table == "s3://lake/commits_dead_letters"
-    named = {"deadLetterTable": "/a", "verdictDirectory": "/b", "commitGroup": "g"}
+    named = {"deadLetterTable": "/a", "verdictDirectory": "/b", "stateDirectory": "/c"}
+    named["commitGroup"] = "g"
     assert commits(INDIVIDUAL | named) == CommitOptions(
         individual=True,
         table="/lake/commits",
         group="g",
         dead_letter_table="/a",
         verdict_directory="/b",
+        state_directory="/c",
     )
 
 

@@ -252,6 +252,19 @@ def test_what_a_new_partition_had_lost_before_is_told() -> None:
     assert lost(run) == (4, [(1, 0, 4)])
 
 
+def test_a_topic_that_was_created_anew_a_moment_ago_is_another_one() -> None:
+    """What is known of topics is up to a second old, and where they end is not."""
+    cluster = ScriptedCluster(5)
+    run = session(cluster, **EARLIEST_START, **GOING_ON)
+    start = planned(run)
+    run.plan(run.initial(), read_checkpoint(start))
+    cluster.topics, cluster.latest = {"t": "d" * 32}, 2
+    end = read_checkpoint(run.latest(start, limited=True))
+    assert end.topic_ids == {"t": "d" * 32}
+    assert end.initial == {TopicPartition("t", 0): 0}
+    assert end.positions == {TopicPartition("t", 0): 2}
+
+
 def test_what_a_topic_that_was_created_anew_had_lost_before_is_told() -> None:
     cluster = ScriptedCluster(5)
     run = session(cluster, **EARLIEST_START, **GOING_ON)

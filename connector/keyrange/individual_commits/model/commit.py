@@ -13,6 +13,7 @@ from enum import Enum
 
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
 
 
 class CommitKind(Enum):
@@ -55,7 +56,8 @@ class Commit:
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
     every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
-    what was done from there on is of no record any more. `who` and `why` are of a reset.
+    what was done from there on is of no record any more. `runs` are, of a job that keeps state for
+    keys, all that hold that of a partition. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
     that wrote it, and the source that it writes. `claim` is of a consumer's fence (`claims.py`).
     Raises ValueError where kind and batch contradict each other.
@@ -79,6 +81,7 @@ class Commit:
     driver: str = ""
     claim: str = ""
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.kind is CommitKind.BATCH) != (self.batch_id >= 0):
@@ -100,6 +103,14 @@ class Snapshot:
     batch_id: int = -1
     run_id: str = ""
     terms: CommitSettings | None = None
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+
+    def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
+        """The runs that hold the state of a partition's keys; none of an earlier topic's."""
+        state = self.states.get(partition)
+        if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+            return ()
+        return self.runs.get(partition, ())
 
     def after(self, commit: Commit) -> Snapshot:
         """With one more commit. Raises ValueError where it is not the next one."""
@@ -111,6 +122,7 @@ class Snapshot:
             max(self.batch_id, commit.batch_id),
             commit.run_id,
             commit.terms,
+            dict(commit.runs) if commit.whole else {**self.runs, **commit.runs},
         )
 
 

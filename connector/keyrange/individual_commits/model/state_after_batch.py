@@ -19,9 +19,7 @@ from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 _TIME_MAX_MS: Final = 2**63 - 1
-_WORKED_ON: Final = frozenset(
-    (Cause.REJECTED, Cause.TIMED_OUT, Cause.UNMENTIONED, Cause.UNREADABLE)
-)
+_WORKED_ON: Final = frozenset(set(Cause) - {Cause.HELD_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def apply_verdict(
         if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
         again = _again(record, each.cause, policy, now_ms)
-        given_up = each.cause is Cause.UNREADABLE or (
+        given_up = each.cause.is_final or (
             again.deliveries > record.deliveries and again.deliveries >= policy.deliveries_max
         )
         (dead if given_up else pending[at]).append(again)

@@ -15,6 +15,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.model.table import CommitTable
+    from keyrange.keyed_state.model.runs import StateRun
 
 # A commit of many key ranges with many pending records takes a reader some 10 ms.
 _WINDOW_MAX: Final = 256
@@ -127,8 +128,10 @@ def write_reset(
     who: str,
     why: str,
     now_ms: int,
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]] | None = None,
 ) -> int:
-    """Write states as one commit behind `known`; returns its number. Raises as `append` does."""
+    """Write states as one commit behind `known`, with `runs` of partitions whose keys' state goes
+    back; returns its number. Raises as `append` does."""
     last = _last(commits, known)
     commit = Commit(
         seq=known.seq + 1,
@@ -144,6 +147,7 @@ def write_reset(
         states=states,
         who=who,
         why=why,
+        runs={p: each for p, each in {**known.runs, **(runs or {})}.items() if p in states},
     )
     commits.table.append(commit)
     return commit.seq

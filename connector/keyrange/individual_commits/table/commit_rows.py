@@ -28,7 +28,9 @@ from keyrange.individual_commits.model.cuts import read_cuts, write_cuts
 from keyrange.individual_commits.model.drivers import Fence, read_driver
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
 from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
+from keyrange.individual_commits.table.run_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
 from keyrange.storage.store import Bounds
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -73,6 +75,7 @@ SCHEMA: Final = pa.schema(
         ("group_seq", pa.int64()),
         ("driver", pa.string()),
         ("claim", pa.string()),
+        ("state_runs", pa.list_(RUN_TYPE)),
     ]
 )
 
@@ -86,7 +89,7 @@ _OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
 # Columns that tables of version 1 may lack, and from the second one on those of version 2. There
 # column `why` of a fence holds what is in columns of its own now.
-ADDED: Final = ("leader_epoch", *_OF_FENCE)
+ADDED: Final = ("leader_epoch", *_OF_FENCE, "state_runs")
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
@@ -112,7 +115,7 @@ def rows_of(commit: Commit) -> pa.Table:
     common = _common(commit)
     rows: list[dict[str, Any]] = []
     for partition, state in sorted(commit.states.items()):
-        counts = commit.counts.get(partition)
+        counts, runs = commit.counts.get(partition), commit.runs.get(partition)
         for piece in state.pieces:
             row = common | {
                 "topic": partition.topic,
@@ -123,7 +126,8 @@ def rows_of(commit: Commit) -> pa.Table:
                 "done": write_piece(piece),
             }
             row |= plain_columns(piece) | _counts_row(counts)
-            counts = None
+            row["state_runs"] = write_runs(runs)
+            counts = runs = None
             rows.append(row)
     return pa.Table.from_pylist(rows or [common], SCHEMA)
 
@@ -185,7 +189,7 @@ def _micros(milliseconds: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Faults:
-    """Says where in the table something contradicts itself."""
+    """Says where something contradicts itself."""
 
     source_id: str
 
@@ -298,7 +302,17 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         driver=driver,
         claim=claim,
         cut_back=cut_back,
+        runs={p: r for p, each in wanted.items() if (r := _runs(p, each, faults)) is not None},
     )
+
+
+def _runs(
+    partition: TopicPartition, rows: list[dict[str, Any]], faults: _Faults
+) -> tuple[StateRun, ...] | None:
+    try:
+        return read_runs(min(rows, key=lambda row: row["lo"])["state_runs"])
+    except (TypeError, ValueError) as fault:
+        raise faults.damaged(f"a run of states: {fault}", partition=partition) from None
 
 
 def _claim(row: Row) -> str:

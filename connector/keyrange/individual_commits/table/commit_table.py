@@ -39,7 +39,7 @@ TABLE_CONDITIONS: Final = TableConditions(
 )
 LAYOUT: Final = Layout(
     "commits",
-    3,
+    4,
     SCHEMA,
     ("group", "source_id", "commit_seq", "committed_at"),
     "commit_seq",

@@ -60,7 +60,8 @@ class CommitMark:
     `keeps_order` whether later records of a key wait, `deliveries_max` how often one is worked on;
     None stands for what the options say. `resumes` names the source and its commit that a query
     without commits of its own goes on from. `log_ends` says where the logs end that the batch does
-    not reach; it decides nothing.
+    not reach; it decides nothing. `time_ms` is the time of the batch, in ms since 1970, where a job
+    keeps state for keys, else None.
     """
 
     source_id: str
@@ -73,6 +74,7 @@ class CommitMark:
     resumes: tuple[str, int] | None = None
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    time_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
@@ -88,6 +90,8 @@ class CommitMark:
             document["keepsOrder"] = self.keeps_order
         if self.deliveries_max is not None:
             document["deliveriesMax"] = self.deliveries_max
+        if self.time_ms is not None:
+            document["timeMs"] = self.time_ms
         if self.log_ends:
             document["logEnds"] = _nest(self.log_ends)
         if self.resumes is not None:
@@ -226,7 +230,8 @@ def _read_mark(document: Any) -> CommitMark | None:
         raise _invalid("'commits' names a source by what is no id")
     due_ms = document.get("dueMs", NEVER_DUE)
     pending_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
-    bounds = [each for each in (pending_max, deliveries_max) if each is not None]
+    time_ms = document.get("timeMs")
+    bounds = [each for each in (pending_max, deliveries_max, time_ms) if each is not None]
     if not _is_count(due_ms, NEVER_DUE) or not all(_is_count(each, 1) for each in bounds):
         raise _invalid("'commits' holds no whole numbers")
     keeps_order = document.get("keepsOrder")
@@ -244,6 +249,7 @@ def _read_mark(document: Any) -> CommitMark | None:
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,
         read_positions(document.get("logEnds", {}), least=0),
         {partition: _cuts(at, partition) for partition, at in _by_partition(cuts)},
+        time_ms,
     )
 
 

@@ -17,6 +17,13 @@ class Cause(IntEnum):
     UNMENTIONED = 4
     # Its value can never be read: it is given up at once, and its key does not wait for it.
     UNREADABLE = 5
+    # It has no key, and the job keeps state for keys: it is given up at once.
+    NO_KEY = 6
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no further delivery can help."""
+        return self in (Cause.UNREADABLE, Cause.NO_KEY)
 
 
 @dataclass(frozen=True, slots=True, order=True)

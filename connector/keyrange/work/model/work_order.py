@@ -7,24 +7,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 
 
 @dataclass(frozen=True, slots=True)
+class StateOrder:
+    """Where the state of keys is before the batch: the runs of each partition at commit `seq`.
+    `time_ms`: the time of the batch, in ms since 1970."""
+
+    seq: int
+    time_ms: int
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOrder:
     """`plan` names the plan of the batch, whose number nobody knows who plans it, and `source_id`
-    the source whose records they are. Of `partitions` those that the task reads are named."""
+    the source whose records they are. Of `partitions` those that the task reads are named.
+    `state`: of a job that keeps state for keys."""
 
     plan: str
     source_id: str
     settings: WorkSettings
     partitions: Mapping[TopicPartition, TaskPartition]
+    state: StateOrder | None = None
 
 
 def write_work_order(order: WorkOrder) -> dict[str, Any]:
     settings = order.settings
-    return {
+    document: dict[str, Any] = {
         "plan": order.plan,
         "sourceId": order.source_id,
         "settings": [
@@ -44,6 +57,24 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             for partition, work in sorted(order.partitions.items())
         ],
     }
+    if order.state is not None:
+        runs = order.state.runs
+        document["state"] = {
+            "seq": order.state.seq,
+            "timeMs": order.state.time_ms,
+            "runs": [[*at, [_write_run(run) for run in each]] for at, each in sorted(runs.items())],
+        }
+    return document
+
+
+def _write_run(run: StateRun) -> list[Any]:
+    span = [run.span.from_hash, run.span.until_hash]
+    return [run.file, *run.groups, *span, run.from_seq, run.until_seq, run.rows, run.size_bytes]
+
+
+def _read_run(found: list[Any]) -> StateRun:
+    file, first, until, from_hash, until_hash, *others = found
+    return StateRun(file, (first, until), KeyRange(from_hash, until_hash), *others)
 
 
 def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
@@ -55,5 +86,12 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
         partitions[TopicPartition(topic, number)] = TaskPartition(
             cells, frozenset(held), dict(deliveries)
         )
-    settings = WorkSettings(*document["settings"])
-    return WorkOrder(document["plan"], document["sourceId"], settings, partitions)
+    settings, state = WorkSettings(*document["settings"]), None
+    if "state" in document:
+        told = document["state"]
+        runs = {
+            TopicPartition(topic, number): tuple(map(_read_run, each))
+            for topic, number, each in told["runs"]
+        }
+        state = StateOrder(told["seq"], told["timeMs"], runs)
+    return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)

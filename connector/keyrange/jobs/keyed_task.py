@@ -1,0 +1,90 @@
+"""What a task of a job with state is told of it, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import MadeRun
+from keyrange.keyed_state.store import PartitionRuns, StateFigures, StateSettings
+from keyrange.members.slots import portion_of_process, slots_directory
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.ranges.sharing.shared_directory import name_of
+from keyrange.work.model.work_order import StateOrder, WorkOrder
+from keyrange.work.outcome_rows import member_rows
+
+
+def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
+    """Where the state of an order's source is. Copies are kept on the host of the task, for all
+    executors of it."""
+    assert order.state is not None
+    base = slots_directory(options.members.slot_directory)
+    return StateSettings(
+        options.commits.state_directory,
+        order.source_id,
+        order.state.seq,
+        order.state.time_ms,
+        base / "state" / name_of(order.source_id),
+    )
+
+
+def partitions_of(
+    options: SourceOptions, task: ReadTask, order: StateOrder
+) -> dict[TopicPartition, PartitionRuns]:
+    """The key ranges of a task and the runs that hold their state."""
+    spans: dict[TopicPartition, list[KeyRange]] = {}
+    # Records that come again are delivered without saying which key ranges are the task's.
+    shared: set[TopicPartition] = set()
+    for split in task.splits:
+        found = spans.setdefault(split.topic_partition, [])
+        if split.placement is not None:
+            found += split.placement.ranges()
+        elif split.delivery is None:
+            found.append(SPACE)
+        else:
+            shared.add(split.topic_partition)
+    # Of a query that pins its ranges these keys stay on this host if its slot has them.
+    is_own = not options.members.pinned or portion_of_process() == "own"
+    return {
+        at: PartitionRuns(
+            tuple(merge(each)),
+            order.runs.get(at, ()),
+            is_own,
+            name_of(task.topic_ids.get(at.topic, at.topic), at.partition),
+            tuple(complement(each)) if at in shared else (),
+        )
+        for at, each in spans.items()
+    }
+
+
+def state_rows(
+    made: Sequence[tuple[TopicPartition, MadeRun]], figures: StateFigures
+) -> Iterator[pa.StructArray]:
+    """What a task hands to the driver of states."""
+    if made:
+        yield member_rows("state_run", list(_run_rows(made)))
+    told = {name: round(value) for name, value in asdict(figures).items()}
+    yield member_rows("state_work", [told])
+
+
+def _run_rows(
+    made: Iterable[tuple[TopicPartition, MadeRun]],
+) -> Iterator[dict[str, str | int]]:
+    for partition, run in made:
+        yield {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "file": run.file,
+            "first_group": run.groups[0],
+            "until_group": run.groups[1],
+            "from_hash": run.span.from_hash,
+            "last_hash": run.span.until_hash - 1,
+            "from_seq": run.from_seq,
+            "rows": run.rows,
+            "size_bytes": run.size_bytes,
+        }

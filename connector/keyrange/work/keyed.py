@@ -1,0 +1,293 @@
+"""Functions that keep state for each key: record by record, and many keys at once.
+
+What a function has changed counts once its record is done: one that raised, took too long or
+answered with what does not fit leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import error
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.blocks import Keys, Numbers
+from keyrange.keyed_state.handles import Current, Entries, Entry, KeyState, check_of
+from keyrange.keyed_state.variables import StateForm
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import OutcomeRows
+from keyrange.work.record_runs import RecordRun
+from keyrange.work.records import Record, RowForm
+from keyrange.work.run import ArrowWorker, RecordWorker
+from keyrange.work.task import Task
+
+
+class States(Protocol):
+    """Where states come from and go to: `keyrange.keyed_state.store.TaskStates`."""
+
+    @property
+    def form(self) -> StateForm: ...
+
+    @property
+    def time_ms(self) -> int: ...
+
+    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch: ...
+
+    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None: ...
+
+
+class Distinct:
+    """The distinct keys of some rows. `groups`: of each row the number of its key. `by_hash`: their
+    order by hash."""
+
+    def __init__(self, keys: pa.Array, hashes: Numbers) -> None:
+        encoded = keys.dictionary_encode()
+        self.groups: pa.Array = encoded.indices
+        self.keys: pa.Array = encoded.dictionary
+        indices = self.groups.to_numpy()
+        first = np.empty(len(self.keys), np.int64)
+        # The last one that is written stays: the first row of each.
+        first[indices[::-1]] = np.arange(len(indices))[::-1]
+        self.hashes: Numbers = hashes[first]
+        self.by_hash = np.argsort(self.hashes, kind="stable")
+
+    def sorted(self) -> Keys:
+        order = pa.array(self.by_hash)
+        return Keys(self.hashes[self.by_hash], self.keys.take(order))
+
+    def in_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that are sorted by hash, one for each key, in the order of the keys."""
+        back = np.empty(len(self.by_hash), np.int64)
+        back[self.by_hash] = np.arange(len(self.by_hash))
+        return batch.take(pa.array(back))
+
+
+class KeyedRecords:
+    """Calls a function of a record and the state of its key."""
+
+    def __init__(self, states: States, function: Callable[..., Any], form: RowForm) -> None:
+        self._states = states
+        self._function = function
+        self._form = form
+        self._check = check_of([field.type for field in form.schema])
+        self._width = len(form.schema)
+        self._entries = Entries(states.form)
+        self._current = Current(states.time_ms)
+        self._state = KeyState(self._current, self._entries)
+        self._partition = TopicPartition("", 0)
+        self._keys: list[bytes] = []
+        self._hashes: list[int] = []
+        self._kept: list[Entry] = []
+        # Of each record which of these keys it has; which of them were changed.
+        self._groups: list[int] = []
+        self._changed: set[int] = set()
+        # The row that the function was given last, -1 where it was given none, and its key.
+        self._row = -1
+        self._group = 0
+        self._has_key: Any = None
+
+    def begin(self, stretch: RecordRun) -> None:
+        """Read ahead what there is of the keys of some records."""
+        self.finish()
+        self._partition = stretch.partition
+        self._has_key = stretch.has_key
+        keys = stretch.batch.column("key")
+        if keys.null_count:
+            keys = keys.fill_null(b"")
+        distinct = Distinct(keys, stretch.key_hashes)
+        found = distinct.in_order(self._states.look_up(stretch.partition, distinct.sorted()))
+        self._groups = distinct.groups.to_pylist()
+        self._keys, self._hashes = distinct.keys.to_pylist(), distinct.hashes.tolist()
+        self._kept = self._entries.read(found)
+
+    def call(self, record: Record) -> Any:
+        """Of the rows that the function answers with, those that fit. Raises what it raises, and
+        one of UNFIT for others: what was changed is to be taken back then."""
+        current = self._current
+        if current.before is not None:
+            self._settle()
+        self._row = row = record.row
+        if self._has_key is not None and not self._has_key[row]:
+            raise NoKey
+        self._group = group = self._groups[row]
+        current.entry = self._kept[group]
+        answered = self._function(record, self._state)
+        return None if answered is None else self._checked(answered)
+
+    def _settle(self) -> None:
+        """The record before is done: what was changed for it stays."""
+        current = self._current
+        if current.before is not None:
+            self._changed.add(self._group)
+            current.before = None
+            current.undo.clear()
+        self._row = -1
+
+    def take_back(self, row: int) -> None:
+        """A record is not done, which the function was given last if it was given it."""
+        if row == self._row:
+            self._current.take_back()
+
+    def _checked(self, answered: Any) -> Any:
+        if type(answered) is tuple and len(answered) == self._width:
+            self._check(answered)
+            return answered
+        rows = list(self._form.rows_of(answered))
+        for row in rows:
+            self._check(row)
+        return rows
+
+    def finish(self) -> None:
+        """What was changed goes to where states are: as objects of Python it would be looked
+        through again and again for circles."""
+        self._settle()
+        changed = sorted(self._changed)
+        if changed:
+            form, keys, hashes, kept = self._states.form, self._keys, self._hashes, self._kept
+            columns = [
+                pa.array([hashes[at] for at in changed], pa.int64()),
+                pa.array([keys[at] for at in changed], pa.binary()),
+                *self._entries.columns([kept[at] for at in changed]),
+            ]
+            rows = pa.RecordBatch.from_arrays(columns, schema=form.schema)
+            self._states.change(self._partition, rows)
+        self._changed = set()
+
+
+class KeyedBatches:
+    """Calls a function of many records, the numbers of their keys, and the states of these."""
+
+    def __init__(self, states: States, function: Callable[..., Any]) -> None:
+        self._states = states
+        self._function = function
+        self._made: tuple[TopicPartition, pa.RecordBatch] | None = None
+
+    def call(self, partition: TopicPartition, batch: pa.RecordBatch) -> Any:
+        """The output. The new state waits for `keep`. Raises what the function does, one of UNFIT
+        for a state that does not fit, WRONG_RESULT."""
+        self._made = None
+        form = self._states.form
+        hashes = np.asarray(batch.column("keyHash").to_numpy())
+        distinct = Distinct(batch.column("key"), hashes)
+        found = distinct.in_order(self._states.look_up(partition, distinct.sorted()))
+        answered = self._function(batch, distinct.groups, found.select(form.names))
+        output, new, is_cleared = _three(answered)
+        if new is not None:
+            rows = self._rows(distinct, new, is_cleared)
+            self._made = (partition, rows)
+        return output
+
+    def keep(self) -> None:
+        """The records are done."""
+        made, self._made = self._made, None
+        if made is not None:
+            self._states.change(*made)
+
+    def _rows(self, distinct: Distinct, new: Any, is_cleared: Any) -> pa.RecordBatch:
+        form = self._states.form
+        if isinstance(new, pa.Table):
+            found = new.combine_chunks().to_batches()
+            new = found[0] if found else pa.RecordBatch.from_pylist([], new.schema)
+        if not isinstance(new, pa.RecordBatch) or new.num_rows != len(distinct.keys):
+            has = f"{new.num_rows} rows" if hasattr(new, "num_rows") else type(new).__name__
+            raise error(
+                "WRONG_RESULT", f"the new state has {has}, and {len(distinct.keys)} keys have one"
+            )
+        if is_cleared is not None:
+            cleared = pc.fill_null(pa.array(is_cleared, pa.bool_()), False)
+            mask = cleared.to_numpy(zero_copy_only=False)
+            new = new.take(pa.array(np.arange(new.num_rows), mask=mask))
+        columns: list[pa.Array] = [pa.array(distinct.hashes), distinct.keys]
+        for variable in form.variables:
+            if variable.name not in new.schema.names:
+                raise error("WRONG_RESULT", f"the new state has no column {variable.name!r}")
+            values = new.column(variable.name).cast(form.schema.field(variable.name).type)
+            columns.append(values)
+            if variable.ttl_ms:
+                until = self._states.time_ms + variable.ttl_ms
+                gone = values.is_null().to_numpy(zero_copy_only=False)
+                columns.append(pa.array(np.full(len(values), until), mask=gone))
+        return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _three(answered: Any) -> tuple[Any, Any, Any]:
+    if isinstance(answered, tuple) and len(answered) in (2, 3):
+        return (*answered, None)[:3]
+    raise error(
+        "WRONG_RESULT",
+        "a function with state answers in mode arrow with (output, new state) or (output, new "
+        f"state, which keys are cleared), and this one with a value of type "
+        f"{type(answered).__name__}",
+    )
+
+
+class NoKey(Exception):
+    """A record without a key has no state."""
+
+    def __init__(self) -> None:
+        super().__init__("it has no key, and state is kept for keys")
+
+
+class KeyedRecordWorker(RecordWorker):
+    """Calls the function with one record after the other, and with the state of its key."""
+
+    def __init__(self, task: Task, states: States) -> None:
+        super().__init__(task)
+        assert task.job.function is not None
+        self._keyed = KeyedRecords(states, task.job.function, RowForm(task.job.schema))
+        self._function = self._keyed.call
+
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        self._keyed.begin(stretch)
+        yield from super().work(stretch, not_done)
+
+    def finish(self) -> None:
+        self._keyed.finish()
+
+    def _failed(
+        self, stretch: RecordRun, at: int, cause: Cause, text: str, not_done: OutcomeRows
+    ) -> None:
+        if not stretch.row_has_key(at):
+            cause, text = Cause.NO_KEY, str(NoKey())
+        super()._failed(stretch, at, cause, text, not_done)
+
+    def _take_back(self, at: int) -> None:
+        self._keyed.take_back(at)
+
+
+class KeyedArrowWorker(ArrowWorker):
+    """Calls the function with many records and the states of their keys."""
+
+    def __init__(self, task: Task, states: States) -> None:
+        super().__init__(task)
+        assert task.job.function is not None
+        self._keyed = KeyedBatches(states, task.job.function)
+        self._partition = TopicPartition("", 0)
+
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        self._partition = stretch.partition
+        rows = np.arange(len(stretch.offsets))
+        if stretch.has_key is not None and not stretch.has_key.all():
+            for at in rows[~stretch.has_key].tolist():
+                self._task.fail(stretch, at, Cause.NO_KEY, str(NoKey()), not_done)
+            rows = rows[stretch.has_key]
+        yield from self._piece(stretch, rows, not_done)
+
+    def finish(self) -> None:
+        return
+
+    def _answer(self, batch: pa.RecordBatch) -> Any:
+        return self._keyed.call(self._partition, batch)
+
+    def _keep(self) -> None:
+        self._keyed.keep()
+
+
+KEYED_WORKERS: Final[Mapping[str, type[KeyedRecordWorker] | type[KeyedArrowWorker]]] = {
+    "record": KeyedRecordWorker,
+    "arrow": KeyedArrowWorker,
+}
