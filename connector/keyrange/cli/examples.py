@@ -11,7 +11,7 @@ import typer
 
 EXIT_CODES: Final = (
     ("0", "success"),
-    ("1", "an error, named on stderr; or a finding of doctor, commits verify or report"),
+    ("1", "an error, named on stderr; or a finding of doctor, report or a command verify"),
     ("2", "a wrong command line"),
     ("3", "no broker runs (broker status); a throttle is in force (volumes guard, reap, release)"),
     ("130", "Ctrl-C"),
@@ -88,6 +88,20 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange ranges owner --key N14228 --bootstrap-servers broker:9092 --topic orders",
         "keyrange ranges owner --key hex:00ff --partitions 12 --ranges 16   # without a broker",
         "keyrange ranges owner --key N14228 --topic orders --members /lake/orders_members",
+    ),
+    "state show": (
+        "keyrange state show /lake/orders_commits",
+        "keyrange state show /lake/orders_commits --topic orders --count --output json",
+    ),
+    "state get": (
+        "keyrange state get /lake/orders_commits --key customer-7",
+        "keyrange state get /lake/orders_commits --key hex:00ff --at 118",
+    ),
+    "state history": ("keyrange state history /lake/orders_commits --key customer-7 --limit 50",),
+    "state diff": ("keyrange state diff /lake/orders_commits --from 118 --at 120",),
+    "state export": ("keyrange state export /lake/orders_commits --to state.parquet",),
+    "state verify": (
+        "keyrange state verify /lake/orders_commits   # exit code 1: a file is damaged",
     ),
     "volumes show": (
         "keyrange volumes show --bootstrap-servers broker:9092 --option min.available.ratio=0.1",

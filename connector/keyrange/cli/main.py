@@ -24,6 +24,7 @@ from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.render import print_text, say_failure
 from keyrange.cli.report import commands as report
+from keyrange.cli.state import commands as state
 from keyrange.cli.volumes import commands as volumes
 from keyrange.cli.watch import commands as watch
 from keyrange.errors import KeyrangeError
@@ -64,6 +65,7 @@ app.add_typer(commits.app, name="commits")
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(members.app, name="members")
 app.add_typer(ranges.app, name="ranges")
+app.add_typer(state.app, name="state")
 app.add_typer(volumes.app, name="volumes")
 app.command()(doctor.doctor)
 app.command()(error_reference.errors)

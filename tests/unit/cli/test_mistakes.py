@@ -48,6 +48,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 TABLES = [
     *(("commits", command) for command in ("show", "gaps", "history", "verify")),
     ("deadletters", "list"),
+    ("state", "show"),
+    ("state", "verify"),
     ("members", "list"),
     ("members", "history"),
 ]
@@ -93,6 +95,12 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("commits", "show", "{missing}", "--option", "keys=@{bytes}"), FAILED, "UTF-8"),
     (("commits", "history", "{missing}", "--since", "yesterday"), FAILED, "{missing}"),
     (("commits", "show", "{missing}", "--partition", "x"), WRONG_LINE, "--partition"),
+    (("state", "get", "{missing}"), WRONG_LINE, "--key"),
+    (("state", "get", "{missing}", "--key", "k"), FAILED, "{missing}"),
+    (("state", "history", "{foreign}", "--key", "k"), FAILED, "{foreign}"),
+    (("state", "diff", "{missing}"), WRONG_LINE, "--from"),
+    (("state", "diff", "{missing}", "--from", "1"), FAILED, "{missing}"),
+    (("state", "export", "{missing}", "--to", "{text}"), FAILED, "{missing}"),
     (("deadletters", "show", "{missing}", "--topic", "t"), WRONG_LINE, "--partition"),
     (("deadletters", "replay", "{missing}"), WRONG_LINE, "--all"),
     (("deadletters", "replay", "{missing}", "--all", *WHY), FAILED, "{missing}"),

@@ -59,13 +59,14 @@ def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
     return replace(known, states=states)
 
 
-def known_at(commits: Commits, seq: int | None) -> Snapshot:
-    """The state at a commit, or at the last one. Raises INVALID_OPTIONS where there is no such."""
+def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:
+    """The state at a commit, or at the last one. `named`: what said which. Raises INVALID_OPTIONS
+    where there is no such."""
     from keyrange.errors import invalid_options
 
     last = commits.table.known()
     if seq is not None and seq > last.seq:
-        raise invalid_options([f"--at {seq}: the commits are 1 to {last.seq}"])
+        raise invalid_options([f"{named} {seq}: the commits are 1 to {last.seq}"])
     return last if seq is None else commits.table.known(seq)
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.model.offsets import TopicPartition
+    from keyrange.keyed_state.model.runs import StateRun
 
 WhoOption = Annotated[
     str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
@@ -112,12 +113,13 @@ def reset(
     }
     if known.terms is not None and known.terms.isolation == "transactional":
         _check_releases(changed)
+    runs = _states_before(commits, known, wanted, changed, table, named)
     if checkpoint:
         check_no_batch_is_open(checkpoint)
     written = None
     if confirm and changed:
         new = {partition: each.state for partition, each in changed.items()}
-        written = write_reset(commits, known, new, who or user_name(), why, now())
+        written = write_reset(commits, known, new, who or user_name(), why, now(), runs)
     rows = [
         _row(partition, states[partition], wanted[partition], each)
         for partition, each in resets.items()
@@ -155,6 +157,26 @@ def plan(
             states[partition], at
         )
         for partition, at in sorted(wanted.items())
+    }
+
+
+def _states_before(
+    commits: Commits,
+    known: Snapshot,
+    wanted: Mapping[TopicPartition, int],
+    changed: Mapping[TopicPartition, Reset],
+    table: str,
+    named: Mapping[str, str],
+) -> dict[TopicPartition, tuple[StateRun, ...]]:
+    """The state of keys whose records come again goes back to before these. Raises
+    INVALID_OPTIONS."""
+    from keyrange.individual_commits.table.stored_state import runs_to_return_to, state_directory
+
+    directory = state_directory(table, named)
+    return {
+        partition: runs_to_return_to(commits, known, partition, wanted[partition], directory)
+        for partition, reset in changed.items()
+        if reset.again and known.runs.get(partition)
     }
 
 

@@ -1,0 +1,353 @@
+"""`keyrange state`: what a job keeps for keys, as the commits of its query name it.
+
+Rule of this file: it reads a commit table and files of states, and prints; no Spark and no broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from keyrange.cli.commits.commands import AtOption
+from keyrange.cli.commits.opening import (
+    GroupOption,
+    SourceOption,
+    TableArgument,
+    chosen,
+    known_at,
+    open_commits,
+)
+from keyrange.cli.keys import KeyOption, in_json, read_key, short_key
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    note,
+    print_document,
+    print_table,
+    print_text,
+)
+from keyrange.cli.source import PartitionOption, SourceOptionsOption, TopicOption, named_options
+from keyrange.cli.state.picture import described, line_of
+from keyrange.cli.times import iso, now
+from keyrange.text.formats import number
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.model.commit import Snapshot
+    from keyrange.individual_commits.table.commit_admin import Commits
+    from keyrange.individual_commits.table.stored_state import StoredState
+    from keyrange.kafka.model.offsets import TopicPartition
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="State of keys: what a job keeps for them, now and as of earlier commits.",
+)
+
+LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most.")]
+
+
+@app.command()
+def show(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count the keys, which reads all of them.")
+    ] = False,
+    at: AtOption = None,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """How much state there is of each partition, and in how many runs it lies."""
+    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    partitions = [
+        described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
+        for each in sorted(stored.runs)
+    ]
+    variables = [
+        {"name": each.name, "kind": each.kind, "type": str(each.type), "ttl_ms": each.ttl_ms}
+        for each in stored.form.variables
+    ]
+    document = {
+        "table": table,
+        "directory": stored.directory,
+        "seq": known.seq,
+        "batch_id": known.batch_id if known.batch_id >= 0 else None,
+        "variables": variables,
+        "partitions": partitions,
+    }
+    if output is OutputFormat.JSON:
+        print_document("state.show/1", document)
+        return
+    print_text(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
+    for each in variables:
+        ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
+        print_text(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
+    columns = ["partition", "keys" if count else "rows", "bytes", "files", "runs at a key"]
+    columns.append("where runs lie over one another, by hash")
+    print_table("Partitions", columns, [line_of(each) for each in partitions])
+
+
+@app.command()
+def get(
+    table: TableArgument,
+    key: KeyOption,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    at: AtOption = None,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """What is kept for a key, in each partition that has it."""
+    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    wanted = _key(key)
+    found = [
+        {**each._asdict(), "state": _jsonable(values)}
+        for each in sorted(stored.runs)
+        if (values := stored.of_key(each, wanted)) is not None
+    ]
+    if output is OutputFormat.JSON:
+        document = {"table": table, "seq": known.seq, "key": in_json(wanted), "states": found}
+        print_document("state.get/1", document)
+        return
+    for row in found:
+        print_text(f"{row['topic']}-{row['partition']}")
+        for name, value in row["state"].items():
+            print_text(f"  {name} = {value}")
+    if not found:
+        note(f"no partition keeps anything for {short_key(wanted)} at commit {known.seq}")
+
+
+@app.command()
+def history(
+    table: TableArgument,
+    key: KeyOption,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    limit: LimitOption = 20,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """What was kept for a key after each commit that changed it, newest first."""
+    from itertools import islice
+
+    known, stored, commits = _opened(table, topic, partition, None, group, source, option)
+    wanted = _key(key)
+    rows = list(islice(_changes(commits, known, stored, wanted), limit))
+    if output is OutputFormat.JSON:
+        print_document("state.history/1", {"table": table, "key": in_json(wanted), "rows": rows})
+        return
+    columns = ["commit", "batch", "at", "partition", "state"]
+    shown = [
+        [
+            str(row["seq"]),
+            "" if row["batch_id"] is None else str(row["batch_id"]),
+            row["committed_at"],
+            f"{row['topic']}-{row['partition']}",
+            "none" if row["state"] is None else str(row["state"]),
+        ]
+        for row in rows
+    ]
+    print_table(f"State of {short_key(wanted)}", columns, shown)
+
+
+def _changes(
+    commits: Commits, known: Snapshot, stored: StoredState, key: bytes
+) -> Iterator[dict[str, Any]]:
+    """Back through the commits until files are not kept any more."""
+    from keyrange.errors import KeyrangeError
+
+    values: dict[TopicPartition, Any] = {at: stored.of_key(at, key) for at in stored.runs}
+    for commit in commits.backwards(known.seq):
+        touched = [at for at in commit.runs if at in values]
+        before = commits.table.known(commit.seq - 1)
+        for at in touched:
+            runs = before.runs_of(at, known.states[at].topic_id)
+            try:
+                was = stored.at({at: runs}).of_key(at, key) if runs else None
+            except KeyrangeError as failure:
+                note(f"earlier commits are not shown: {failure}")
+                return
+            if was != values[at]:
+                yield {
+                    "seq": commit.seq,
+                    "batch_id": commit.batch_id if commit.batch_id >= 0 else None,
+                    "committed_at": iso(commit.committed_at_ms),
+                    **at._asdict(),
+                    "state": None if values[at] is None else _jsonable(values[at]),
+                }
+            values[at] = was
+
+
+@app.command()
+def diff(
+    table: TableArgument,
+    since: Annotated[
+        int, typer.Option("--from", metavar="SEQ", min=1, help="As of this commit before.")
+    ],
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    at: AtOption = None,
+    limit: LimitOption = 20,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Which keys' state differs between two commits."""
+    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
+    then = known_at(commits, since, "--from").runs
+    before = stored.at({each: then.get(each, ()) for each in stored.runs})
+    counts = {"new": 0, "changed": 0, "gone": 0}
+    rows: list[dict[str, Any]] = []
+    for each in sorted(stored.runs):
+        for key, was, is_now in _differences(before, stored, each):
+            what = "new" if was is None else "gone" if is_now is None else "changed"
+            counts[what] += 1
+            if len(rows) < limit:
+                states = {"before": _jsonable(was), "after": _jsonable(is_now)}
+                rows.append({**each._asdict(), "key": in_json(key), **states})
+    if output is OutputFormat.JSON:
+        document = {"table": table, "from_seq": since, "seq": known.seq, **counts, "rows": rows}
+        print_document("state.diff/1", document)
+        return
+    print_text(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
+    shown = [
+        [
+            f"{row['topic']}-{row['partition']}",
+            str(row["key"]),
+            *("none" if row[each] is None else str(row[each]) for each in ("before", "after")),
+        ]
+        for row in rows
+    ]
+    print_table("Keys", ["partition", "key", f"at commit {since}", f"at {known.seq}"], shown)
+
+
+_SPANS: Final = 64
+
+
+def _differences(
+    before: StoredState, after: StoredState, partition: TopicPartition
+) -> Iterator[tuple[bytes, Any, Any]]:
+    """Key by key; a part of the keys is in memory at once."""
+    from keyrange.individual_commits.table.stored_state import plain_rows
+    from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+
+    for span in split_evenly(SPACE, _SPANS):
+        was, is_now = (
+            dict(
+                pair
+                for block in state.rows(partition, span)
+                for pair in plain_rows(block, state.form)
+            )
+            for state in (before, after)
+        )
+        for key in sorted(was.keys() | is_now.keys()):
+            if was.get(key) != is_now.get(key):
+                yield key, was.get(key), is_now.get(key)
+
+
+@app.command()
+def export(
+    table: TableArgument,
+    to: Annotated[Path, typer.Option("--to", help="A Parquet file that is not there yet.")],
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    at: AtOption = None,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+) -> None:
+    """Write the state to a Parquet file: topic, partition, key, and a column for each variable."""
+    import pyarrow.parquet as pq
+
+    from keyrange.errors import invalid_options
+
+    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    if to.exists():
+        raise invalid_options([f"--to {to} is there already"])
+    rows = 0
+    with pq.ParquetWriter(to, stored.columns, compression="zstd") as writer:
+        for each in sorted(stored.runs):
+            for block in stored.table_rows(each):
+                writer.write_batch(block)
+                rows += block.num_rows
+    note(f"{rows:,} keys at commit {known.seq} are in {to}")
+
+
+@app.command()
+def verify(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    at: AtOption = None,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Read every file that a commit names, and check what it has: checksums, order, hashes of keys.
+    Exits with 1 where something is wrong."""
+    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    rows, files, wrong = 0, set(), []
+    for file, read, failure in stored.check():
+        rows += read
+        files.add(file)
+        if failure:
+            wrong.append(failure)
+    if output is OutputFormat.JSON:
+        document = {"table": table, "seq": known.seq, "files": len(files), "rows": rows}
+        print_document("state.verify/1", {**document, "failures": wrong})
+    else:
+        print_text(f"{number(len(files))} files, {number(rows)} rows at commit {known.seq}")
+        for failure in wrong:
+            print_text(f"  {failure}")
+        print_text("all is as it was written" if not wrong else f"{len(wrong)} are not")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _opened(
+    table: str,
+    topic: str,
+    partition: int | None,
+    at: int | None,
+    group: str,
+    source: str,
+    option: list[str] | None,
+) -> tuple[Snapshot, StoredState, Commits]:
+    from keyrange.errors import invalid_options
+    from keyrange.individual_commits.table.stored_state import StoredState, state_directory
+
+    named = named_options("", "", option)
+    commits = open_commits(table, group, source, named)
+    known = chosen(known_at(commits, at), topic, partition)
+    runs = {each: known.runs[each] for each in known.states if known.runs.get(each)}
+    if not runs:
+        raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
+    return known, StoredState(state_directory(table, named), runs, now()), commits
+
+
+def _key(text: str) -> bytes:
+    key = read_key(text)
+    if key is None:
+        raise typer.BadParameter("--key: records without a key have no state")
+    return key
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return in_json(value)
+    if isinstance(value, dict):
+        return {name: _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
