@@ -279,23 +279,30 @@ class PinnedCluster:
     def start(
         self, name: str, topic: str, pause_s: float = 0, shuffle: bool = False, **given: str
     ) -> PinnedRun:
-        home = self.home / name
-        (home / "status.json").unlink(missing_ok=True)
+        self._forget(name)
+        given = self._options(name, topic, given)
+        self.do("start", name=name, options=given, pause_s=pause_s, shuffle=shuffle)
+        return PinnedRun(self, name, topic)
+
+    def start_counting(self, name: str, topic: str, **given: str) -> PinnedRun:
+        """A job with state."""
+        self._forget(name)
+        commits = {"commitMode": "individual", "commitTable": str(self.home / name / "commits")}
+        self.do("start_counting", name=name, options=self._options(name, topic, commits | given))
+        return PinnedRun(self, name, topic)
+
+    def _forget(self, name: str) -> None:
+        (self.home / name / "status.json").unlink(missing_ok=True)
+
+    def _options(self, name: str, topic: str, given: Mapping[str, str]) -> dict[str, str]:
         values = {
             **STEADY,
-            "memberTable": str(home / "members"),
+            "memberTable": str(self.home / name / "members"),
             "memberGroup": topic,
             "slot.directory": str(self.home / "slots"),
             **given,
         }
-        self.do(
-            "start",
-            name=name,
-            options=options(self.topics, topic, **values),
-            pause_s=pause_s,
-            shuffle=shuffle,
-        )
-        return PinnedRun(self, name, topic)
+        return options(self.topics, topic, **values)
 
     def executors(self) -> list[psutil.Process]:
         """The executors' JVMs, in order of their age."""

@@ -20,6 +20,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import keyrange
+
 SCHEMA = "n long, partition int, offset long, key string, slot string, task string"
 _STATUS_S = 0.1
 
@@ -84,6 +86,18 @@ def marking(marks: str, pause_s: float) -> Any:
     return mark
 
 
+COUNTED = "key string, n long, partition int, offset long"
+
+
+def counting() -> Any:
+    def count(record: Any, state: Any) -> Any:
+        total = state.total.get(default=0) + 1
+        state.total.update(total)
+        return record.key.decode(), total, record.partition, record.offset
+
+    return count
+
+
 class Driver:
     """A session and its queries."""
 
@@ -132,6 +146,16 @@ class Driver:
         writer = frame.writeStream.foreachBatch(each)
         self.queries[name] = writer.option("checkpointLocation", str(home / "checkpoint")).start()
 
+    def do_start_counting(self, name: str, options: dict[str, str]) -> None:
+        """A job that counts the records of each key by its state."""
+        home = self.home / name
+        home.mkdir(parents=True, exist_ok=True)
+        job = keyrange.job(
+            options, counting(), COUNTED, state={"total": keyrange.ValueState("n long")}
+        )
+        writer = job.into(str(home / "table"), str(home / "checkpoint"), spark=self.spark)
+        self.queries[name] = writer.start()
+
     def do_stop(self, name: str) -> None:
         self.queries[name].stop()
         del self.queries[name]
@@ -149,12 +173,16 @@ def standing(query: StreamingQuery) -> dict[str, Any]:
         return {"failure": failure and str(failure), "batch": -1, "ms": 0, "members": {}}
     latest = progress["sources"][0]["latestOffset"]
     document = json.loads(latest) if isinstance(latest, str) else latest
+    told = [json.loads(each.json).get("observedMetrics", {}) for each in query.recentProgress]
+    restored = sum(each.get("keyrange", {}).get("state_restored_bytes") or 0 for each in told)
     metrics = (document or {}).get("@keyrange", {}).get("metrics", {})
     return {
         "failure": failure and str(failure),
         "batch": progress["batchId"],
         "ms": progress["durationMs"].get("addBatch", 0),
         "members": metrics.get("members", {}),
+        # In the batches that Spark remembers.
+        "restored": restored,
     }
 
 

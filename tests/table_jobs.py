@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +30,29 @@ class TableJob:
 
     def run(
         self,
-        function: Callable[[Any], Any] | None = None,
+        function: Callable[..., Any] | None = None,
         schema: str | None = None,
         mode: Any = "record",
         into: dict[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
         **given: str,
     ) -> StreamingQuery:
         """Work on what is there; raises what the query failed with."""
-        query = self.start(function, schema, mode, into, **given)
+        query = self.start(function, schema, mode, into, state, **given)
         assert query.awaitTermination(240)
         return query
 
     def start(
         self,
-        function: Callable[[Any], Any] | None = None,
+        function: Callable[..., Any] | None = None,
         schema: str | None = None,
         mode: Any = "record",
         into: dict[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
         **given: str,
     ) -> StreamingQuery:
         own = options(self.topics, self.topic, startingOffsets="earliest", **given)
-        job = keyrange.job(own, function, schema, mode)
+        job = keyrange.job(own, function, schema, mode, state)
         writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
         return writer.trigger(availableNow=True).start()
 

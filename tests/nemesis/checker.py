@@ -33,6 +33,7 @@ def check(facts: Facts) -> list[Finding]:
         _finding("doubled", doubled(facts)),
         _finding("foreign", foreign(facts)),
         _finding("disordered", disordered(facts)),
+        _finding("miscounted", miscounted(facts)),
         _finding("moved back", moved_back(facts.positions, facts.gone)),
         _finding("given up early", given_up_early(facts)),
         _finding("ended", ended(facts)),
@@ -114,6 +115,23 @@ def disordered(facts: Facts) -> Iterator[str]:
                     f"key {key}: {after.place} is in version {after.version}, "
                     f"{before.place} in {before.version}"
                 )
+
+
+def miscounted(facts: Facts) -> Iterator[str]:
+    """Keys whose rows do not say one after the other how many records of the key were done, in the
+    order in which they were worked on. A topic that was made anew begins anew."""
+    by_key: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    handed = {again.partition for again in facts.again}
+    for row in facts.rows:
+        if row.seen is not None and row.place.partition not in handed:
+            by_key[row.key, row.place.partition].append(row)
+    anew = 1 + sum(gone.partition == -1 for gone in facts.gone)
+    for (key, partition), rows in sorted(by_key.items()):
+        seen = [row.seen for row in sorted(rows, key=lambda row: row.at)]
+        steps = [after != (before or 0) + 1 for before, after in pairwise([0, *seen])]
+        begins = [at for at, is_step in enumerate(steps) if is_step]
+        if len(begins) >= anew or any(seen[at] != 1 for at in begins):
+            yield f"key {key} of partition {partition} was counted {seen}"[:400]
 
 
 def moved_back(positions: Sequence[Position], gone: Sequence[Gone]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from ingesting import JOBS, TESTS, Ingest
 from nemesis.facts import End
 from nemesis.schedule import Met, explained
 from nemesis.victims import MARK, everyone, send
-from nemesis.work import SCHEMA
+from nemesis.work import COUNTED_SCHEMA, SCHEMA
 from nemesis.world import World
 from worker_python import WORKER_PYTHON
 
@@ -62,7 +62,11 @@ class Supervisor:
         for name, value in options.items():
             more += ["--option", f"{name}={value}"]
         if world.mode.individual:
-            more += ["--function", "nemesis.work:work", "--schema", SCHEMA]
+            function, schema = "nemesis.work:work", SCHEMA
+            if world.mode.keeps_state:
+                function, schema = "nemesis.work:count", COUNTED_SCHEMA
+                more += ["--keeps-state", "--option", f"slot.directory={world.slots}"]
+            more += ["--function", function, "--schema", schema]
             more += ["--commit-table", str(world.lake / "commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":

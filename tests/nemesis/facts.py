@@ -19,13 +19,15 @@ class Place(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row of the table. `at` says when it was worked on, and `version` in which version of the
-    table it came; either is compared within a key only."""
+    table it came; either is compared within a key only. `seen`: how many records of its key were
+    done with it, by the state that the query kept; None where it keeps none."""
 
     place: Place
     key: str
     run: str
     at: tuple[int, ...]
     version: int = 0
+    seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ def _kind(
 _SHORT: Final = (1.0, 6.0)
 _LONG: Final = (13.0, 20.0)
 # A table or a checkpoint that cannot be written ends a query: nothing else can be done.
-_UNWRITABLE: Final = "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE NO_SPACE"
+_UNWRITABLE: Final = (
+    "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE STATE_UNWRITABLE NO_SPACE"
+)
 _FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY ASSIGNMENT_CHANGED"
 
 KINDS: Final[dict[str, Kind]] = {

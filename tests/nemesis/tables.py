@@ -163,7 +163,7 @@ def _files(path: Path) -> Iterator[tuple[int, str]]:
 
 def _worked_on(row: dict[str, Any], version: int) -> Row:
     place = Place(row["partition"], row["offset"], row["n"])
-    return Row(place, row["key"], row["run"], (row["at"],), version)
+    return Row(place, row["key"], row["run"], (row["at"],), version, row.get("seen"))
 
 
 def _read(row: dict[str, Any], at: tuple[int, ...]) -> Row:

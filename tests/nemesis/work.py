@@ -16,6 +16,9 @@ SCHEMA = (
 )
 
 
+COUNTED_SCHEMA = f"{SCHEMA}, seen bigint"
+
+
 class Content(NamedTuple):
     run: str
     n: int
@@ -48,3 +51,10 @@ def work(record: Any) -> Any:
         at,
         record.deliveries,
     )
+
+
+def count(record: Any, state: Any) -> Any:
+    """The same row, with how many records of its key are done, itself among them."""
+    seen = state.seen.get(default=0) + 1
+    state.seen.update(seen)
+    return (*work(record), seen)

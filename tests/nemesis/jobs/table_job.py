@@ -18,6 +18,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--function")
     parser.add_argument("--schema")
     parser.add_argument("--commit-table")
+    parser.add_argument("--keeps-state", action="store_true")
     return parser.parse_args()
 
 
@@ -28,7 +29,8 @@ def start(
     if arguments.function is not None:
         function = find_function(arguments.function)
         given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
-    job = keyrange.job(given, function, arguments.schema)
+    state = {"seen": keyrange.ValueState("n long")} if arguments.keeps_state else None
+    job = keyrange.job(given, function, arguments.schema, state=state)
     writer = job.into(arguments.table, arguments.checkpoint, spark=spark)
     return writer.trigger(processingTime=arguments.trigger).start()
 
