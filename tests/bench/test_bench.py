@@ -15,7 +15,7 @@ CI = Path(__file__).parents[2] / "ci"
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main  # noqa: E402
-from bench.groups import ingest  # noqa: E402
+from bench.groups import ingest, state  # noqa: E402
 from bench.groups.read import GROUP, cells  # noqa: E402
 from bench.registry import Bench, Scale  # noqa: E402
 from bench.tables import TABLES  # noqa: E402
@@ -255,6 +255,18 @@ def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path)
     # Of so few records a cold start may take no longer than a warm one.
     starts = {"worker.cold_start.seconds", "worker.cold_start.cached.seconds"}
     assert all(each["value"] > 0 for name, each in figures.items() if name not in starts)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tiny_benchmark_of_state_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "state")
+    assert state.GROUP.targets.keys() <= figures.keys()
+    # What is counted and not timed holds at any size.
+    assert figures["state.shuffle.bytes"]["value"] == 0
+    assert figures["state.restart.restored_bytes"]["value"] == 0
 
 
 @pytest.mark.broker
