@@ -187,6 +187,8 @@ def test_a_program_that_can_be_stopped(echo: tuple[str, int]) -> None:
         with socket.create_connection(("127.0.0.1", port), 60) as sock:
             assert echoed(sock, b"x") == b"x"
             process.send_signal(signal.SIGSTOP)
+            # A signal is under way for a while; until it arrives, the program goes on.
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
             sock.sendall(b"y")
             sock.settimeout(0.1)
             with pytest.raises(TimeoutError):
