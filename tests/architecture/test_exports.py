@@ -19,10 +19,13 @@ def test_the_public_names_are_these() -> None:
         "KeyRange",
         "KeyRangeDataSource",
         "KeyRangeListener",
+        "ListState",
+        "MapState",
         "ProgressListener",
         "RecordTimeout",
         "Slot",
         "TopicPartition",
+        "ValueState",
         "__version__",
         "acknowledge",
         "commits",
@@ -34,6 +37,7 @@ def test_the_public_names_are_these() -> None:
         "reject",
         "replay_dead_letters",
         "slot",
+        "state",
         "transaction",
     ]
 

@@ -35,6 +35,7 @@ LINE_CHARACTERS_MAX = 100
 ENTRY_POINTS = {
     "keyrange.cli.main",
     "keyrange.observing.diagrams",
+    "keyrange.testing",
     "keyrange.wire.json_values",
     "keyrange.volumes",
     "pyspark_keyrange",
