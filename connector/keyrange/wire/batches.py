@@ -22,7 +22,6 @@ from keyrange.wire.kernels import BATCH
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Batches = np.ndarray[Any, Any]
 
-NO_HASHES = np.empty(0, np.int64)
 
 _TABLE_ROWS = 1024
 _ABORT = 0
@@ -136,8 +135,6 @@ def _marker(chunk: Bytes, batch: Any) -> int | None:
         after,
         1 << 62,
         0,
-        kernels.HASH_NOTHING,
-        NO_HASHES,
     )
     if status != kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
         return None

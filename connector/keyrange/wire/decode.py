@@ -126,14 +126,10 @@ class Decoder:
         self._scratch = workspace.scratch
         self._records = workspace.records
         self._selector: Selector | None = None
-        self._hashing, self._hashes = kernels.HASH_NOTHING, batches.NO_HASHES
         selection = settings.selection
         hashes = selection.keys is not None or "keyHash" in settings.columns
         if placement is not None or delivery is not None or hashes:
             self._selector = Selector(selection, placement, workspace.selected, delivery)
-            self._hashes = workspace.selected.hashes
-            nulls_first = selection.nulls_first
-            self._hashing = kernels.HASH_NULLS_FIRST if nulls_first else kernels.HASH_NULLS_SPREAD
 
     def decode(self, chunk: Chunk, from_offset: int, until_offset: int) -> Iterator[pa.RecordBatch]:
         """The records of the chunk in [from_offset, until_offset), as batches of at least one row.
@@ -208,8 +204,6 @@ class Decoder:
                 until_offset,
                 self._settings.batch_bytes,
                 self._counted,
-                self._hashing,
-                self._hashes,
             )
             if status != kernels.OK:
                 raise self._fault(status, int(state["failed_offset"]))

@@ -105,11 +105,6 @@ COUNT_KEYS = 1
 COUNT_VALUES = 2
 COUNT_HEADERS = 4
 
-# Whether an index pass hashes keys, and where null keys belong.
-HASH_NOTHING = 0
-HASH_NULLS_SPREAD = 1
-HASH_NULLS_FIRST = 2
-
 HEADER_BYTES = 61
 # A record is at least: length, attributes, timestamp delta, offset delta, key length, value length,
 # header count, one byte each.
@@ -410,7 +405,7 @@ def _mixed(word):
 
 
 @numba.njit(inline="always")
-def _key_hash(first, second, low, high, size):
+def _finished_hash(first, second, low, high, size):
     """The end of the hash: the last `size % 16` bytes as two words, then the final mix."""
     second ^= _rotated(high * _HASH_C2, 33) * _HASH_C1
     first ^= _rotated(low * _HASH_C1, 31) * _HASH_C2
@@ -421,8 +416,8 @@ def _key_hash(first, second, low, high, size):
     return np.int64((_mixed(first) + _mixed(second)) >> np.uint64(1))
 
 
-@_compiled(types.int64(_BYTES, types.int64, types.int64))
-def key_hash(source, at, size):
+@numba.njit
+def _key_hash(source, at, size):
     """The place of a key in the hash space: MurmurHash3 x64 128 (seed 0), the first 64 bits shifted
     right by one."""
     first = np.uint64(0)
@@ -443,7 +438,7 @@ def key_hash(source, at, size):
     else:
         for byte in range(at, end):
             low |= np.uint64(source[byte]) << np.uint64(8 * (byte - at))
-    return _key_hash(first, second, low, high, size)
+    return _finished_hash(first, second, low, high, size)
 
 
 @numba.njit(inline="always")
@@ -454,7 +449,24 @@ def _offset_hash(offset):
         low |= ((np.uint64(offset) >> np.uint64(56 - 8 * byte)) & np.uint64(0xFF)) << np.uint64(
             8 * byte
         )
-    return _key_hash(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
+    return _finished_hash(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
+
+
+@_compiled_when_called(types.void(_BYTES, _RECORDS, types.int64, types.boolean, types.int64[::1]))
+def hash_keys(region, records, rows, nulls_first, hashes):
+    """The places of records' keys in the hash space.
+
+    A null key has no order to keep: its place is the hash of its offset, which does not depend on
+    how the space is cut, or with `nulls_first` the first of all.
+    """
+    for row in range(rows):
+        record = records[row]
+        if record.key_bytes >= 0:
+            hashes[row] = _key_hash(region, record.key_at, np.int64(record.key_bytes))
+        elif nulls_first:
+            hashes[row] = 0
+        else:
+            hashes[row] = _offset_hash(record.offset)
 
 
 _TIMESTAMP_MS_MAX = 9223372036854775
@@ -471,8 +483,6 @@ _TIMESTAMP_MS_MAX = 9223372036854775
         types.int64,
         types.int64,
         types.int64,
-        types.int64,
-        types.int64[::1],
     )
 )
 def index_records(
@@ -485,8 +495,6 @@ def index_records(
     until_offset,
     bytes_max,
     counted,
-    hashing,
-    hashes,
 ):
     """Fill `records` with where the records of `batches[cursor.batch:batch_end]` lie in `region`.
 
@@ -494,10 +502,6 @@ def index_records(
     reach `bytes_max` since the caller reset the cursor (after the record that reaches it), or when
     the batches are done; the next call goes on from the cursor. Only records in [from_offset,
     until_offset) are kept.
-
-    `hashing` says whether their places in the hash space go to `hashes`. A null key has no order to
-    keep: its place is the hash of its offset, which does not depend on how the space is cut, or
-    with HASH_NULLS_FIRST the first of all.
     """
     state = cursor[0]
     key_share = np.int64(counted & COUNT_KEYS != 0)
@@ -582,13 +586,6 @@ def index_records(
             record.value_bytes = value_bytes
             record.header_count = header_count
             record.timestamp_type = 1 if log_append else 0
-            if hashing != HASH_NOTHING:
-                if key_bytes >= 0:
-                    hashes[state.rows] = key_hash(region, key_at, key_bytes)
-                elif hashing == HASH_NULLS_FIRST:
-                    hashes[state.rows] = 0
-                else:
-                    hashes[state.rows] = _offset_hash(offset)
             state.rows += 1
             state.key_bytes += max(key_bytes, 0)
             state.value_bytes += max(value_bytes, 0)

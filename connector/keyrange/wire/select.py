@@ -78,6 +78,7 @@ class Selector:
         delivery: Delivery | None = None,
     ) -> None:
         self._placement = placement
+        self._nulls_first = selection.nulls_first
         self._delivered = _Delivered(delivery) if delivery is not None else None
         self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
         self._room = room
@@ -96,6 +97,7 @@ class Selector:
         the room's hashes; the cursor counts what is kept from then on."""
         state, room = cursor[0], self._room
         hashes = room.hashes
+        kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
         if self._wanted is not None:
             self._wanted.keep(region, records, hashes, cursor)
         if self._delivered is not None:

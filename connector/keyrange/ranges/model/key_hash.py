@@ -1,6 +1,6 @@
 """The place of a single key in the hash space.
 
-Where whole columns of keys are hashed a compiled pass does it (`keyrange.wire.kernels.key_hash`);
+Where whole columns of keys are hashed a compiled pass does it (`keyrange.wire.kernels.hash_keys`);
 tests/property/test_key_hash.py holds both equal.
 """
 
