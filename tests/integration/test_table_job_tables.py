@@ -7,6 +7,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
+import duckdb_extension_delta
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -47,6 +49,18 @@ def test_days_and_hours_as_others_read_them(job: TableJob, spark: SparkSession) 
     assert by_spark.where("day = DATE '2026-01-31' AND hour = 7").count() == 1
     own = table.to_pyarrow_table(filters=[("hour", "=", 7)]).column("value").to_pylist()
     assert sorted(map(int, own)) == [9, 33, 57]
+    assert sorted(by_duckdb(job.table, "hour = 7")) == [9, 33, 57]
+    spark.sql(f"DELETE FROM delta.`{job.table}` WHERE hour = 7 AND day = DATE '2026-01-31'")
+    assert sorted(by_duckdb(job.table, "hour = 7")) == [33, 57]
+
+
+def by_duckdb(table: Path, where: str) -> list[int]:
+    """The values of some rows, as DuckDB's own reader of Delta's log finds them."""
+    [extension] = Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
+    with duckdb.connect() as session:
+        session.execute(f"LOAD '{extension}'")
+        read = f"SELECT CAST(value AS VARCHAR) FROM delta_scan('{table}') WHERE {where}"
+        return [int(value) for (value,) in session.execute(read).fetchall()]
 
 
 def test_optimize_between_batches_and_a_delete_by_others(
