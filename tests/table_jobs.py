@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from deltalake import DeltaTable
@@ -49,12 +50,13 @@ class TableJob:
         mode: Any = "record",
         into: dict[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
+        trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
         **given: str,
     ) -> StreamingQuery:
         own = options(self.topics, self.topic, startingOffsets="earliest", **given)
         job = keyrange.job(own, function, schema, mode, state)
         writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
-        return writer.trigger(availableNow=True).start()
+        return writer.trigger(**trigger).start()
 
     def rows(self) -> list[dict[str, Any]]:
         return DeltaTable(self.table).to_pyarrow_table().to_pylist()

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+import keyrange
 from brokers import Record, Topics, wait_until
 from sources import Collected, committed, run_available_now, stream
+from table_jobs import TableJob, individual
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 # Longer than a check's interval and what an idle query waits between two looks.
 HELD_S = 4.0
@@ -134,3 +142,44 @@ def test_an_address_where_nobody_answers_is_refused_at_the_start(
     frame = stream(spark, topics, topic, **given | {"kafka.admin.bootstrap.servers": "127.0.0.1:9"})
     with pytest.raises(StreamingQueryException, match=r"BROKER_UNREACHABLE.*127\.0\.0\.1:9"):
         run_available_now(frame, tmp_path, Collected())
+
+
+def count_values(record: Any, state: Any) -> tuple[bytes, int]:
+    n = state.seen.get(default=0) + 1
+    state.seen.update(n)
+    return record.key, n
+
+
+def test_a_job_with_state_waits_for_room_also_over_a_restart(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    factor = tmp_path / "factor"
+    job = TableJob(spark, topics, tmp_path)
+    given = individual(tmp_path, splitBy="keyRange", **by_file(factor))
+    given.pop("startingOffsets")
+    state = {"seen": keyrange.ValueState("n long")}
+
+    def begun() -> StreamingQuery:
+        every = {"processingTime": "0 seconds"}
+        return job.start(count_values, "key binary, n long", state=state, trigger=every, **given)
+
+    def counted() -> list[int]:
+        return sorted(row["n"] for row in job.rows())
+
+    factor.write_text("1")
+    job.produce(*(Record(b"%d" % n, b"k", 0) for n in range(3)))
+    query = begun()
+    try:
+        wait_until(lambda: counted() == [1, 2, 3])
+        factor.write_text("0")
+        time.sleep(HELD_S)
+        job.produce(*(Record(b"%d" % n, b"k", 0) for n in range(3)))
+        query.stop()
+        query = begun()
+        time.sleep(HELD_S)
+        assert query.isActive
+        assert counted() == [1, 2, 3]
+        factor.write_text("1")
+        wait_until(lambda: counted() == [1, 2, 3, 4, 5, 6])
+    finally:
+        query.stop()
