@@ -68,6 +68,20 @@ def ended(
 WORK: dict[str, Any] = {
     "keyrange": {"records": 100_000, "rows": 99_000, "files": 2, "bytes": 4_200_000}
 }
+# Of a job that keeps state.
+KEPT: dict[str, Any] = {
+    "keyrange": WORK["keyrange"]
+    | {
+        "state_restored_bytes": 2_000_000,
+        "state_restored_ms": 250,
+        "state_looked_up": 400,
+        "state_found": 100,
+        "state_changed": 300,
+        "state_changed_bytes": 12_000,
+        "state_written_bytes": 9_000,
+        "state_merged_bytes": 0,
+    }
+}
 FULL: dict[str, dict[str, Any]] = {
     "losses": {
         "offsets": 4,
@@ -81,6 +95,7 @@ FULL: dict[str, dict[str, Any]] = {
         "fetchedBytes": 4_400_000,
     },
     "commits": {"pending": 37, "partitionsHeld": 1, "maxRangeLag": 9, "nextDueMs": -1},
+    "state": {"rows": 400, "bytes": 9_000, "runs": 3},
     "members": {
         "epoch": 3,
         "members": 4,

@@ -87,11 +87,14 @@ def session(
     given: Mapping[str, str] = GIVEN,
     open_table: OpenTable | None = None,
     patience_s: float = 0.0,
+    keeps_state: bool = False,
     **options: str,
 ) -> PlanningSession:
     sizes: Any = FixedSizes()
     parsed = parse_options({**given, **options}, "stream")
-    return PlanningSession(parsed, cluster, sizes, open_table, patience_s=patience_s)
+    return PlanningSession(
+        parsed, cluster, sizes, open_table, patience_s=patience_s, keeps_state=keeps_state
+    )
 
 
 def forget_metadata(run: PlanningSession) -> None:

@@ -22,9 +22,13 @@ class Query:
     """A query whose batches a test plans and commits one by one."""
 
     def __init__(
-        self, cluster: ScriptedCluster, subscription: Mapping[str, str] = GIVEN, **options: str
+        self,
+        cluster: ScriptedCluster,
+        subscription: Mapping[str, str] = GIVEN,
+        keeps_state: bool = False,
+        **options: str,
     ) -> None:
-        self.cluster = cluster
+        self.cluster, self.keeps_state = cluster, keeps_state
         self.given = {**subscription, **INDIVIDUAL, **EARLIEST_START, **options}
         self.committed = Committed()
         self.run = self.restarted()
@@ -35,7 +39,9 @@ class Query:
         return parse_options(self.given, "stream")
 
     def restarted(self, **options: str) -> PlanningSession:
-        self.run = session(self.cluster, self.given, self.committed, **options)
+        self.run = session(
+            self.cluster, self.given, self.committed, keeps_state=self.keeps_state, **options
+        )
         return self.run
 
     def next(self) -> dict[str, Any]:

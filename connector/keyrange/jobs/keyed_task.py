@@ -8,8 +8,10 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.cache import copies_of
+from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.runs import MadeRun
-from keyrange.keyed_state.store import PartitionRuns, StateFigures, StateSettings
+from keyrange.keyed_state.store import PartitionRuns, StateSettings
 from keyrange.members.slots import portion_of_process, slots_directory
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
@@ -20,16 +22,14 @@ from keyrange.work.outcome_rows import member_rows
 
 
 def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
-    """Where the state of an order's source is. Copies are kept on the host of the task, for all
-    executors of it."""
+    """Where the state of an order's source is."""
     assert order.state is not None
-    base = slots_directory(options.members.slot_directory)
     return StateSettings(
         options.commits.state_directory,
         order.source_id,
         order.state.seq,
         order.state.time_ms,
-        base / "state" / name_of(order.source_id),
+        copies_of(slots_directory(options.members.slot_directory), order.source_id),
     )
 
 

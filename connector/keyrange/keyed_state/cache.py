@@ -25,6 +25,7 @@ import pyarrow as pa
 from keyrange.keyed_state.blocks import LoadedBlocks, within
 from keyrange.keyed_state.model.runs import StateRun, common, without
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.sharing.shared_directory import name_of
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +128,12 @@ class StateCache:
             _MAPPED.pop(next(iter(_MAPPED)))
         _MAPPED[path] = blocks
         return blocks
+
+
+def copies_of(slots: Path, source_id: str) -> Path:
+    """Where a host keeps the copies of a source's states, below the directory of its slots, for all
+    executors."""
+    return slots / "state" / name_of(source_id)
 
 
 def sweep_idle(directory: Path) -> None:

@@ -33,6 +33,7 @@ from keyrange.keyed_state.blocks import (
 )
 from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
 from keyrange.keyed_state.files import FileBlocks, StateFileWriter
+from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.runs import (
     MadeRun,
     StateRun,
@@ -61,20 +62,6 @@ class StateSettings:
     seq: int
     time_ms: int
     cache: Path | None = None
-
-
-@dataclass
-class StateFigures:
-    """What a task has done with state. `changed_bytes`: keys and values as they are in memory."""
-
-    restored_bytes: int = 0
-    restored_ms: float = 0.0
-    looked_up: int = 0
-    found: int = 0
-    changed: int = 0
-    changed_bytes: int = 0
-    written_bytes: int = 0
-    merged_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.report.lag import standings
 from keyrange.report.parts import Section, Sources
-from keyrange.text.formats import counted, moment, number, rounded_span
+from keyrange.text.formats import counted, moment, number, rounded_span, size_text
 
 
 def overview_section(sources: Sources) -> Section:
@@ -19,7 +19,8 @@ def overview_section(sources: Sources) -> Section:
         ("offsets behind", number(sum(known)) if known else "not known"),
         ("partitions", number(len(rows))),
     ]
-    facts += [*_commits(sources), *_members(sources), *_letters(sources), *_volumes(sources)]
+    for more in (_commits, _state, _members, _letters, _volumes):
+        facts += more(sources)
     return Section("overview", "Overview", [fact for fact in facts if fact[1]])
 
 
@@ -37,6 +38,13 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
         return [("records not done", "none")]
     oldest = max(row["oldest_pending"]["age_ms"] for row in rows if row["oldest_pending"])
     return [("records not done", f"{pending:,}, the oldest for {rounded_span(oldest)}")]
+
+
+def _state(sources: Sources) -> list[tuple[str, str]]:
+    told = [row["state"] for row in sources.progress.document or () if row["state"]]
+    if not told:
+        return []
+    return [("state of keys", f"{size_text(told[-1]['bytes'])} in {told[-1]['runs']:,.0f} runs")]
 
 
 def _members(sources: Sources) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -84,6 +85,8 @@ class IndividualCommits(CommitStrategy):
         self._states: States = {}
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held: set[tuple[TopicPartition, str]] = set()
+        # Topics that were said to have so many partitions.
+        self._grown: set[tuple[str, int]] = set()
         self._waited_ms = 0
 
     def look(self, start: Checkpoint) -> None:
@@ -140,6 +143,8 @@ class IndividualCommits(CommitStrategy):
         # What is late does not wait.
         latest = base.positions if batch.waits else batch.latest
         check_partitions(latest, self._options)
+        if self._keeps_state:
+            self._say_grown(start.positions, base.positions)
         states = {p: state_of(self._known, p, start, base) for p in base.positions}
         self._states = states
         latest = self._admissible(states, latest)
@@ -208,6 +213,20 @@ class IndividualCommits(CommitStrategy):
             if too_far:
                 ends[partition] = state.position
         return ends
+
+    def _say_grown(self, before: Positions, now: Positions) -> None:
+        """Producers choose a key's partition by how many there are."""
+        counts, were = (Counter(each.topic for each in at) for at in (now, before))
+        for topic, count in counts.items():
+            if 0 < were[topic] < count and (topic, count) not in self._grown:
+                self._grown.add((topic, count))
+                _log.warning(
+                    "topic %s has grown from %d to %d partitions: keys that producers write to "
+                    "other partitions than before begin without state there",
+                    topic,
+                    were[topic],
+                    count,
+                )
 
     def _late(self, states: States) -> dict[TopicPartition, float]:
         """How many offsets of each partition are to be read that are not new, a key range's counted
@@ -280,7 +299,16 @@ class IndividualCommits(CommitStrategy):
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
         }
-        return {"commits": found}
+        return {"commits": found, **({"state": self._state_size()} if self._keeps_state else {})}
+
+    def _state_size(self) -> dict[str, int]:
+        """What there is of state, as of the last commit that is known."""
+        runs = [run for each in self._known.runs.values() for run in each]
+        return {
+            "rows": sum(run.rows for run in runs),
+            "bytes": sum(run.size_bytes for run in runs),
+            "runs": len(runs),
+        }
 
     def _begin(self, start: Checkpoint) -> Snapshot:
         """What a query knows that has no commits yet."""

@@ -18,9 +18,9 @@ from keyrange.observing import prometheus as to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress
-from progresses import FULL, RUN_ID, WORK, progress, source
+from progresses import FULL, KEPT, RUN_ID, progress, source
 
-WROTE = {"keyrange": WORK["keyrange"] | {"records": 3}}
+WROTE = {"keyrange": KEPT["keyrange"] | {"records": 3}}
 
 
 def metrics(name: str = "orders") -> QueryMetrics:

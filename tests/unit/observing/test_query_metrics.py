@@ -10,7 +10,7 @@ import pytest
 from keyrange.observing.model.metric_table import TABLE, MetricKind, markdown, prometheus_name
 from keyrange.observing.model.query_metrics import QueryMetrics
 from keyrange.observing.model.query_progress import read_query_progress
-from progresses import FULL, OTHER_RUN, RUN_ID, WORK, progress, source
+from progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
 
 
 def figures(metrics: QueryMetrics) -> dict[str, float]:
@@ -50,11 +50,13 @@ def test_a_plain_batch() -> None:
 
 def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     metrics = QueryMetrics(partitions_max=1)
-    observe(metrics, 7, parts=FULL, observed=WORK)
+    observe(metrics, 7, parts=FULL, observed=KEPT)
     found = figures(metrics)
     assert (found["records orders"], found["last_batch.records orders"]) == (100_000, 100_000)
     written = [found[f"written.{name} orders"] for name in ("rows", "files", "bytes")]
     assert written == [99_000, 2, 4_200_000]
+    changed = [found[f"state.{name} orders"] for name in ("changed", "restored.time")]
+    assert (changed, found["state.bytes orders 0"]) == ([300, 0.25], 9_000)
     assert {sample.metric for sample in metrics.samples()} == set(TABLE)
     assert found["pending_records orders 0"] == 37
     assert found["volumes.full.time orders 0"] == 90

@@ -16,7 +16,7 @@ from keyrange.observing.model.query_progress import (
     first_cause,
     read_query_progress,
 )
-from progresses import FULL, QUERY_ID, RUN_ID, WORK, progress, source
+from progresses import FULL, KEPT, QUERY_ID, RUN_ID, WORK, progress, source
 
 PLAIN = source({"0": 1, "1": 2}, {"0": 3, "1": 6})
 
@@ -68,6 +68,18 @@ def test_a_job_counts_records_and_not_the_rows_that_its_tasks_hand_on() -> None:
     fields = batch_fields(found)
     assert (fields["records"], fields["records_per_s"]) == (100_000, 66_666.7)
     assert fields["written"] == {"rows": 99_000, "files": 2, "bytes": 4_200_000}
+
+
+def test_a_job_that_keeps_state_says_what_became_of_it() -> None:
+    size = FULL["state"]
+    found = read(progress(7, source({"0": 1}, {"0": 3}, state=size), observed=KEPT))
+    assert found.records == 100_000
+    assert batch_line(found) == (
+        "batch 7: 100,000 records in 1.50 s (66,667/s), lag 2, wrote 99,000 rows, 2 files, 4.2 MB, "
+        "state of 300 keys changed, restored 2.0 MB of it in 0.25 s, query orders"
+    )
+    of_batch = {name: KEPT["keyrange"][f"state_{name}"] for name in ("changed", "restored_ms")}
+    assert batch_fields(found)["state"].items() >= (size | of_batch).items()
 
 
 def test_a_batch_of_a_job_in_which_nothing_is_done_has_no_records() -> None:

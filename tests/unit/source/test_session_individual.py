@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint
-from scripted import T0, ScriptedCluster, session
+from scripted import T0, ScriptedCluster, forget_metadata, session
 from scripted_query import Clock, Query, ranges_of
 
 LOWER, UPPER = split_evenly(SPACE, 2)
@@ -358,3 +358,19 @@ def test_only_some_ranges_of_a_partition_are_read_and_the_others_are_no_work() -
     assert split.delivery.untils == (10, 0)
     query.cluster.latest = 20
     assert query.is_idle(), "what others read does not carry the position away"
+
+
+@pytest.mark.parametrize("keeps_state", [False, True])
+def test_a_topic_that_grows_is_said_once_where_state_is_kept(
+    caplog: pytest.LogCaptureFixture, keeps_state: bool
+) -> None:
+    query = Query(ScriptedCluster(10), keeps_state=keeps_state, splitBy="keyRange")
+    query.batch()
+    query.cluster.partitions, query.cluster.latest = 3, 15
+    forget_metadata(query.run)
+    for latest in (15, 20):
+        query.cluster.latest = latest
+        query.batch()
+    told = [each.message for each in caplog.records if "has grown" in each.message]
+    assert len(told) == keeps_state
+    assert all("topic t has grown from 1 to 3 partitions" in each for each in told)

@@ -112,7 +112,7 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
-        **{name: _figures(metrics.get(name)) for name in ("members", "plan", "volumes")},
+        **{name: _figures(metrics.get(name)) for name in ("members", "plan", "state", "volumes")},
     }
 
 

@@ -63,7 +63,11 @@ def show(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """How much state there is of each partition, and in how many runs it lies."""
-    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    from keyrange.keyed_state.cache import copies_of
+    from keyrange.members.slots import slots_directory
+
+    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
+    slots = slots_directory(named_options("", "", option).get("slot.directory", ""))
     partitions = [
         described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
         for each in sorted(stored.runs)
@@ -75,6 +79,7 @@ def show(
     document = {
         "table": table,
         "directory": stored.directory,
+        "copies": str(copies_of(slots, commits.source_id)),
         "seq": known.seq,
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
         "variables": variables,
@@ -84,6 +89,7 @@ def show(
         print_document("state.show/1", document)
         return
     print_text(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
+    print_text(f"  copies on hosts that read its keys: {document['copies']}")
     for each in variables:
         ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
         print_text(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")

@@ -70,6 +70,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "commits": _commits(answers),
         "members": _members(answers),
         "throttle": _throttle(answers, told),
+        "state_of_keys": _state_of_keys(told),
         "partitions": partitions,
         "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
     }
@@ -277,6 +278,20 @@ def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | N
                 why = str(source.parts["volumes"].get("why", ""))
                 return {"factor": factor, "why": why, "known_by": "batch"}
     return None
+
+
+def _state_of_keys(told: Sequence[ToldBatch]) -> dict[str, Any] | None:
+    """How much state the query keeps, and what the last batch did with it."""
+    work = told[-1].progress.work if told else None
+    if work is None or work.state is None:
+        return None
+    return {
+        "bytes": told[-1].progress.sum_of("state", "bytes"),
+        "runs": told[-1].progress.sum_of("state", "runs"),
+        "changed": work.state.changed,
+        "restored_bytes": work.state.restored_bytes,
+        "restored_ms": work.state.restored_ms,
+    }
 
 
 def _outdated(last: QueryProgress) -> Iterable[dict[str, Any]]:

@@ -75,6 +75,25 @@ _WRITTEN: Final = (
     ("files", "{file}", "Files that the tasks of a job wrote."),
     ("bytes", "By", "Bytes of these files."),
 )
+
+
+def _of_state(name: str, scale: float = 1) -> OfQuery:
+    def read(it: QueryProgress) -> float | None:
+        state = it.work and it.work.state
+        return getattr(state, name) / scale if state else None
+
+    return read
+
+
+# What the tasks of a `keyrange.job` did with the state of keys.
+_STATE: Final = (
+    ("looked_up", "{key}", "Keys whose state was looked up.", "looked_up"),
+    ("found", "{key}", "Of these, keys that had state.", "found"),
+    ("changed", "{key}", "Keys whose state changed.", "changed"),
+    ("written.bytes", "By", "Bytes of changes of state in files.", "written_bytes"),
+    ("merged.bytes", "By", "Bytes of state that merging wrote once more.", "merged_bytes"),
+    ("restored.bytes", "By", "Bytes of files of state copied to hosts.", "restored_bytes"),
+)
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
     (
@@ -100,6 +119,22 @@ OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     *(
         (_count(f"written.{name}", unit, text, f"observedMetrics.keyrange.{name}"), _of_work(name))
         for name, unit, text in _WRITTEN
+    ),
+    *(
+        (
+            _count(f"state.{name}", unit, text, f"observedMetrics.keyrange.state_{figure}"),
+            _of_state(figure),
+        )
+        for name, unit, text, figure in _STATE
+    ),
+    (
+        _count(
+            "state.restored.time",
+            "s",
+            "Time of tasks in these copies.",
+            "observedMetrics.keyrange.state_restored_ms",
+        ),
+        _of_state("restored_ms", 1000),
     ),
 )
 
@@ -146,6 +181,9 @@ _PARTS: Final = (
         "commits.partitionsHeld",
     ),
     ("max_range_lag", "{offset}", "Lag of the slowest key range.", "commits.maxRangeLag"),
+    ("state.rows", "{row}", "Rows of state in files: at least one for each key.", "state.rows"),
+    ("state.bytes", "By", "Bytes of state in files.", "state.bytes"),
+    ("state.runs", "{run}", "Runs in which the state lies.", "state.runs"),
     ("members", "{member}", "Members of the group.", "members.members"),
     ("reached_members", "{member}", "Members that can reach the driver.", "members.reached"),
     ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),

@@ -2,9 +2,9 @@
 planning process has added of itself.
 
 Python sources have no place for metrics in a progress. So keyrange's stand in `latestOffset`, under
-its reserved key, in parts: `plan`, `commits`, `members`, `volumes`, `mirror` and `losses`. They are
-as of the moment at which the batch was planned; those of `plan`, and the portions of `members`, are
-of the batch before.
+its reserved key, in parts: `plan`, `commits`, `state`, `members`, `volumes`, `mirror` and `losses`.
+They are as of the moment at which the batch was planned; those of `plan`, and the portions of
+`members`, are of the batch before.
 
 The tasks of a `keyrange.job` hand Spark a few rows for many records. Spark's `numInputRows` counts
 these rows, so the counts that the job observes stand in its place.
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.source.model.lag import Lag, read_source
 from keyrange.source.model.lost_offsets import Lost, read_lost
 from keyrange.text.plain import one_line
@@ -28,6 +29,7 @@ _FIGURE_MAX: Final = 2**63
 _LOST_SHOWN: Final = 3
 # What a job calls the counts that it has Spark observe.
 _OBSERVED: Final = "keyrange"
+_OF_STATE: Final = "state_"
 
 
 def is_figure(value: object) -> TypeGuard[int | float]:
@@ -74,12 +76,13 @@ class SourceProgress:
 @dataclass(frozen=True, slots=True)
 class WorkDone:
     """What the tasks of a job did in a batch: `records` that are done, and the rows, files and
-    bytes of files that they wrote."""
+    bytes of files that they wrote. `state` is None of a job that keeps none."""
 
     records: int
     rows: int
     files: int
     bytes: int
+    state: StateFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +163,18 @@ def work_done(progress: Mapping[str, Any]) -> WorkDone | None:
     Raises ValueError where it cannot be."""
     metrics = progress.get("observedMetrics")
     found = metrics.get(_OBSERVED) if isinstance(metrics, Mapping) else None
-    names = [each.name for each in fields(WorkDone)]
     # A query of somebody else may observe something of that name.
-    if not isinstance(found, Mapping) or found.keys() != set(names):
+    if not isinstance(found, Mapping) or found.keys() - _STATE_COUNTS.keys() != _COUNTS:
         return None
-    return WorkDone(**{name: _count(found[name]) for name in names})
+    state = None
+    if found.keys() > _COUNTS:
+        of_state = {each: _count(found.get(name)) for name, each in _STATE_COUNTS.items()}
+        state = StateFigures(**of_state)
+    return WorkDone(**{name: _count(found[name]) for name in _COUNTS}, state=state)
+
+
+_COUNTS: Final = {each.name for each in fields(WorkDone)} - {"state"}
+_STATE_COUNTS: Final = {f"{_OF_STATE}{each.name}": each.name for each in fields(StateFigures)}
 
 
 def _sources(sources: Any, work: WorkDone | None) -> Iterator[SourceProgress]:
@@ -199,6 +209,7 @@ def batch_line(progress: QueryProgress) -> str:
     ]
     if work := progress.work:
         words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
+        words += _of_state(work.state)
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
     if pending := progress.sum_of("commits", "pending"):
@@ -212,6 +223,16 @@ def batch_line(progress: QueryProgress) -> str:
     if progress.name:
         words.append(f"query {one_line(progress.name)}")
     return ", ".join(words)
+
+
+def _of_state(state: StateFigures | None) -> list[str]:
+    if state is None:
+        return []
+    words = [f"state of {state.changed:,} keys changed"]
+    if state.restored_bytes:
+        restored = f"{_size(state.restored_bytes)} of it in {state.restored_ms / 1000:.2f} s"
+        words.append(f"restored {restored}")
+    return words
 
 
 def lost_text(lost: Sequence[Lost]) -> str:
@@ -254,6 +275,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
         "written": _written(progress.work),
+        "state": _state(progress),
         "lag": progress.lag,
         "pending": progress.sum_of("commits", "pending"),
         "held": progress.sum_of("commits", "partitionsHeld"),
@@ -280,7 +302,14 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
 def _written(work: WorkDone | None) -> dict[str, int] | None:
     if work is None:
         return None
-    return {name: count for name, count in asdict(work).items() if name != "records"}
+    return {name: getattr(work, name) for name in sorted(_COUNTS - {"records"})}
+
+
+def _state(progress: QueryProgress) -> dict[str, Any] | None:
+    if progress.work is None or progress.work.state is None:
+        return None
+    of_plan = {name: progress.sum_of("state", name) for name in ("rows", "bytes", "runs")}
+    return {**of_plan, **asdict(progress.work.state)}
 
 
 # What Python's own errors of Spark look like as well, and those may quote a record.

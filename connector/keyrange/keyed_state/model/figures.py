@@ -1,0 +1,25 @@
+"""What tasks have done with the state of keys, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class StateFigures:
+    """Of one task, or of all of a batch.
+
+    `restored_bytes`: of files that were copied to a host, in `restored_ms` of all tasks together.
+    `looked_up`: keys that records asked for, of which `found` had state. `changed`: keys, and
+    `changed_bytes` their keys and values as they are in memory. `written_bytes`: the changes in
+    their files; `merged_bytes`: what was written once more.
+    """
+
+    restored_bytes: int = 0
+    restored_ms: float = 0.0
+    looked_up: int = 0
+    found: int = 0
+    changed: int = 0
+    changed_bytes: int = 0
+    written_bytes: int = 0
+    merged_bytes: int = 0
