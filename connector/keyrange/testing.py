@@ -11,20 +11,17 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import Keys, LoadedBlocks, look_up, newest_of, sorted_by_hash
+from keyrange.keyed_state.blocks import Keys
 from keyrange.keyed_state.handles import ABSENT, Entries
-from keyrange.keyed_state.store import alive
 from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.ddl import parse_ddl
-from keyrange.work.keyed import KEYED_WORKERS
+from keyrange.work.folding import FoldedState, fold, outcomes_in
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.record_timer import RecordTimer
-from keyrange.work.run import run_task
-from keyrange.work.task import Job, Task
+from keyrange.work.task import Job
 
 _TOPIC: Final = "topic"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -67,16 +64,23 @@ class StateHarness:
     ) -> None:
         """As of `keyrange.job`. Raises INVALID_OPTIONS."""
         try:
-            self._form = StateForm(variables_of(state))
+            form = StateForm(variables_of(state))
             output = row_type(parse_ddl(schema))
         except ValueError as failure:
             raise invalid_options([str(failure)]) from None
         self._function = function
         self._schema = pa.schema(list(output))
         self._mode = mode
-        self.time_ms = time_ms
-        self._states: dict[TopicPartition, pa.RecordBatch] = {}
+        self._states = FoldedState(form, time_ms=time_ms)
         self._offset = 0
+
+    @property
+    def time_ms(self) -> int:
+        return self._states.time_ms
+
+    @time_ms.setter
+    def time_ms(self, time_ms: int) -> None:
+        self._states.time_ms = time_ms
 
     def process(
         self, records: Iterable[tuple[bytes | None, bytes | None]], partition: int = 0
@@ -90,20 +94,12 @@ class StateHarness:
         works = {at: TaskPartition((SPACE,))}
         rows: list[dict[str, Any]] = []
         failed: list[tuple[int, str]] = []
-        with RecordTimer(False) as timer:
-            job = Job(works, WorkSettings(), self._mode, self._schema, self._function)
-            task = Task(job, timer)
-            worker = KEYED_WORKERS[self._mode](task, self)
-            for batch in run_task(task, [given], worker):
-                hidden = batch.column(HIDDEN)
-                if hidden.null_count:
-                    rows += batch.select(self._schema.names).to_pylist()
-                for each in hidden.to_pylist():
-                    told = each and each["outcome"]
-                    if told:
-                        text = told["error"] or Cause(told["cause"]).name
-                        failed.append((told["offset"], text))
-            worker.finish()
+        job = Job(works, WorkSettings(), self._mode, self._schema, self._function)
+        for batch in fold(self._states, job, [given]):
+            if batch.column(HIDDEN).null_count:
+                rows += batch.select(self._schema.names).to_pylist()
+            for told in outcomes_in(batch):
+                failed.append((told["offset"], told["error"] or Cause(told["cause"]).name))
         if failed:
             raise RecordsFailed(failed)
         return rows
@@ -111,32 +107,16 @@ class StateHarness:
     def state(self, key: bytes, partition: int = 0) -> dict[str, Any]:
         """The state of a key: the value of each variable that it has."""
         wanted = Keys(np.array([hash_of(key)]), pa.array([key], pa.binary()))
-        [entry] = Entries(self._form).read(self.look_up(TopicPartition(_TOPIC, partition), wanted))
-        named = zip(self._form.names, entry, strict=False)
+        found = self._states.look_up(TopicPartition(_TOPIC, partition), wanted)
+        form = self._states.form
+        [entry] = Entries(form).read(found)
+        named = zip(form.names, entry, strict=False)
         return {name: value for name, value in named if value is not ABSENT}
 
     def keys(self, partition: int = 0) -> list[bytes]:
         """The keys that have any state."""
-        found = self._states.get(TopicPartition(_TOPIC, partition))
-        if found is None:
-            return []
-        return sorted(key for key in found.column(KEY).to_pylist() if self.state(key, partition))
-
-    @property
-    def form(self) -> StateForm:
-        return self._form
-
-    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
-        """For the function's calls: the state of keys that are sorted by hash."""
-        known = self._states.get(partition)
-        runs = [] if known is None else [LoadedBlocks([known])]
-        return alive(look_up(runs, wanted, self._form), self._form, self.time_ms)
-
-    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """For the function's calls: take in the new state of keys."""
-        known = self._states.get(partition)
-        rows = sorted_by_hash(rows)
-        self._states[partition] = rows if known is None else newest_of([rows, known])
+        blocks = self._states.rows(TopicPartition(_TOPIC, partition))
+        return sorted(key for block in blocks for key in block.column(KEY).to_pylist())
 
     def _batch(self, records: list[tuple[bytes | None, bytes | None, int]]) -> pa.RecordBatch:
         now = datetime.fromtimestamp(self.time_ms / 1000, UTC)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,7 +29,15 @@ from keyrange.cli.render import (
     print_table,
     print_text,
 )
-from keyrange.cli.source import PartitionOption, SourceOptionsOption, TopicOption, named_options
+from keyrange.cli.source import (
+    PartitionOption,
+    ServersOption,
+    SourceOptionsOption,
+    TopicOption,
+    named_options,
+)
+from keyrange.cli.state.differing import differences, jsonable
+from keyrange.cli.state.folding import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.state.picture import described, line_of
 from keyrange.cli.times import iso, now
 from keyrange.text.formats import number
@@ -114,7 +122,7 @@ def get(
     known, stored, _ = _opened(table, topic, partition, at, group, source, option)
     wanted = _key(key)
     found = [
-        {**each._asdict(), "state": _jsonable(values)}
+        {**each._asdict(), "state": jsonable(values)}
         for each in sorted(stored.runs)
         if (values := stored.of_key(each, wanted)) is not None
     ]
@@ -188,7 +196,7 @@ def _changes(
                     "batch_id": commit.batch_id if commit.batch_id >= 0 else None,
                     "committed_at": iso(commit.committed_at_ms),
                     **at._asdict(),
-                    "state": None if values[at] is None else _jsonable(values[at]),
+                    "state": None if values[at] is None else jsonable(values[at]),
                 }
             values[at] = was
 
@@ -215,11 +223,11 @@ def diff(
     counts = {"new": 0, "changed": 0, "gone": 0}
     rows: list[dict[str, Any]] = []
     for each in sorted(stored.runs):
-        for key, was, is_now in _differences(before, stored, each):
+        for key, was, is_now in differences(before, stored, each):
             what = "new" if was is None else "gone" if is_now is None else "changed"
             counts[what] += 1
             if len(rows) < limit:
-                states = {"before": _jsonable(was), "after": _jsonable(is_now)}
+                states = {"before": jsonable(was), "after": jsonable(is_now)}
                 rows.append({**each._asdict(), "key": in_json(key), **states})
     if output is OutputFormat.JSON:
         document = {"table": table, "from_seq": since, "seq": known.seq, **counts, "rows": rows}
@@ -235,30 +243,6 @@ def diff(
         for row in rows
     ]
     print_table("Keys", ["partition", "key", f"at commit {since}", f"at {known.seq}"], shown)
-
-
-_SPANS: Final = 64
-
-
-def _differences(
-    before: StoredState, after: StoredState, partition: TopicPartition
-) -> Iterator[tuple[bytes, Any, Any]]:
-    """Key by key; a part of the keys is in memory at once."""
-    from keyrange.individual_commits.table.stored_state import plain_rows
-    from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-
-    for span in split_evenly(SPACE, _SPANS):
-        was, is_now = (
-            dict(
-                pair
-                for block in state.rows(partition, span)
-                for pair in plain_rows(block, state.form)
-            )
-            for state in (before, after)
-        )
-        for key in sorted(was.keys() | is_now.keys()):
-            if was.get(key) != is_now.get(key):
-                yield key, was.get(key), is_now.get(key)
 
 
 @app.command()
@@ -298,26 +282,55 @@ def verify(
     group: GroupOption = "",
     source: SourceOption = "",
     option: SourceOptionsOption = None,
+    function: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="The job's function: read the log once more, and say which keys' state is not "
+            "what it makes of the records. Needs --bootstrap-servers.",
+        ),
+    ] = "",
+    mode: Annotated[str, typer.Option(help="record or arrow, as of the job.")] = "record",
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="SEQ",
+            min=1,
+            help="With --function: begin with the state at this commit, not at the first one that "
+            "is kept.",
+        ),
+    ] = None,
+    bootstrap_servers: ServersOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Read every file that a commit names, and check what it has: checksums, order, hashes of keys.
-    Exits with 1 where something is wrong."""
-    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    With --function, fold the log once more. Exits with 1 where something is wrong."""
+    if mode not in KEYED_MODES:
+        raise typer.BadParameter("--mode: it is record or arrow")
+    found_function = find_function(function) if function else None
+    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
     rows, files, wrong = 0, set(), []
     for file, read, failure in stored.check():
         rows += read
         files.add(file)
         if failure:
             wrong.append(failure)
+    made = None
+    if found_function is not None and not wrong:
+        named = named_options(bootstrap_servers, "", option)
+        made = verify_fold(commits, known, stored, found_function, mode, since, named)
     if output is OutputFormat.JSON:
         document = {"table": table, "seq": known.seq, "files": len(files), "rows": rows}
-        print_document("state.verify/1", {**document, "failures": wrong})
+        print_document("state.verify/1", {**document, "failures": wrong, "fold": made})
     else:
         print_text(f"{number(len(files))} files, {number(rows)} rows at commit {known.seq}")
         for failure in wrong:
             print_text(f"  {failure}")
         print_text("all is as it was written" if not wrong else f"{len(wrong)} are not")
-    if wrong:
+        if made is not None:
+            print_fold(made)
+    if wrong or (made is not None and (made["differing"] or made["failed"])):
         raise typer.Exit(1)
 
 
@@ -347,13 +360,3 @@ def _key(text: str) -> bytes:
     if key is None:
         raise typer.BadParameter("--key: records without a key have no state")
     return key
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return in_json(value)
-    if isinstance(value, dict):
-        return {name: _jsonable(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(each) for each in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -15,7 +15,7 @@ from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import Keys, look_up, merged
+from keyrange.keyed_state.blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.files import FileBlocks
 from keyrange.keyed_state.model.runs import StateRun, clipped
 from keyrange.keyed_state.store import with_state
@@ -73,9 +73,12 @@ class StoredState:
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
         """The keys of a partition that have any state, in blocks. Raises STATE_GONE,
         STATE_DAMAGED."""
+        yield from merged(self.blocks(partition, span), self.form, self._left)
+
+    def blocks(self, partition: TopicPartition, span: KeyRange) -> list[Blocks]:
+        """The runs of a partition's keys, the newest first."""
         found = clipped(self.runs.get(partition, ()), span)
-        blocks = [FileBlocks(self._files, run, self.form) for run in found]
-        yield from merged(blocks, self.form, self._left)
+        return [self._blocks(run, self.form) for run in found]
 
     @property
     def columns(self) -> pa.Schema:

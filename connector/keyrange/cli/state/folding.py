@@ -1,0 +1,171 @@
+"""`keyrange state verify --function`: reads the log once more, and says which keys differ."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from keyrange.cli.keys import in_json
+from keyrange.cli.render import note, print_table, print_text
+from keyrange.cli.source import folded, open_reading, storage_of
+from keyrange.cli.state.differing import differences, jsonable
+from keyrange.text.formats import number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from keyrange.cli.source import ReadPlan
+    from keyrange.individual_commits.model.commit import Snapshot
+    from keyrange.individual_commits.table.commit_admin import Commits
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
+    from keyrange.individual_commits.table.state_fold import FoldPlan
+    from keyrange.individual_commits.table.stored_state import StoredState
+    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+
+KEYED_MODES: Final = ("record", "arrow")
+_SHOWN: Final = 20
+_PROGRESS_S: Final = 2.0
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """A user's function as MODULE:NAME, also of a module in this directory. Raises
+    typer.BadParameter (exit code 2)."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as failure:
+        raise typer.BadParameter(f"--function {name}: {failure}") from None
+    if not callable(found):
+        raise typer.BadParameter(f"--function {name}: it cannot be called")
+    return found  # type: ignore[no-any-return]
+
+
+def verify_fold(
+    commits: Commits,
+    known: Snapshot,
+    stored: StoredState,
+    function: Callable[..., Any],
+    mode: str,
+    from_seq: int | None,
+    named: Mapping[str, str],
+) -> dict[str, Any]:
+    """What comes of the log, beside what is stored, as a document. Raises what reading does."""
+    from keyrange.individual_commits.table.state_fold import StateFold, plan_fold
+
+    plan = plan_fold(commits, known, stored, from_seq)
+    then = commits.table.known(plan.from_seq)
+    base = stored.at({each: then.runs.get(each, ()) for each in stored.runs})
+    work = StateFold(plan, base, stored.form, function, mode)
+    if plan.spans:
+        with open_reading(_options(named, plan.spans)) as reading:
+            work.run(_batches(reading))
+    letters = _given_up(commits, plan, named)
+    left_out = {(each.topic, each.partition, each.key) for each in letters if each.key}
+    given_up = {(each.topic, each.partition, each.offset) for each in letters}
+    failed = [each for each in work.failures if (*each[0], each[1]) not in given_up]
+    keys = 0
+    rows: list[dict[str, Any]] = []
+    for partition in sorted(stored.runs):
+        for key, found, expected in differences(stored, work.states, partition):
+            if (*partition, key) in left_out:
+                continue
+            keys += 1
+            if len(rows) < _SHOWN:
+                states = {"stored": jsonable(found), "expected": jsonable(expected)}
+                rows.append({**partition._asdict(), "key": in_json(key), **states})
+    failures = [
+        {**partition._asdict(), "offset": offset, "error": text}
+        for partition, offset, text in failed[:_SHOWN]
+    ]
+    return {
+        "from_seq": plan.from_seq,
+        "records": work.records,
+        "left_out": len(left_out),
+        "failed": len(failed),
+        "failures": failures,
+        "differing": keys,
+        "keys": rows,
+    }
+
+
+def _options(
+    named: Mapping[str, str], spans: Mapping[TopicPartition, OffsetRange]
+) -> dict[str, str]:
+    """The options that read these offsets, with the columns that functions get."""
+    at: dict[str, dict[str, dict[str, Any]]] = {"from": {}, "until": {}}
+    for partition, span in spans.items():
+        number_of = str(partition.partition)
+        at["from"].setdefault(partition.topic, {})[number_of] = span.from_offset
+        at["until"].setdefault(partition.topic, {})[number_of] = span.until_offset
+    assigned = {topic: sorted(map(int, each)) for topic, each in at["from"].items()}
+    replaced = ("subscribe", "subscribepattern", "startingoffsets", "endingoffsets")
+    left = {name: value for name, value in named.items() if name.lower() not in replaced}
+    return left | {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(at["from"]),
+        "endingOffsets": json.dumps(at["until"]),
+        "includeKeyHash": "true",
+    }
+
+
+def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """The records of one partition after the other; on stderr how far it is when that takes a
+    while."""
+    from keyrange.kafka.fetching.fetch import SplitReader
+    from keyrange.kafka.fetching.read_settings import read_settings
+    from keyrange.ranges.model.splits import Split
+
+    reader = SplitReader(reading.cluster, reading.view, read_settings(reading.options))
+    total = sum(span.size for span in reading.pending.values())
+    said, done = time.monotonic(), 0
+    for partition, span in sorted(reading.pending.items()):
+        for batch in reader.read([Split(*partition, span.from_offset, span.until_offset, 0)]):
+            yield batch
+            last = batch.column("offset")[-1].as_py()
+            if time.monotonic() - said > _PROGRESS_S:
+                said = time.monotonic()
+                note(f"folded {done + last - span.from_offset:,} of {total:,} offsets")
+        done += span.size
+
+
+def _given_up(commits: Commits, plan: FoldPlan, named: Mapping[str, str]) -> list[DeadLetter]:
+    """Records that are done, and have changed nothing."""
+    if not plan.dead:
+        return []
+    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.replaying import open_letters
+
+    place = folded(named).get("deadlettertable", "")
+    letters = open_letters(commits.path, place, storage_of(named))
+    return letters.read(Choice(source_id=commits.source_id))
+
+
+def print_fold(found: Mapping[str, Any]) -> None:
+    records, since = number(found["records"]), found["from_seq"]
+    print_text(f"{records} records folded from the state at commit {since} on")
+    if found["left_out"]:
+        print_text(f"{number(found['left_out'])} keys with dead letters are left out")
+    for each in found["failures"]:
+        place = f"{each['topic']}-{each['partition']}, offset {each['offset']}"
+        print_text(f"  the function failed at {place}: {each['error']}")
+    if not found["differing"]:
+        print_text("what is stored is what the function makes of the log")
+        return
+    print_text(f"{number(found['differing'])} keys differ")
+    rows = [
+        [
+            f"{row['topic']}-{row['partition']}",
+            str(row["key"]),
+            *("none" if row[each] is None else str(row[each]) for each in ("stored", "expected")),
+        ]
+        for row in found["keys"]
+    ]
+    print_table("Keys", ["partition", "key", "stored", "expected"], rows)

@@ -1,0 +1,88 @@
+"""Functions with state outside of a query: what they make of records, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.blocks import (
+    Blocks,
+    Keys,
+    LoadedBlocks,
+    blocks_of,
+    look_up,
+    merged,
+    newest_of,
+    sorted_by_hash,
+    within,
+)
+from keyrange.keyed_state.store import alive, with_state
+from keyrange.keyed_state.variables import StateForm
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.work.keyed import KEYED_WORKERS
+from keyrange.work.outcome_rows import HIDDEN
+from keyrange.work.record_timer import RecordTimer
+from keyrange.work.run import run_task
+from keyrange.work.task import Job, Task
+
+Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
+
+
+def _nothing(_partition: TopicPartition, _span: KeyRange) -> Sequence[Blocks]:
+    return ()
+
+
+class FoldedState:
+    """State that lies in memory, above what there was `below`: its runs, the newest first.
+
+    `time_ms`: the time of the batch, in ms since 1970.
+    """
+
+    def __init__(self, form: StateForm, below: Below = _nothing, time_ms: int = 0) -> None:
+        self.form = form
+        self.time_ms = time_ms
+        self._below = below
+        self._changes: dict[TopicPartition, pa.RecordBatch] = {}
+
+    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
+        """As of `keyrange.keyed_state.store.TaskStates`."""
+        found = look_up(self._runs(partition, SPACE), wanted, self.form)
+        return alive(found, self.form, self.time_ms)
+
+    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """As of `keyrange.keyed_state.store.TaskStates`."""
+        known, rows = self._changes.get(partition), sorted_by_hash(rows)
+        self._changes[partition] = rows if known is None else newest_of([rows, known])
+
+    def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
+        """The keys that have any state, in blocks."""
+        runs = self._runs(partition, span)
+        yield from merged(runs, self.form, lambda rows: with_state(rows, self.form, self.time_ms))
+
+    def _runs(self, partition: TopicPartition, span: KeyRange) -> list[Blocks]:
+        below = self._below(partition, span)
+        changed = self._changes.get(partition)
+        if changed is None:
+            return [*below]
+        return [LoadedBlocks(list(blocks_of(within(changed, span)))), *below]
+
+
+def fold(
+    states: FoldedState, job: Job, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a job on some records, whose keys' state is in `states` behind the last row."""
+    with RecordTimer(job.terms.has_limits) as timer:
+        task = Task(job, timer)
+        worker = KEYED_WORKERS[job.mode](task, states)
+        yield from run_task(task, batches, worker)
+        worker.finish()
+
+
+def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The outcomes of records that are not done, among the rows of a task."""
+    for each in batch.column(HIDDEN).to_pylist():
+        if each is not None and each["outcome"]:
+            yield each["outcome"]
