@@ -54,6 +54,8 @@ CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[in
 
 # How old may be what is known of the table while there is nothing to read.
 _KNOWN_AGE_S: Final = 5.0
+# And while a batch is planned: records behind a later reset would be handed out twice.
+_CURRENT_AGE_S: Final = 0.05
 
 
 class IndividualCommits(CommitStrategy):
@@ -85,7 +87,6 @@ class IndividualCommits(CommitStrategy):
         self._states: States = {}
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held: set[tuple[TopicPartition, str]] = set()
-        # Topics that were said to have so many partitions.
         self._grown: set[tuple[str, int]] = set()
         self._waited_ms = 0
 
@@ -97,7 +98,7 @@ class IndividualCommits(CommitStrategy):
             self._ask(start)
 
     def has_changed(self) -> bool:
-        if self._is_current:
+        if self._is_current and time.monotonic() - self._asked_at < _CURRENT_AGE_S:
             return False
         assert self._start is not None
         seq = self._known.seq

@@ -114,6 +114,28 @@ class TestAgreement:
         assert ranges_of(query.batch()) == [(4, 10), (10, 12)]
         assert query.mark()["seq"] == 2
 
+    def test_a_reset_while_the_ends_of_logs_are_asked_for_is_noticed(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The records behind it would be handed out with this batch, and by the reset again."""
+        query = Query(ScriptedCluster(10))
+        query.batch()
+        source = query.mark()["sourceId"]
+        list_offsets = query.cluster.list_offsets
+
+        def slow(*given: Any) -> Any:
+            patch.undo()
+            rewound = {T0: state(10, scanned=4, topic_id="a" * 32)}
+            commit_states(query.committed.store, source, rewound, CommitKind.RESET)
+            query.cluster.latest = 12
+            found = list_offsets(*given)
+            clock.now_s += 1
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(query.cluster, "list_offsets", slow)
+            assert ranges_of(query.batch()) == [(4, 10), (10, 12)]
+
 
 class TestModes:
     def test_a_batch_is_finished_in_the_mode_it_was_planned_in(self) -> None:
