@@ -138,14 +138,19 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
             assert time.monotonic() < deadline
             time.sleep(0.001)
         run.kill_all()
-    if 1 in committed(run.checkpoint):
-        # The kill came too late by milliseconds: take away what it should have prevented.
+    planned = max(int(each.name) for each in (run.checkpoint / "offsets").glob("[0-9]*"))
+    if 1 in committed(run.checkpoint) and planned == 1:
+        # The kill came too late by milliseconds: take away what it should have prevented. Behind a
+        # batch that is planned already it is no state that a driver leaves.
         (run.checkpoint / "commits" / "1").unlink()
     with ingest(mortal, topic, tmp_path, "local[2]", *often) as again:
-        wait_until(
-            lambda: DeltaTable(str(run.table)).to_pyarrow_dataset().count_rows() == 20_000, 300
-        )
-        wait_until(lambda: re.search(r"batch 2: [\d,]+ records", again.text()) is not None, 300)
+
+        def is_written() -> bool:
+            assert again.process.poll() is None, again.text()[-3000:]
+            return DeltaTable(str(run.table)).to_pyarrow_dataset().count_rows() == 20_000
+
+        wait_until(is_written, 300)
+        wait_until(lambda: re.search(r"batch [2-9]: [\d,]+ records", again.text()) is not None, 300)
         again.process.send_signal(signal.SIGTERM)
         code = again.wait(240)
     mortal.produce(topic, [b"%012d" % n for n in range(20_000, 20_100)])

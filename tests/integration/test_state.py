@@ -288,40 +288,6 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     assert sum(row.total.n for row in earlier.collect()) == 100
 
 
-def test_the_log_makes_the_state_once_more(
-    job: TableJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "counting.py").write_text(
-        "def count(record, state):\n"
-        "    if record.value == b'!':\n"
-        "        raise ValueError('no')\n"
-        "    state.total.update(state.total.get(default=0) + 1)\n"
-        "def twice(record, state):\n"
-        "    state.total.update(state.total.get(default=0) + 2)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-
-    def work(record: Any, state: Any) -> Any:
-        row = count(record, state)
-        if record.value == b"!":
-            raise ValueError("no")
-        return row
-
-    given = own(tmp_path, maxDeliveries="1", **SOON)
-    for start in (0, 100, 200):
-        job.produce(*records(start, start + 100), Record(b"!", b"k%d" % (start // 100), 0))
-        job.produce(Record(b"none", None, 0))
-        job.run(work, SCHEMA, state=TOTAL, **given)
-    servers = ["--bootstrap-servers", job.topics.cluster.bootstrap_servers]
-    verify = ["state", "verify", tmp_path / "commits", "--function"]
-    made = cli(*verify, "counting:count", *servers)["fold"]
-    assert made["records"] == 203
-    assert (made["differing"], made["failed"], made["left_out"]) == (0, 0, 3)
-    wrong = CliRunner().invoke(app, [*map(str, verify), "counting:twice", *servers])
-    assert wrong.exit_code == 1
-    assert "keys differ" in wrong.stdout
-
-
 def test_a_file_that_is_damaged_or_gone_is_named(job: TableJob, tmp_path: Path) -> None:
     job.produce(*records(0, 100))
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))

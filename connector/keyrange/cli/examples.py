@@ -101,8 +101,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "state diff": ("keyrange state diff /lake/orders_commits --from 118 --at 120",),
     "state export": ("keyrange state export /lake/orders_commits --to state.parquet",),
     "state verify": (
-        "keyrange state verify /lake/orders_commits --function jobs.orders:count "
-        "--bootstrap-servers broker:9092",
+        "keyrange state verify commits --function orders:count --bootstrap-servers b:9092",
         "keyrange state verify /lake/orders_commits   # exit code 1: a file is damaged",
     ),
     "volumes show": (
