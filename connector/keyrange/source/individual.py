@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -41,6 +40,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.source.model.topology import grown
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.task_results import WorkSettings
@@ -145,7 +145,7 @@ class IndividualCommits(CommitStrategy):
         latest = base.positions if batch.waits else batch.latest
         check_partitions(latest, self._options)
         if self._keeps_state:
-            self._say_grown(start.positions, base.positions)
+            self._say_grown(start, base)
         states = {p: state_of(self._known, p, start, base) for p in base.positions}
         self._states = states
         latest = self._admissible(states, latest)
@@ -215,17 +215,16 @@ class IndividualCommits(CommitStrategy):
                 ends[partition] = state.position
         return ends
 
-    def _say_grown(self, before: Positions, now: Positions) -> None:
+    def _say_grown(self, start: Checkpoint, base: Checkpoint) -> None:
         """Producers choose a key's partition by how many there are."""
-        counts, were = (Counter(each.topic for each in at) for at in (now, before))
-        for topic, count in counts.items():
-            if 0 < were[topic] < count and (topic, count) not in self._grown:
+        for topic, (were, count) in grown(start, base).items():
+            if (topic, count) not in self._grown:
                 self._grown.add((topic, count))
                 _log.warning(
                     "topic %s has grown from %d to %d partitions: keys that producers write to "
-                    "other partitions than before begin without state there",
+                    "other partitions than before begin without state there (guide: state.md)",
                     topic,
-                    were[topic],
+                    were,
                     count,
                 )
 

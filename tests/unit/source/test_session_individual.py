@@ -373,4 +373,24 @@ def test_a_topic_that_grows_is_said_once_where_state_is_kept(
         query.batch()
     told = [each.message for each in caplog.records if "has grown" in each.message]
     assert len(told) == keeps_state
-    assert all("topic t has grown from 1 to 3 partitions" in each for each in told)
+    for text in told:
+        assert text.startswith("topic t has grown from 1 to 3 partitions: keys that producers")
+        assert text.endswith("begin without state there (guide: state.md)")
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_partitions_that_were_away_and_topics_made_anew_have_not_grown(
+    caplog: pytest.LogCaptureFixture, made_anew: bool
+) -> None:
+    """Keys of the former keep their partition, and the latter begins without state anyway."""
+    given = {"splitBy": "keyRange", "failOnDataLoss": "false"}
+    query = Query(ScriptedCluster(10, partitions=3), keeps_state=True, **given)
+    query.batch()
+    for count in (1, 3):
+        query.cluster.partitions = count
+        query.cluster.latest += 5
+        if made_anew:
+            query.cluster.topics = {"t": str(count) * 32}
+        forget_metadata(query.run)
+        query.batch()
+    assert not [each for each in caplog.records if "has grown" in each.message]

@@ -6,6 +6,7 @@ not tell this principal of a topic for a moment, gives the same answer. So where
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -86,6 +87,17 @@ def compare(
     for partition in forgotten:
         del absent[partition]
     return Findings(begin, frozenset(restarted), tuple(losses), absent, back, forgotten)
+
+
+def grown(start: Checkpoint, base: Checkpoint) -> dict[str, tuple[int, int]]:
+    """Of topics that have more partitions than before, how many they had and have. Partitions that
+    are absent count, as they come back; a topic that was made anew has not grown."""
+    were, counts = (Counter(each.topic for each in at.known) for at in (start, base))
+    return {
+        topic: (were[topic], count)
+        for topic, count in counts.items()
+        if 0 < were[topic] < count and start.topic_ids.get(topic) == base.topic_ids.get(topic)
+    }
 
 
 def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:
