@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from keyrange.report.lag import standings
 from keyrange.report.parts import Section, Sources
-from keyrange.text.formats import counted, moment, number, rounded_span, size_text
+from keyrange.report.words import state_text
+from keyrange.text.formats import counted, moment, number, rounded_span
 
 
 def overview_section(sources: Sources) -> Section:
@@ -42,9 +43,7 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
 
 def _state(sources: Sources) -> list[tuple[str, str]]:
     told = [row["state"] for row in sources.progress.document or () if row["state"]]
-    if not told:
-        return []
-    return [("state of keys", f"{size_text(told[-1]['bytes'])} in {told[-1]['runs']:,.0f} runs")]
+    return [("state of keys", state_text(told[-1]))] if told else []
 
 
 def _members(sources: Sources) -> list[tuple[str, str]]:

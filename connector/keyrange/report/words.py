@@ -13,7 +13,7 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from keyrange.text.formats import percent
+from keyrange.text.formats import counted, percent, short_span, size_text
 from keyrange.text.plain import one_line
 
 _SHORT_CHARACTERS: Final = 60
@@ -97,3 +97,18 @@ def volume_state(row: Row) -> str:
     """What there is to say of a volume beside how full it is."""
     words = ["at the limit"] if row["violated"] else []
     return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
+
+
+def state_text(row: Row) -> str:
+    """How much state of keys there is, and what the last batch did, as far as it is known."""
+    words = []
+    if all(row.get(name) is not None for name in ("rows", "bytes", "runs")):
+        words.append(f"{row['rows']:,.0f} rows of state, {size_text(row['bytes'])}")
+        words.append(counted(round(row["runs"]), "run"))
+    if row.get("changed") is not None:
+        found = f"{row['found']:,} of {row['looked_up']:,} keys found"
+        words.append(f"last batch: {found}, {row['changed']:,} changed")
+        if row["restored_bytes"]:
+            took = short_span(row["restored_ms"])
+            words.append(f"{size_text(row['restored_bytes'])} restored in {took}")
+    return ", ".join(words)

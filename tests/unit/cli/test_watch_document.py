@@ -18,7 +18,7 @@ from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from progresses import FULL, progress, source
+from progresses import FULL, KEPT, progress, source
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BEGAN_MS = 1_750_000_000_000
@@ -358,3 +358,27 @@ def test_the_guards_own_look_counts_before_what_the_query_said(tmp_path: Path) -
     document = look(given, at(3))
     assert document["throttle"]["known_by"] == "now"
     assert document["why"] == []
+
+
+def test_the_state_of_keys_is_shown_where_a_query_keeps_some(tmp_path: Path) -> None:
+    given = answers(tmp_path / "cp", 1, 1)
+
+    def shown(observed: dict[str, Any] | None, **parts: Any) -> tuple[Any, str]:
+        end = {"0": 60, "1": 40}
+        read = read_query_progress(progress(0, source(end, end, **parts), observed=observed))
+        assert read is not None
+        told = Answer([ToldBatch(read, at(0) + 1_500)])
+        document = look(replace(given, progress=told), at(0) + 2_000)
+        return document["state_of_keys"], line(document)
+
+    found, text = shown(KEPT, state=FULL["state"])
+    assert (found["rows"], found["found"], found["written_bytes"]) == (400, 100, 9_000)
+    size, done = "400 rows of state, 8.79 KiB, 3 runs", "100 of 400 keys found, 300 changed"
+    assert f"{size}, last batch: {done}, 1.91 MiB restored in 0.2 s" in text
+    # A batch that was worked on before calls no function.
+    found, text = shown(None, state=FULL["state"])
+    assert (found["bytes"], found["changed"]) == (9_000, None)
+    assert size in text
+    assert "keys found" not in text
+    found, text = shown({"keyrange": {"records": 1, "rows": 1, "files": 1, "bytes": 1}})
+    assert (found, "runs" in text) == (None, False)

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from commit_samples import BEGAN_MS
+from keyrange.cli.report.document import event
 from keyrange.cli.times import iso
 from keyrange.report.html import page, report
+from keyrange.report.overview import overview_section
 from keyrange.report.parts import Source
 from keyrange.report.words import escaped, in_script, label, visible
 from keyrange.text.formats import rounded_span
+from progresses import FULL, KEPT, progress, source
 from report_samples import HOSTILE, sources
 
 LIBRARY = "window.Plotly = {};"
@@ -208,3 +211,26 @@ def test_json_in_a_script_reads_the_same() -> None:
 )
 def test_spans(ms: int, expected: str) -> None:
     assert rounded_span(ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "observed", "told"),
+    [
+        (None, None, None),
+        (FULL["state"], None, "400 rows of state, 8.79 KiB, 3 runs"),
+        (
+            FULL["state"],
+            KEPT,
+            "400 rows of state, 8.79 KiB, 3 runs, last batch: 100 of 400 keys found, 300 changed, "
+            "1.91 MiB restored in 0.2 s",
+        ),
+        ({"rows": 1, "bytes": "many", "runs": 1}, None, None),
+    ],
+)
+def test_the_overview_tells_of_the_state_of_keys_where_there_is_some(
+    state: Any, observed: Any, told: str | None
+) -> None:
+    parts = {} if state is None else {"state": state}
+    batch = progress(0, source({"0": 1}, {"0": 1}, **parts), observed=observed)
+    made = sources(progress=Source([event(json.dumps(batch).encode(), 0)]))
+    assert dict(overview_section(made).facts).get("state of keys") == told

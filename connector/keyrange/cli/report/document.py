@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso
-from keyrange.observing.model.query_progress import is_figure, work_done
+from keyrange.observing.model.query_progress import WorkDone, is_figure, work_done
 
 if TYPE_CHECKING:
     from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
@@ -112,7 +113,8 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
-        **{name: _figures(metrics.get(name)) for name in ("members", "plan", "state", "volumes")},
+        **{name: _figures(metrics.get(name)) for name in ("members", "plan", "volumes")},
+        "state": _state(metrics, work),
     }
 
 
@@ -172,6 +174,12 @@ def _figures(value: Any) -> dict[str, Any]:
         for name, each in _object(value).items()
         if is_figure(each) or not isinstance(each, int | float)
     }
+
+
+def _state(metrics: Mapping[str, Any], work: WorkDone | None) -> dict[str, float]:
+    """How much state of keys there is, and what the batch did with it; empty where it has none."""
+    size = {name: each for name, each in _object(metrics.get("state")).items() if is_figure(each)}
+    return size | (asdict(work.state) if work is not None and work.state is not None else {})
 
 
 def _is_whole(value: Any) -> bool:

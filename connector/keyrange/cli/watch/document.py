@@ -17,6 +17,7 @@ from keyrange.cli.times import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
+from keyrange.observing.model.query_progress import state_figures
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "commits": _commits(answers),
         "members": _members(answers),
         "throttle": _throttle(answers, told),
-        "state_of_keys": _state_of_keys(told),
+        "state_of_keys": state_figures(told[-1].progress) if told else None,
         "partitions": partitions,
         "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
     }
@@ -278,20 +279,6 @@ def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | N
                 why = str(source.parts["volumes"].get("why", ""))
                 return {"factor": factor, "why": why, "known_by": "batch"}
     return None
-
-
-def _state_of_keys(told: Sequence[ToldBatch]) -> dict[str, Any] | None:
-    """How much state the query keeps, and what the last batch did with it."""
-    work = told[-1].progress.work if told else None
-    if work is None or work.state is None:
-        return None
-    return {
-        "bytes": told[-1].progress.sum_of("state", "bytes"),
-        "runs": told[-1].progress.sum_of("state", "runs"),
-        "changed": work.state.changed,
-        "restored_bytes": work.state.restored_bytes,
-        "restored_ms": work.state.restored_ms,
-    }
 
 
 def _outdated(last: QueryProgress) -> Iterable[dict[str, Any]]:

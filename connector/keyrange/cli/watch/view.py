@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.text.formats import clock, moment, number, short, short_span, size_text, span
+from keyrange.report.words import state_text as state_of_keys_text
+from keyrange.text.formats import clock, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
@@ -108,13 +109,7 @@ def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         pending = commits["pending"]
         yield "pending", f"{pending:,} pending" if pending else "none pending"
     if state := document["state_of_keys"]:
-        text = f"{number(state['changed'])} keys changed in the last batch"
-        if state["bytes"] is not None:
-            text = f"{size_text(state['bytes'])} in {number(state['runs'])} runs, {text}"
-        if state["restored_bytes"]:
-            took = short_span(state["restored_ms"])
-            text += f", {size_text(state['restored_bytes'])} restored in {took}"
-        yield "state", text
+        yield "state", state_of_keys_text(state)
     if members := document["members"]:
         text = f"{members['there']} of {members['members']} members, epoch {members['epoch']}"
         if due := members["next"]:

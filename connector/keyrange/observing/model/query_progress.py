@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
@@ -275,7 +275,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
         "written": _written(progress.work),
-        "state": _state(progress),
+        "state": state_figures(progress),
         "lag": progress.lag,
         "pending": progress.sum_of("commits", "pending"),
         "held": progress.sum_of("commits", "partitionsHeld"),
@@ -305,11 +305,14 @@ def _written(work: WorkDone | None) -> dict[str, int] | None:
     return {name: getattr(work, name) for name in sorted(_COUNTS - {"records"})}
 
 
-def _state(progress: QueryProgress) -> dict[str, Any] | None:
-    if progress.work is None or progress.work.state is None:
+def state_figures(progress: QueryProgress) -> dict[str, Any] | None:
+    """How much state of keys there is, and what the batch did with it, None for what is not known:
+    a batch that was worked on before does nothing. None of a query that keeps none."""
+    sizes = {name: progress.sum_of("state", name) for name in ("rows", "bytes", "runs")}
+    done = progress.work.state if progress.work is not None else None
+    if done is None and sizes["bytes"] is None:
         return None
-    of_plan = {name: progress.sum_of("state", name) for name in ("rows", "bytes", "runs")}
-    return {**of_plan, **asdict(progress.work.state)}
+    return {**sizes, **{each.name: getattr(done, each.name, None) for each in fields(StateFigures)}}
 
 
 # What Python's own errors of Spark look like as well, and those may quote a record.
