@@ -88,6 +88,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange ranges owner --key N14228 --bootstrap-servers broker:9092 --topic orders",
         "keyrange ranges owner --key hex:00ff --partitions 12 --ranges 16   # without a broker",
         "keyrange ranges owner --key N14228 --topic orders --members /lake/orders_members",
+        "keyrange ranges owner --key N14228 --topic orders --members /lake/orders_members \\\n"
+        "    --commits /lake/orders_commits --option slot.directory=/var/lib/keyrange",
     ),
     "state show": (
         "keyrange state show /lake/orders_commits",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.cache import copies_of
+from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.runs import MadeRun
 from keyrange.keyed_state.store import PartitionRuns, StateSettings
@@ -16,7 +16,6 @@ from keyrange.members.slots import portion_of_process, slots_directory
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.ranges.read_tasks import ReadTask
-from keyrange.ranges.sharing.shared_directory import name_of
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows
 
@@ -55,7 +54,7 @@ def partitions_of(
             tuple(merge(each)),
             order.runs.get(at, ()),
             is_own,
-            name_of(task.topic_ids.get(at.topic, at.topic), at.partition),
+            place_of(task.topic_ids.get(at.topic, ""), at),
             tuple(complement(each)) if at in shared else (),
         )
         for at, each in spans.items()

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import LoadedBlocks, within
 from keyrange.keyed_state.model.runs import StateRun, common, without
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -134,6 +135,11 @@ def copies_of(slots: Path, source_id: str) -> Path:
     """Where a host keeps the copies of a source's states, below the directory of its slots, for all
     executors."""
     return slots / "state" / name_of(source_id)
+
+
+def place_of(topic_id: str, partition: TopicPartition) -> str:
+    """The directory of a partition's copies below that of its source."""
+    return name_of(topic_id or partition.topic, partition.partition)
 
 
 def sweep_idle(directory: Path) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.keys import KeyOption, read_key, shown
+from keyrange.cli.keys import KeyOption, read_key
+from keyrange.cli.ranges.whereabouts import owned_by, show_owner, state_copies, stored_members
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -97,6 +98,15 @@ def owner(
             "--bootstrap-servers it is asked for the partitions and ranges of --topic as well.",
         ),
     ] = "",
+    commits: Annotated[
+        str,
+        typer.Option(
+            "--commits",
+            metavar="TABLE",
+            help="A query's commitTable: name the directory too that hosts have copies of the "
+            "key's state in, if the query keeps state; needs --option slot.directory=...",
+        ),
+    ] = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the partition that Kafka's default partitioner gives a key, its hash, and its key range.
@@ -108,11 +118,11 @@ def owner(
         raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
     if "," in topic:
         raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
-    if members and not topic:
-        raise typer.BadParameter("--members needs --topic")
+    if (members or commits) and not topic:
+        raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
     content = read_key(key)
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
-    stored = _stored(members, named) if members else None
+    stored = stored_members(members, named) if members else None
     if partitions is not None and ranges is not None:
         from keyrange.ranges.model.range_plan import even_ranges
 
@@ -124,11 +134,13 @@ def owner(
         with open_reading(named) as reading:
             found = _owner_in_topic(content, reading)
     if stored is not None:
-        found |= _member(stored, topic, found)
+        found |= owned_by(stored, topic, found)
+    if commits:
+        found["state_copies"] = state_copies(commits, named, topic, found)
     if output is OutputFormat.JSON:
         print_document("ranges.owner/1", found)
     else:
-        _show_owner(content, found)
+        show_owner(content, found)
 
 
 def _show_plan(reading: ReadPlan, output: OutputFormat) -> None:
@@ -303,12 +315,6 @@ def _owner_in_topic(content: bytes | None, reading: ReadPlan) -> dict[str, Any]:
     return _owner(content, len(by_number), spans, keys.nulls_first)
 
 
-def _stored(path: str, named: Mapping[str, str]) -> Stored:
-    from keyrange.cli.members.opening import open_table
-
-    return open_table(path, named).last
-
-
 def _owner_as_assigned(
     content: bytes | None, stored: Stored, topic: str, named: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -328,16 +334,6 @@ def _owner_as_assigned(
         )
     nulls = folded(named).get("nullkeys")
     return _owner(content, len(spans), spans.__getitem__, nulls == "first")
-
-
-def _member(stored: Stored, topic: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Who owns what was found: slot, host and executor."""
-    from keyrange.cli.members.document import owner as owner_of
-    from keyrange.kafka.model.offsets import TopicPartition
-
-    partition = found["partition"]
-    place = None if partition is None else TopicPartition(topic, partition)
-    return owner_of(stored, place, found["hash"])
 
 
 def _owner(
@@ -367,33 +363,3 @@ def _owner(
         "ranges": len(spans),
         "bounds": write_ranges([spans[index]])[0] if index is not None else None,
     }
-
-
-def _show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:
-    place, index = found["hash"], found["range"]
-    if index is not None:
-        within = "{} of {}, [{}, {}]".format(index, found["ranges"], *found["bounds"])
-    elif place is not None:
-        within = "none of those given: another query reads it"
-    else:
-        within = "the one that the offset's hash lies in"
-    values = {
-        "key": shown(content),
-        "partition": "any, as the producer chooses"
-        if found["partition"] is None
-        else f"{found['partition']} of {found['partitions']}, by Kafka's default partitioner "
-        f"({found['partitioner']})",
-        "hash": "that of each record's offset" if place is None else place,
-        "range": within,
-    }
-    if "slot" in found:
-        where = f"{found['slot'] or 'none'}, as of epoch {found['epoch']}"
-        if found["partition"] is None:
-            where = "that of each record's partition and hash"
-        state = f", {found['state'].lower()}" if found["state"] else ""
-        values |= {
-            "slot": where + state,
-            "host": found["host"],
-            "executor": found["executor"],
-        }
-    print_record("Owner", values)

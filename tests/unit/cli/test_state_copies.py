@@ -1,0 +1,111 @@
+"""`keyrange ranges owner --commits`: where hosts have copies of a key's state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
+from documents import read_document
+from keyrange.cli.main import app
+from keyrange.jobs.keyed_task import partitions_of, state_settings
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.partitioner import partition_of
+from keyrange.keyed_state.model.runs import StateRun
+from keyrange.options import parse_options
+from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.splits import Split
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.work.model.task_results import WorkSettings
+from keyrange.work.model.work_order import StateOrder, WorkOrder
+from member_samples import PARTITIONS, append_all, assignment, member, owned, stored, table_at
+
+AT = TopicPartition("flights", 1)
+KEPT = KeyRange(2**62, SPACE.until_hash)
+
+
+def key_of(is_kept: bool) -> str:
+    """A key of the partition whose keys of the upper half of the hash space have state."""
+    return next(
+        key
+        for key in (f"key-{number}" for number in range(1_000))
+        if partition_of(key.encode(), len(PARTITIONS)) == AT.partition
+        and (hash_of(key.encode()) >= KEPT.from_hash) == is_kept
+    )
+
+
+@pytest.fixture
+def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A query's members; its commits have state of some keys."""
+    run = StateRun(f"{SOURCE}/a.parquet", (0, 1), KEPT, 1, 2, 10, 100)
+    query = Query().run(1, 10)
+    query.table.store[-1] = replace(query.table.store[-1], runs={AT: (run,)})
+    put_in_place(monkeypatch, query)
+    owners = {each: owned("orders-0") for each in PARTITIONS}
+    row = stored(1, 1, members=[member("orders-0")], assignment=assignment(1, owners))
+    append_all(table_at(tmp_path / "members"), [row])
+    return tmp_path / "members"
+
+
+def asked(members: Path, key: str, *more: object) -> Result:
+    words = ["ranges", "owner", "--key", key, "--topic", "flights", "--members", members, *more]
+    result = CliRunner().invoke(app, [str(each) for each in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def found(members: Path, key: str, *more: object) -> Any:
+    return read_document(asked(members, key, *more, "--output", "json").stdout)
+
+
+def place_of_a_task(slots: Path) -> Path:
+    """Where a task that reads the partition keeps its copies."""
+    given = {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "flights",
+        "slot.directory": str(slots),
+        "splitBy": "keyRange",
+        "commitMode": "individual",
+        "commitTable": "/lake/commits",
+    }
+    options = parse_options(given, "stream")
+    order = WorkOrder("plan", SOURCE, WorkSettings(), {}, StateOrder(2, 0, {}))
+    task = ReadTask(
+        [Split(*AT, 0, 10, bytes_estimate=1)], (), (), {"flights": TOPIC_ID}, work=order
+    )
+    cache, state = state_settings(options, order).cache, order.state
+    assert cache is not None
+    assert state is not None
+    return cache / partitions_of(options, task, state)[AT].place
+
+
+def test_the_directory_of_a_keys_copies_is_that_of_the_task_that_reads_it(
+    members: Path, tmp_path: Path
+) -> None:
+    slots = tmp_path / "slots"
+    where = ("--commits", "/lake/commits", "--option", f"Slot.Directory={slots}")
+    wanted = str(place_of_a_task(slots))
+    document = found(members, key_of(is_kept=True), *where)
+    assert (document["host"], document["state_copies"]) == ("10.0.0.0", wanted)
+    assert f"copies of its state   {wanted}" in asked(members, key_of(is_kept=True), *where).stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "slots"),
+    [(key_of(is_kept=False), "/var/slots"), (key_of(is_kept=True), ""), ("null", "/var/slots")],
+)
+def test_what_is_not_known_of_copies_is_not_said(members: Path, key: str, slots: str) -> None:
+    where = ["--commits", "/lake/commits"]
+    where += ["--option", f"slot.directory={slots}"] if slots else []
+    assert found(members, key, *where)["state_copies"] is None
+    assert "copies" not in asked(members, key, *where).stdout
+
+
+def test_without_a_table_of_commits_copies_are_no_matter(members: Path) -> None:
+    document = found(members, key_of(is_kept=True), "--option", "slot.directory=/var/slots")
+    assert "state_copies" not in document
