@@ -255,6 +255,19 @@ def cli(*arguments: object) -> Any:
     return read_document(result.stdout)
 
 
+def test_copies_are_where_the_owner_of_a_key_is_named(job: TableJob, tmp_path: Path) -> None:
+    job.produce(*records(0, 100))
+    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
+    asked = ("--topic", job.topic, "--bootstrap-servers", job.topics.cluster.bootstrap_servers)
+    where = ("--commits", tmp_path / "commits", "--option", f"slot.directory={tmp_path / 'slots'}")
+    told = {
+        cli("ranges", "owner", "--key", f"k{key}", *asked, *where)["state_copies"]
+        for key in range(10)
+    }
+    assert told == {str(each.parent) for each in (tmp_path / "slots").rglob("*.arrow")}
+    assert len(told) == 2
+
+
 def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> None:
     commits, given = tmp_path / "commits", own(tmp_path)
     for start in (0, 100):

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeyOption, read_key
-from keyrange.cli.ranges.whereabouts import owned_by, show_owner, state_copies, stored_members
+from keyrange.cli.ranges.whereabouts import (
+    owned_by,
+    show_owner,
+    state_copies,
+    stored_members,
+    without_copies,
+)
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -131,7 +137,7 @@ def owner(
     elif stored is not None and not names(named, SERVERS):
         found = _owner_as_assigned(content, stored, topic, named)
     else:
-        with open_reading(named) as reading:
+        with open_reading(without_copies(named)) as reading:
             found = _owner_in_topic(content, reading)
     if stored is not None:
         found |= owned_by(stored, topic, found)

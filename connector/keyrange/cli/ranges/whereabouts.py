@@ -6,7 +6,7 @@ Rule of this file: it reads the tables of a query, and prints; no Spark and no b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.keys import shown
 from keyrange.cli.render import print_record
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keyrange.members.table.assignment_rows import Stored
+
+_SLOTS: Final = "slot.directory"
+_GROUP: Final = "commitgroup"
+
+
+def without_copies(named: Mapping[str, str]) -> dict[str, str]:
+    """Options without those that say where copies are: a batch read, as which the cluster is asked,
+    refuses them."""
+    return {name: value for name, value in named.items() if name.lower() not in (_SLOTS, _GROUP)}
 
 
 def stored_members(path: str, named: Mapping[str, str]) -> Stored:
@@ -48,8 +57,8 @@ def state_copies(
     from keyrange.ranges.model.key_ranges import KeyRange
 
     given = folded(named)
-    commits = open_commits(path, given.get("commitgroup", ""), "", named)
-    slots, place = given.get("slot.directory", ""), found["hash"]
+    commits = open_commits(path, given.get(_GROUP, ""), "", named)
+    slots, place = given.get(_SLOTS, ""), found["hash"]
     if not slots or found["partition"] is None:
         return None
     partition, known = TopicPartition(topic, found["partition"]), commits.table.known()
