@@ -77,6 +77,7 @@ DOCUMENT = {
     "commits": None,
     "members": None,
     "throttle": None,
+    "state_of_keys": None,
     "why": [EVIL],
     "failures": [{"source": "broker", "text": EVIL, "age_ms": None, "waiting_ms": 0}],
     "partitions": [
