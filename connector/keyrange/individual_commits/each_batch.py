@@ -125,7 +125,7 @@ class EachBatch:
             commit = self._commit(run, running, run.table.known(), judged)
             run.table.append(commit)
         self.bury.send(self.options, letters)
-        self._clean(run, running, store)
+        self._clean(run, running, commit, store)
 
     def _begin(self, planned: Planned, spark: SparkSession) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""
@@ -278,7 +278,7 @@ class EachBatch:
         )
         return carried(judged, before, after) if after and same and not written else judged
 
-    def _clean(self, run: _Run, running: BatchRun, store: VerdictStore) -> None:
+    def _clean(self, run: _Run, running: BatchRun, commit: Commit, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
         plan = running.plan
         mark = plan.planned.start.commits
@@ -295,7 +295,7 @@ class EachBatch:
                     store.remove(batch_id)
             if running.manifest is not None:
                 store.remove_plans(running.manifest)
-            state_files.remove_old(run.table, self.options.commits, run.source_id, _now_ms())
+            state_files.remove_old(running, run.table, commit, self.options.commits, _now_ms())
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.runs import MadeRun, StateRun, after_batch, files_of
@@ -60,11 +60,14 @@ def made_in(rows: Iterable[Sequence[Any]]) -> dict[TopicPartition, list[MadeRun]
     return found
 
 
-def remove_old(table: CommitTable, commits: CommitOptions, source_id: str, now_ms: int) -> None:
-    """Remove the files that no commit within the retention names. Raises STATE_UNWRITABLE."""
-    known = table.known()
-    if not known.runs or known.seq % _SWEPT_EVERY:
+def remove_old(
+    running: BatchRun, table: CommitTable, commit: Commit, commits: CommitOptions, now_ms: int
+) -> None:
+    """Behind a batch and its commit, remove the files that no commit within the retention names.
+    Raises STATE_UNWRITABLE."""
+    if not running.keeps_state or commit.seq % _SWEPT_EVERY:
         return
+    known, source_id = table.known(), commit.source_id
     oldest_ms = now_ms - commits.state_retention_ms
     first = first_since(table, known.seq, oldest_ms)
     kept = files_of(known.runs)

@@ -86,8 +86,10 @@ def plan_fold(
 def _first_kept(commits: Commits, known: Snapshot, stored: StoredState) -> int:
     directory = Directory(stored.directory)
     there = {f"{commits.source_id}/{name}" for name in directory.sizes(commits.source_id)}
+    then = Snapshot()
     for commit in commits.forwards(known.seq + 1):
-        if commit.runs and files_of(commits.table.known(commit.seq).runs) <= there:
+        then = then.after(commit)
+        if commit.runs and files_of(then.runs) <= there:
             return commit.seq
     return known.seq
 
