@@ -48,6 +48,34 @@ class LoadedBlocks:
         return self._blocks[at]
 
 
+class ChangedRows:
+    """Rows of keys that are added bit by bit: each key's newest counts."""
+
+    def __init__(self) -> None:
+        # The newest first; each has less than half of the rows of the one behind it. So a row is
+        # sorted again as often as the number of all doubles.
+        self._levels: list[pa.RecordBatch] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take in rows of distinct keys, sorted by hash."""
+        levels = self._levels
+        while levels and levels[0].num_rows <= 2 * rows.num_rows:
+            rows = newest_of([rows, levels.pop(0)])
+        levels.insert(0, rows)
+
+    def runs(self) -> list[LoadedBlocks]:
+        """What there is, the newest first."""
+        return [LoadedBlocks([each]) for each in self._levels]
+
+    def joined(self) -> pa.RecordBatch:
+        """All rows, sorted by hash. There must be some."""
+        self._levels = [newest_of(self._levels)]
+        return self._levels[0]
+
+
 def hashes_of(batch: pa.RecordBatch) -> Numbers:
     return np.asarray(batch.column(KEY_HASH).to_numpy())
 

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import (
     Blocks,
+    ChangedRows,
     Keys,
     LoadedBlocks,
     Numbers,
     blocks_of,
     look_up,
     merged,
-    newest_of,
     sorted_by_hash,
     within,
 )
@@ -185,26 +185,20 @@ class _RangeState:
         self._cache = states.cache(given)
         self._known = clipped(given.runs, span)
         self._runs: dict[StateRun, Blocks] = {}
-        # The newest first; each has less than half of the rows of the one behind it.
-        self._changes: list[pa.RecordBatch] = []
+        self._changes = ChangedRows()
 
     def look_up(self, wanted: Keys) -> pa.RecordBatch:
-        changed = [LoadedBlocks([each]) for each in self._changes]
         known = [self._opened(run) for run in self._known]
-        return look_up([*changed, *known], wanted, self._states.form)
+        return look_up([*self._changes.runs(), *known], wanted, self._states.form)
 
     def change(self, rows: pa.RecordBatch) -> None:
-        changes = self._changes
-        while changes and changes[0].num_rows <= 2 * rows.num_rows:
-            rows = newest_of([rows, changes.pop(0)])
-        changes.insert(0, rows)
+        self._changes.add(rows)
 
     def write(self, partition: TopicPartition, changes: RunFile, mergers: RunFile) -> None:
         if not self._changes:
             return
         form, figures = self._states.form, self._states.figures
-        rows = newest_of(self._changes)
-        self._changes = [rows]
+        rows = self._changes.joined()
         seq = self._states.settings.seq
         changes.add(partition, self.span, seq + 1, blocks_of(rows), self._draft())
         figures.changed += rows.num_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,12 +11,12 @@ import pyarrow as pa
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import (
     Blocks,
+    ChangedRows,
     Keys,
     LoadedBlocks,
     blocks_of,
     look_up,
     merged,
-    newest_of,
     sorted_by_hash,
     within,
 )
@@ -45,29 +46,24 @@ class FoldedState:
         self.form = form
         self.time_ms = time_ms
         self._below = below
-        self._changes: dict[TopicPartition, pa.RecordBatch] = {}
+        self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """As of `keyrange.keyed_state.store.TaskStates`."""
-        found = look_up(self._runs(partition, SPACE), wanted, self.form)
+        runs = [*self._changes[partition].runs(), *self._below(partition, SPACE)]
+        found = look_up(runs, wanted, self.form)
         return alive(found, self.form, self.time_ms)
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """As of `keyrange.keyed_state.store.TaskStates`."""
-        known, rows = self._changes.get(partition), sorted_by_hash(rows)
-        self._changes[partition] = rows if known is None else newest_of([rows, known])
+        self._changes[partition].add(sorted_by_hash(rows))
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
         """The keys that have any state, in blocks."""
-        runs = self._runs(partition, span)
+        changes, runs = self._changes[partition], [*self._below(partition, span)]
+        if changes:
+            runs.insert(0, LoadedBlocks(list(blocks_of(within(changes.joined(), span)))))
         yield from merged(runs, self.form, lambda rows: with_state(rows, self.form, self.time_ms))
-
-    def _runs(self, partition: TopicPartition, span: KeyRange) -> list[Blocks]:
-        below = self._below(partition, span)
-        changed = self._changes.get(partition)
-        if changed is None:
-            return [*below]
-        return [LoadedBlocks(list(blocks_of(within(changed, span)))), *below]
 
 
 def fold(
