@@ -23,7 +23,6 @@ function raises then fails the query.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import keyrange
 from ingest import TABLE_FLAGS, run_query, source_arguments, table_settings, with_trigger
 from keyrange.errors import invalid_options
+from keyrange.jobs.named_function import named_function
 
 
 def process_arguments(description: str, needs_commits: bool = True) -> argparse.ArgumentParser:
@@ -72,14 +72,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def find_function(name: str) -> Callable[[Any], Any]:
-    module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as failure:
-        raise SystemExit(f"--function {name}: {failure}") from None
-    if not callable(found):
-        raise SystemExit(f"--function {name}: it cannot be called")
-    return found  # type: ignore[no-any-return]
+        return named_function(name)
+    except ValueError as failure:
+        raise SystemExit(f"--function {failure}") from None
 
 
 def start(

@@ -19,6 +19,7 @@ from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
@@ -92,7 +93,7 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
 def _state_figures() -> list[Column]:
     kept = F.col(f"{HIDDEN}.state_work")
     names = HIDDEN_TYPE.field("state_work").type.names
-    return [F.sum(kept[name]).alias(f"state_{name}") for name in names]
+    return [F.sum(kept[name]).alias(f"{OBSERVED_PREFIX}{name}") for name in names]
 
 
 def _variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:

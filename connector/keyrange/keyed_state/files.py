@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +16,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.blocks import Numbers, within
 from keyrange.keyed_state.model.runs import StateRun
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import FAILURES, Directory, let_go
 
 _BLOCKS_KEPT: Final = 4
 
@@ -71,11 +70,7 @@ class StateFileWriter:
         return [_written(metadata, groups) for groups in self._runs]
 
     def abandon(self) -> None:
-        with suppress(*FAILURES):
-            if self._writer is not None:
-                self._writer.close()
-            if self._stream is not None:
-                self._stream.close()
+        let_go(self._writer, self._stream)
 
     def _open(self) -> pq.ParquetWriter:
         if self._writer is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition, nested
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.binding.service import BindingService
 from keyrange.members.group import GroupView, describe_members, remove_member
@@ -345,13 +345,10 @@ def read_members(group: GroupView) -> tuple[Member, ...]:
 
 def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
     """What each slot has: by topic, by partition, both ends of each range included."""
-    found: dict[str, Any] = {}
-    for slot in assignment.slots:
-        topics: dict[str, Any] = {}
-        for partition, spans in assignment.of(slot).items():
-            topics.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(spans)
-        found[slot] = topics
-    return found
+    return {
+        slot: nested({at: write_ranges(spans) for at, spans in assignment.of(slot).items()})
+        for slot in assignment.slots
+    }
 
 
 def route_to(client: ClientSettings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.report.lag import standings
 from keyrange.report.parts import Section, Sources
-from keyrange.report.words import state_text
+from keyrange.report.words import state_of_keys_text
 from keyrange.text.formats import counted, moment, number, rounded_span
 
 
@@ -43,7 +43,7 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
 
 def _state(sources: Sources) -> list[tuple[str, str]]:
     told = [row["state"] for row in sources.progress.document or () if row["state"]]
-    return [("state of keys", state_text(told[-1]))] if told else []
+    return [("state of keys", state_of_keys_text(told[-1]))] if told else []
 
 
 def _members(sources: Sources) -> list[tuple[str, str]]:

@@ -99,7 +99,7 @@ def volume_state(row: Row) -> str:
     return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
 
 
-def state_text(row: Row) -> str:
+def state_of_keys_text(row: Row) -> str:
     """How much state of keys there is, and what the last batch did, as far as it is known."""
     words = []
     if all(row.get(name) is not None for name in ("rows", "bytes", "runs")):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyrange.errors import error
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import FAILURES, Directory, let_go
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.partitions import Values, directory_of, split
 
@@ -223,11 +222,7 @@ class _PartFile:
         return DataFile(self._name, size, metadata.num_rows, statistics, self._partition)
 
     def abandon(self) -> None:
-        with suppress(*FAILURES):
-            if self._writer is not None:
-                self._writer.close()
-            if self._stream is not None:
-                self._stream.close()
+        let_go(self._writer, self._stream)
 
 
 def repeating(rows: pa.Table) -> list[str]:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -18,6 +18,14 @@ FAILURES: Final = (OSError, ValueError, NotImplementedError)
 _CHUNK_BYTES: Final = 1 << 20
 # As Arrow names them.
 _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
+
+
+def let_go(*files: Any) -> None:
+    """Close what of a file is open that will not be finished: its writer, then its stream."""
+    with suppress(*FAILURES):
+        for each in files:
+            if each is not None:
+                each.close()
 
 
 class Directory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from keyrange.errors import error
 from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import FAILURES, Directory, let_go
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.work.outcome_rows import HIDDEN, member_rows, other_rows, with_hidden
 from keyrange.work.run import work_of
@@ -143,11 +142,7 @@ class _OutcomeFile:
 
     def abandon(self) -> None:
         """Let go of a file that is not finished."""
-        with suppress(*FAILURES):
-            if self._writer is not None:
-                self._writer.close()
-            if self._stream is not None:
-                self._stream.close()
+        let_go(self._writer, self._stream)
 
     def _unwritable(self, failure: BaseException) -> Exception:
         text = f"the outcomes of records cannot be kept: {failure}"

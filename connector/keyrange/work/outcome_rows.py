@@ -18,12 +18,14 @@ can say. At most one member is set, and where any but `location` is, the user's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
 
@@ -96,18 +98,7 @@ HIDDEN_TYPE: Final = _struct(
                 "size_bytes": pa.int64(),
             }
         ),
-        "state_work": _struct(
-            {
-                "restored_bytes": pa.int64(),
-                "restored_ms": pa.int64(),
-                "looked_up": pa.int64(),
-                "found": pa.int64(),
-                "changed": pa.int64(),
-                "changed_bytes": pa.int64(),
-                "written_bytes": pa.int64(),
-                "merged_bytes": pa.int64(),
-            }
-        ),
+        "state_work": _struct({each.name: pa.int64() for each in fields(StateFigures)}),
     }
 )
 Columns = Mapping[str, pa.Array]

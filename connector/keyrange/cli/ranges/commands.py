@@ -259,6 +259,7 @@ def sample(reading: ReadPlan) -> RecordSizes:
 def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
+    from keyrange.kafka.model.offsets import nested
     from keyrange.ranges.model.key_ranges import SPACE, write_ranges
     from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.ranges.model.weighted_cuts import split_at_weights
@@ -269,19 +270,19 @@ def _suggest(reading: ReadPlan) -> None:
     counts = auto_ranges(
         pending, sample(reading).of(reading.view, pending), planning.cores(options)
     )
-    found: dict[str, dict[str, list[list[int]]]] = {}
+    found: dict[TopicPartition, list[list[int]]] = {}
     for partition, span in sorted(pending.items()):
         weights = Counter(_places(reading, partition, span))
         pieces = options.key_ranges.ranges_per_partition or counts[partition]
         ranges = split_at_weights(SPACE, weights, pieces)
-        found.setdefault(partition.topic, {})[str(partition.partition)] = write_ranges(ranges)
+        found[partition] = write_ranges(ranges)
         said = f"{partition}: {len(ranges)} ranges by a sample of {weights.total():,} records"
         # Offsets may hold none: markers of transactions, or what was compacted away.
         if weights:
             share = max(weights.values()) / weights.total()
             said += f"; the heaviest key has {percent(share)} of it"
         note(said)
-    print_text(json.dumps(found))
+    print_text(json.dumps(nested(found)))
 
 
 def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> list[int]:

@@ -34,9 +34,10 @@ from keyrange.cli.source import (
     ServersOption,
     SourceOptionsOption,
     TopicOption,
+    folded,
     named_options,
 )
-from keyrange.cli.state.differing import differences, jsonable
+from keyrange.cli.state.differing import differences, jsonable, print_states, state_row
 from keyrange.cli.state.folding import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.state.picture import described, line_of
 from keyrange.cli.times import iso, now
@@ -75,7 +76,7 @@ def show(
     from keyrange.members.slots import slots_directory
 
     known, stored, commits = _opened(table, topic, partition, at, group, source, option)
-    slots = slots_directory(named_options("", "", option).get("slot.directory", ""))
+    slots = slots_directory(folded(named_options("", "", option)).get("slot.directory", ""))
     partitions = [
         described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
         for each in sorted(stored.runs)
@@ -227,22 +228,13 @@ def diff(
             what = "new" if was is None else "gone" if is_now is None else "changed"
             counts[what] += 1
             if len(rows) < limit:
-                states = {"before": jsonable(was), "after": jsonable(is_now)}
-                rows.append({**each._asdict(), "key": in_json(key), **states})
+                rows.append(state_row(each, key, before=was, after=is_now))
     if output is OutputFormat.JSON:
         document = {"table": table, "from_seq": since, "seq": known.seq, **counts, "rows": rows}
         print_document("state.diff/1", document)
         return
     print_text(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
-    shown = [
-        [
-            f"{row['topic']}-{row['partition']}",
-            str(row["key"]),
-            *("none" if row[each] is None else str(row[each]) for each in ("before", "after")),
-        ]
-        for row in rows
-    ]
-    print_table("Keys", ["partition", "key", f"at commit {since}", f"at {known.seq}"], shown)
+    print_states(rows, before=f"at commit {since}", after=f"at {known.seq}")
 
 
 @app.command()

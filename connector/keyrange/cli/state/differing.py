@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from keyrange.cli.keys import in_json
+from keyrange.cli.render import print_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +46,25 @@ def differences(
         for key in sorted(was.keys() | is_now.keys()):
             if was.get(key) != is_now.get(key):
                 yield key, was.get(key), is_now.get(key)
+
+
+def state_row(partition: TopicPartition, key: bytes, **states: Any) -> dict[str, Any]:
+    """A key as documents have it, with its states by the names that they give them."""
+    told = {name: jsonable(state) for name, state in states.items()}
+    return {**partition._asdict(), "key": in_json(key), **told}
+
+
+def print_states(rows: Sequence[Mapping[str, Any]], **titles: str) -> None:
+    """A line for each row of `state_row`; `titles` of the columns of its states."""
+    shown = [
+        [
+            f"{row['topic']}-{row['partition']}",
+            str(row["key"]),
+            *("none" if row[each] is None else str(row[each]) for each in titles),
+        ]
+        for row in rows
+    ]
+    print_table("Keys", ["partition", "key", *titles.values()], shown)
 
 
 def jsonable(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from keyrange.cli.keys import in_json
-from keyrange.cli.render import note, print_table, print_text
+from keyrange.cli.render import note, print_text
 from keyrange.cli.source import folded, open_reading, storage_of
-from keyrange.cli.state.differing import differences, jsonable
+from keyrange.cli.state.differing import differences, print_states, state_row
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
@@ -37,15 +35,13 @@ _PROGRESS_S: Final = 2.0
 def find_function(name: str) -> Callable[..., Any]:
     """A user's function as MODULE:NAME, also of a module in this directory. Raises
     typer.BadParameter (exit code 2)."""
-    module, _, function = name.partition(":")
+    from keyrange.jobs.named_function import named_function
+
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as failure:
-        raise typer.BadParameter(f"--function {name}: {failure}") from None
-    if not callable(found):
-        raise typer.BadParameter(f"--function {name}: it cannot be called")
-    return found  # type: ignore[no-any-return]
+        return named_function(name)
+    except ValueError as failure:
+        raise typer.BadParameter(f"--function {failure}") from None
 
 
 def verify_fold(
@@ -79,8 +75,7 @@ def verify_fold(
                 continue
             keys += 1
             if len(rows) < _SHOWN:
-                states = {"stored": jsonable(found), "expected": jsonable(expected)}
-                rows.append({**partition._asdict(), "key": in_json(key), **states})
+                rows.append(state_row(partition, key, stored=found, expected=expected))
     failures = [
         {**partition._asdict(), "offset": offset, "error": text}
         for partition, offset, text in failed[:_SHOWN]
@@ -100,18 +95,15 @@ def _options(
     named: Mapping[str, str], spans: Mapping[TopicPartition, OffsetRange]
 ) -> dict[str, str]:
     """The options that read these offsets, with the columns that functions get."""
-    at: dict[str, dict[str, dict[str, Any]]] = {"from": {}, "until": {}}
-    for partition, span in spans.items():
-        number_of = str(partition.partition)
-        at["from"].setdefault(partition.topic, {})[number_of] = span.from_offset
-        at["until"].setdefault(partition.topic, {})[number_of] = span.until_offset
-    assigned = {topic: sorted(map(int, each)) for topic, each in at["from"].items()}
+    from keyrange.kafka.model.offsets import by_topic, nested
+
+    assigned = by_topic(spans)
     replaced = ("subscribe", "subscribepattern", "startingoffsets", "endingoffsets")
     left = {name: value for name, value in named.items() if name.lower() not in replaced}
     return left | {
-        "assign": json.dumps(assigned),
-        "startingOffsets": json.dumps(at["from"]),
-        "endingOffsets": json.dumps(at["until"]),
+        "assign": json.dumps({topic: [n for n, _ in each] for topic, each in assigned.items()}),
+        "startingOffsets": json.dumps(nested({p: s.from_offset for p, s in spans.items()})),
+        "endingOffsets": json.dumps(nested({p: s.until_offset for p, s in spans.items()})),
         "includeKeyHash": "true",
     }
 
@@ -160,12 +152,4 @@ def print_fold(found: Mapping[str, Any]) -> None:
         print_text("what is stored is what the function makes of the log")
         return
     print_text(f"{number(found['differing'])} keys differ")
-    rows = [
-        [
-            f"{row['topic']}-{row['partition']}",
-            str(row["key"]),
-            *("none" if row[each] is None else str(row[each]) for each in ("stored", "expected")),
-        ]
-        for row in found["keys"]
-    ]
-    print_table("Keys", ["partition", "key", "stored", "expected"], rows)
+    print_states(found["keys"], stored="stored", expected="expected")

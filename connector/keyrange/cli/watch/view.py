@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.report.words import state_text as state_of_keys_text
+from keyrange.report.words import state_of_keys_text
 from keyrange.text.formats import clock, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.keyed_state.model.runs import StateRun
-from keyrange.ranges.model.key_ranges import KeyRange
 
 RUN_TYPE: Final = pa.struct(
     [
@@ -24,23 +23,15 @@ RUN_TYPE: Final = pa.struct(
         ("size_bytes", pa.int64()),
     ]
 )
-_BEHIND_SPAN: Final = ("from_seq", "until_seq", "rows", "size_bytes")
 
 
 def write_run(run: StateRun) -> dict[str, Any]:
-    span = (run.span.from_hash, run.span.until_hash - 1)
-    others = (getattr(run, name) for name in _BEHIND_SPAN)
-    return dict(zip(RUN_TYPE.names, (run.file, *run.groups, *span, *others), strict=True))
+    return dict(zip(RUN_TYPE.names, run.flat(), strict=True))
 
 
 def read_run(told: Mapping[str, Any]) -> StateRun:
     """Raises TypeError or ValueError for what cannot be one."""
-    return StateRun(
-        told["file"],
-        (told["first_group"], told["until_group"]),
-        KeyRange(told["lo"], told["hi"] + 1),
-        *(told[name] for name in _BEHIND_SPAN),
-    )
+    return StateRun.of_flat(told[name] for name in RUN_TYPE.names)
 
 
 def write_runs(runs: Sequence[StateRun] | None) -> list[dict[str, Any]] | None:

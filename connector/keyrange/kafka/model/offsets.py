@@ -36,6 +36,14 @@ def by_topic(flat: Mapping[TopicPartition, _Value]) -> dict[str, list[tuple[int,
     return nested
 
 
+def nested(flat: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]]:
+    """The form of Spark's JSON: topic to partition, as text, to value; in order of partition."""
+    found: dict[str, dict[str, _Value]] = {}
+    for partition in sorted(flat):
+        found.setdefault(partition.topic, {})[str(partition.partition)] = flat[partition]
+    return found
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
     """The offsets from `from_offset` up to but not including `until_offset`."""

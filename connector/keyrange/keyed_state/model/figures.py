@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# How the names of these figures begin where Spark observes them beside others of a job.
+OBSERVED_PREFIX: Final = "state_"
 
 
 @dataclass

@@ -37,6 +37,18 @@ class StateRun:
         if not (0 <= self.from_seq < self.until_seq and 0 <= self.groups[0] < self.groups[1]):
             raise ValueError(f"{self.file} holds no run")
 
+    def flat(self) -> tuple[Any, ...]:
+        """Its values one after the other, with both ends of the key range in it."""
+        span = (self.span.from_hash, self.span.until_hash - 1)
+        since = (self.from_seq, self.until_seq)
+        return (self.file, *self.groups, *span, *since, self.rows, self.size_bytes)
+
+    @classmethod
+    def of_flat(cls, values: Iterable[Any]) -> StateRun:
+        """What `flat` has made. Raises TypeError or ValueError for what cannot be one."""
+        file, first, until, from_hash, last_hash, *others = values
+        return cls(file, (first, until), KeyRange(from_hash, last_hash + 1), *others)
+
 
 def common(one: KeyRange, other: KeyRange) -> KeyRange | None:
     """The hashes that two ranges share."""

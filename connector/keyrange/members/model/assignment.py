@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition
+from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition, nested
 from keyrange.members.model.balance import SLACK, Balance
 from keyrange.ranges.model.key_ranges import (
     HASH_MAX,
@@ -92,12 +92,13 @@ class Assignment:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads; ranges as `[lo, hi, slot]` with both ends included."""
-        topics: dict[str, dict[str, list[list[int | str]]]] = {}
-        for partition, owned in sorted(self.owners.items()):
-            topics.setdefault(partition.topic, {})[str(partition.partition)] = [
+        owners = {
+            partition: [
                 [each.span.from_hash, each.span.until_hash - 1, each.slot] for each in owned
             ]
-        return {"version": _VERSION, "epoch": self.epoch, "owners": topics}
+            for partition, owned in self.owners.items()
+        }
+        return {"version": _VERSION, "epoch": self.epoch, "owners": nested(owners)}
 
     @classmethod
     def from_json(cls, document: Any) -> Assignment:

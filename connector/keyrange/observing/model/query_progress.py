@@ -19,7 +19,7 @@ from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
 from keyrange.source.model.lag import Lag, read_source
 from keyrange.source.model.lost_offsets import Lost, read_lost
 from keyrange.text.plain import one_line
@@ -29,7 +29,6 @@ _FIGURE_MAX: Final = 2**63
 _LOST_SHOWN: Final = 3
 # What a job calls the counts that it has Spark observe.
 _OBSERVED: Final = "keyrange"
-_OF_STATE: Final = "state_"
 
 
 def is_figure(value: object) -> TypeGuard[int | float]:
@@ -174,7 +173,7 @@ def work_done(progress: Mapping[str, Any]) -> WorkDone | None:
 
 
 _COUNTS: Final = {each.name for each in fields(WorkDone)} - {"state"}
-_STATE_COUNTS: Final = {f"{_OF_STATE}{each.name}": each.name for each in fields(StateFigures)}
+_STATE_COUNTS: Final = {f"{OBSERVED_PREFIX}{each.name}": each.name for each in fields(StateFigures)}
 
 
 def _sources(sources: Any, work: WorkDone | None) -> Iterator[SourceProgress]:
@@ -209,7 +208,7 @@ def batch_line(progress: QueryProgress) -> str:
     ]
     if work := progress.work:
         words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
-        words += _of_state(work.state)
+        words += _state_words(work.state)
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
     if pending := progress.sum_of("commits", "pending"):
@@ -225,7 +224,7 @@ def batch_line(progress: QueryProgress) -> str:
     return ", ".join(words)
 
 
-def _of_state(state: StateFigures | None) -> list[str]:
+def _state_words(state: StateFigures | None) -> list[str]:
     if state is None:
         return []
     words = [f"state of {state.changed:,} keys changed"]

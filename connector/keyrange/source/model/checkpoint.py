@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import (
@@ -30,10 +30,9 @@ from keyrange.kafka.model.offsets import (
     PARTITION_MAX,
     TopicPartition,
     by_topic,
+    nested,
 )
 from keyrange.ranges.model.ownership import Ownership, read_ownership, write_ownership
-
-T = TypeVar("T")
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 2
@@ -81,9 +80,9 @@ class CommitMark:
         if self.due_ms != NEVER_DUE:
             document["dueMs"] = self.due_ms
         if self.ranges:
-            document["ranges"] = _nest(self.ranges)
+            document["ranges"] = nested(self.ranges)
         if self.cuts:
-            document["cuts"] = _nest({at: list(each) for at, each in self.cuts.items()})
+            document["cuts"] = nested({at: list(each) for at, each in self.cuts.items()})
         if self.pending_max is not None:
             document["holesMax"] = self.pending_max
         if self.keeps_order is not None:
@@ -93,7 +92,7 @@ class CommitMark:
         if self.time_ms is not None:
             document["timeMs"] = self.time_ms
         if self.log_ends:
-            document["logEnds"] = _nest(self.log_ends)
+            document["logEnds"] = nested(self.log_ends)
         if self.resumes is not None:
             document["resumes"] = {"seq": self.resumes[1], "sourceId": self.resumes[0]}
         return dict(sorted(document.items()))
@@ -150,16 +149,16 @@ class Checkpoint:
         if self.group_id:
             extra["groupId"] = self.group_id
         if self.initial:
-            extra["initial"] = _nest(self.initial)
+            extra["initial"] = nested(self.initial)
         if self.ownership:
             extra["keyRanges"] = write_ownership(self.ownership)
         if self.leader_epochs:
-            extra["leaderEpochs"] = _nest(self.leader_epochs)
+            extra["leaderEpochs"] = nested(self.leader_epochs)
         if self.source_id:
             extra["sourceId"] = self.source_id
         if self.topic_ids:
             extra["topicIds"] = dict(sorted(self.topic_ids.items()))
-        return {RESERVED: extra, **_nest(self.positions)}
+        return {RESERVED: extra, **nested(self.positions)}
 
 
 def read_checkpoint(document: Any) -> Checkpoint:
@@ -209,7 +208,7 @@ def read_checkpoint(document: Any) -> Checkpoint:
 
 def _write_absent(absent: Mapping[TopicPartition, int]) -> list[Any]:
     topics = by_topic(absent).items()
-    return [_nest({TopicPartition(topic, n): at for n, at in each}) for topic, each in topics]
+    return [nested({TopicPartition(topic, n): at for n, at in each}) for topic, each in topics]
 
 
 def _read_absent(document: Any) -> dict[TopicPartition, int]:
@@ -330,13 +329,6 @@ def _by_topic(document: Any) -> Iterable[tuple[str, Any]]:
         if not isinstance(topic, str) or not is_topic_name(topic):
             raise _invalid(f"{topic!r} cannot be the name of a topic")
         yield topic, value
-
-
-def _nest(flat: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
-    nested: dict[str, dict[str, T]] = {}
-    for partition in sorted(flat):
-        nested.setdefault(partition.topic, {})[str(partition.partition)] = flat[partition]
-    return nested
 
 
 def _invalid(why: str) -> KeyrangeError:

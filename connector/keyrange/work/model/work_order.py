@@ -62,19 +62,9 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
         document["state"] = {
             "seq": order.state.seq,
             "timeMs": order.state.time_ms,
-            "runs": [[*at, [_write_run(run) for run in each]] for at, each in sorted(runs.items())],
+            "runs": [[*at, [run.flat() for run in each]] for at, each in sorted(runs.items())],
         }
     return document
-
-
-def _write_run(run: StateRun) -> list[Any]:
-    span = [run.span.from_hash, run.span.until_hash]
-    return [run.file, *run.groups, *span, run.from_seq, run.until_seq, run.rows, run.size_bytes]
-
-
-def _read_run(found: list[Any]) -> StateRun:
-    file, first, until, from_hash, until_hash, *others = found
-    return StateRun(file, (first, until), KeyRange(from_hash, until_hash), *others)
 
 
 def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
@@ -90,7 +80,7 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
     if "state" in document:
         told = document["state"]
         runs = {
-            TopicPartition(topic, number): tuple(map(_read_run, each))
+            TopicPartition(topic, number): tuple(map(StateRun.of_flat, each))
             for topic, number, each in told["runs"]
         }
         state = StateOrder(told["seq"], told["timeMs"], runs)
