@@ -224,9 +224,9 @@ GROUP = Group(
     run=run,
     targets={
         **{f"keyrange.amplification.{count}": at_most(1.05) for count in RANGES},
-        "keyrange.throughput.1p16r.vs_partition": at_least(0.85),
+        "keyrange.throughput.1p16r.vs_partition": at_least(0.9),
         "keyrange.throughput.4p16r.vs_partition": at_least(0.85),
-        "keyrange.keyed.vs_jvm_repartition": at_least(3.0),
+        "keyrange.keyed.vs_jvm_repartition": at_least(5.0),
         "keyrange.speedup.1p": at_least(1.7),
         "keyrange.shuffle.bytes": at_most(0),
     },

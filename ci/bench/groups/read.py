@@ -137,8 +137,12 @@ def _sides(bench: Bench, spark: SparkSession, cell: Cell, topic: str) -> dict[st
 
 
 def _targets() -> dict[str, float]:
-    targets = {f"read.{size}.{codec}.vs_jvm": 2.0 for size in VALUE_BYTES for codec in CODECS}
-    return targets | {"read.200B.none.vs_jvm": 2.5, "read.200B.none.vs_ceiling": 0.65}
+    cells = [f"{size}.{codec}" for size in VALUE_BYTES for codec in CODECS]
+    # Of large records that were compressed the hand-over to the JVM alone takes most.
+    harder = ("1KB.lz4", "1KB.zstd")
+    targets = {f"read.{cell}.vs_jvm": 2.0 if cell in harder else 2.5 for cell in cells}
+    targets |= {f"read.{cell}.vs_jvm_tuned": 1.6 for cell in cells}
+    return targets | {"read.200B.none.vs_ceiling": 0.65}
 
 
 GROUP = Group(
