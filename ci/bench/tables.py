@@ -87,6 +87,36 @@ TABLES: Mapping[str, Table] = {
             )
         },
     ),
+    "state": _list(
+        "state",
+        {
+            "state.record.vs_jvm_aggregate": (
+                "count by key, record by record, beside Spark's count in the JVM"
+            ),
+            "state.arrow.vs_jvm_aggregate": "the same in Arrow batches",
+            "state.record.vs_apply_in_pandas": "record by record, beside `applyInPandasWithState`",
+            "state.record.vs_transform_with_state": (
+                "record by record, beside `transformWithStateInPandas`"
+            ),
+            "state.record.records_per_second": "records a second, record by record",
+            "state.arrow.records_per_second": "records a second, Arrow batches",
+            "state.jvm_aggregate.records_per_second": "records a second, Spark's count",
+            "state.shuffle.bytes": "bytes that are shuffled",
+            "state.batch.p50.vs_stateless": (
+                "a batch of 1,000 records, beside the same job without state"
+            ),
+            "state.changelog.bytes_over_changed": "bytes written, for each byte of changed state",
+            "state.restart.restored_bytes": "bytes that are read again after a restart",
+            "state.restart.first_batch.few_keys.vs_running": (
+                "first batch after a restart, 10,000 keys, beside the next ones"
+            ),
+            "state.restart.first_batch.many_keys.vs_running": "the same, 10 million keys",
+            "state.move.amplification": "bytes read for keys that move, for each byte of them",
+            "state.restore.mb_per_second": "copies of state made from files, on one core",
+            "state.worker.peak_rss.mb": "memory of a task, 10 million keys",
+            "state.worker.peak_rss.anonymous.mb": "of it, what is no mapped file",
+        },
+    ),
     "read": _read(),
     "latency": _list(
         "latency",
@@ -104,6 +134,19 @@ TABLES: Mapping[str, Table] = {
             "fetch.mb_per_second": "fetch alone, by the client's processor time",
             "fetch.wall.mb_per_second": "fetch alone, by the clock",
             "decode.mrec_per_second": "decode alone, 200-byte values",
+        },
+    ),
+    "task": _list(
+        "parts",
+        {
+            "task.1KB.lz4.us": "all of a record",
+            "task.1KB.lz4.fetch.us": "receive and parse the answer",
+            "task.1KB.lz4.scan.us": "heads of record batches, with CRC32C",
+            "task.1KB.lz4.decompress.us": "decompress",
+            "task.1KB.lz4.index.us": "find each record's key, value and headers",
+            "task.1KB.lz4.gather.us": "copy them into Arrow buffers",
+            "task.1KB.lz4.handover.us": "write the Arrow batch to the other process",
+            "task.1KB.lz4.rest.us": "the rest",
         },
     ),
     "decompress": _list(

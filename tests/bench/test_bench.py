@@ -146,7 +146,13 @@ THROUGHPUT = {
 
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
-PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"}
+PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {
+    f"task.1KB.lz4.{part}us"
+    for part in (
+        *("fetch.", "scan.", "decompress.", "index.", "gather.", "handover.", "rest."),
+        "",
+    )
+}
 
 SLOW_KEY = {
     f"commits.slow_key.{figure}"
@@ -264,6 +270,7 @@ def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path)
 def test_the_tiny_benchmark_of_state_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "state")
     assert state.GROUP.targets.keys() <= figures.keys()
+    assert {name for row in TABLES["state"].rows.values() for name in row} <= figures.keys()
     # What is counted and not timed holds at any size.
     assert figures["state.shuffle.bytes"]["value"] == 0
     assert figures["state.restart.restored_bytes"]["value"] == 0
@@ -349,6 +356,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,
         "parts": PARTS,
+        "task": PARTS,
     }
     for group, names in yielded.items():
         rows = TABLES[group].rows.values()

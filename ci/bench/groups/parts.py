@@ -1,6 +1,7 @@
-"""Group `parts`: the two halves of reading alone, each on one core: fetch, and decode.
+"""Group `parts`: the two halves of reading alone, each on one core: fetch, and decode; and what a
+whole task spends on compressed records (`bench.task_profile`).
 
-Both are counted per second of the CPU time of this process, so that the broker, which shares the
+All are counted per second of the CPU time of this process, so that the broker, which shares the
 machine, does not count as the client's work; fetching is shown per second of the clock too.
 """
 
@@ -15,6 +16,7 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
+from bench.task_profile import PARTS, seconds_of_parts
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
@@ -48,21 +50,26 @@ class _Stopwatch:
 
 def run(bench: Bench) -> Iterator[Figure]:
     rows = bench.pick(full=4_000_000, quick=1_000_000, tiny=20_000)
+    few = rows // 4
     servers = bench.bootstrap_servers
     topic = topics.create_topic(servers, "parts", 1)
+    compressed = topics.create_topic(servers, "task", 1)
     with sparks.session(bench.directory) as spark:
         topics.fill(topics.records(spark, rows, 200, 1), servers, topic, "none")
-    bench.progress(f"{rows:,} records written")
+        topics.fill(topics.records(spark, few, 1024, 1), servers, compressed, "lz4")
+    bench.progress(f"{rows:,} records written, and {few:,} of 1 KB")
     options = parse_options({"kafka.bootstrap.servers": servers, "subscribe": topic})
     cluster = Cluster(options.client)
     try:
-        view = cluster.describe([topic])
+        view = cluster.describe([topic, compressed])
         yield from _fetch(bench, cluster, view, topic, rows)
         kept = [(at, data.copy()) for at, data in _chunks(cluster, view, topic, min(rows, 500_000))]
+        yield from _task(bench, cluster, view, compressed, few)
     finally:
         cluster.close()
     yield from _decode(bench, kept, topic)
-    topics.delete_topic(servers, topic)
+    for each in (topic, compressed):
+        topics.delete_topic(servers, each)
 
 
 def _fetch(
@@ -125,6 +132,19 @@ def _next_offset(data: Bytes, offset: int) -> int:
         offset = base + _LAST_DELTA.unpack_from(view, at + _LAST_DELTA_AT)[0] + 1
         at += 12 + length
     return offset
+
+
+def _task(
+    bench: Bench, cluster: Cluster, view: ClusterView, topic: str, rows: int
+) -> Iterator[Figure]:
+    runs = []
+    for number in range(-1, bench.runs):
+        spent = seconds_of_parts(topic, _chunks(cluster, view, topic, rows))
+        if number >= 0:
+            runs.append({part: seconds / rows * 1e6 for part, seconds in spent.items()})
+    for part in PARTS:
+        yield from_runs(f"task.1KB.lz4.{part}.us", [each[part] for each in runs], "µs")
+    yield from_runs("task.1KB.lz4.us", [sum(each.values()) for each in runs], "µs")
 
 
 def _decode(bench: Bench, kept: list[tuple[int, Bytes]], topic: str) -> Iterator[Figure]:
