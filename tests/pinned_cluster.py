@@ -24,7 +24,7 @@ from keyrange.members.table.assignments import AssignmentTable, open_assignments
 from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of, usual_settings
 from sources import options
-from worker_python import WORKER_PYTHON
+from worker_python import HOST_PYTHON, WORKER_PYTHON
 
 JOB = Path(__file__).with_name("pinned_job.py")
 # A machine may be busy: what takes seconds may take minutes.
@@ -40,6 +40,12 @@ STEADY = {
     "session.timeout.ms": "900000",
     "heartbeat.interval.ms": "500",
     "maxOffsetsPerTrigger": "2000",
+}
+# Who is gone is missed within seconds, and not when the machine is slow for one.
+BRIEF = {
+    "session.timeout.ms": "30000",
+    "registration.timeout.ms": "10000",
+    "expansion.timeout.ms": "1000",
 }
 CONFS = {
     "spark.ui.enabled": "false",
@@ -228,7 +234,7 @@ def share_moved(before: Assignment, after: Assignment) -> float:
 
 class PinnedCluster:
     """A driver and its executors. `roots` are processes whose children executors may be, beside the
-    driver's."""
+    driver's. With `hosts` each executor has a slot directory to itself."""
 
     def __init__(
         self,
@@ -237,8 +243,9 @@ class PinnedCluster:
         master: str,
         confs: Mapping[str, str],
         roots: Sequence[int] = (),
+        hosts: bool = False,
     ) -> None:
-        self.topics, self.home = topics, home
+        self.topics, self.home, self.slots = topics, home, home / "slots"
         self.log = home / "job.log"
         path = os.pathsep.join(filter(None, sys.path))
         settings = {
@@ -248,6 +255,7 @@ class PinnedCluster:
         (home / "settings.json").write_text(json.dumps(settings))
         for answer in (home / "answers").glob("*"):
             answer.unlink()
+        self.slots.mkdir(mode=0o700, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(JOB), str(home)],
@@ -255,7 +263,11 @@ class PinnedCluster:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": HOST_PYTHON if hosts else WORKER_PYTHON,
+                    "KEYRANGE_TEST_SLOTS": str(self.slots),
+                },
                 start_new_session=True,
             )
         self._roots = (self.process.pid, *roots)
@@ -299,7 +311,7 @@ class PinnedCluster:
             **STEADY,
             "memberTable": str(self.home / name / "members"),
             "memberGroup": topic,
-            "slot.directory": str(self.home / "slots"),
+            "slot.directory": str(self.slots),
             **given,
         }
         return options(self.topics, topic, **values)
@@ -319,6 +331,12 @@ class PinnedCluster:
         while len(self.executors()) != count:
             assert time.monotonic() < until, self.text()[-3000:]
             time.sleep(0.1)
+
+    def to_two(self, lost: psutil.Process) -> None:
+        """kill -9 of one of three that does not come back."""
+        self.do("executors", count=2)
+        self.kill_executor(lost)
+        self.has_executors(2)
 
     def kill_executor(self, executor: psutil.Process) -> None:
         """kill -9; returns when it is gone."""
@@ -355,9 +373,10 @@ def pinned_cluster(
     master: str = "local-cluster[2,1,640]",
     confs: Mapping[str, str] | None = None,
     roots: Sequence[int] = (),
+    hosts: bool = False,
 ) -> Iterator[PinnedCluster]:
     """A driver that is ready for queries."""
-    cluster = PinnedCluster(topics, home, master, confs or {}, roots)
+    cluster = PinnedCluster(topics, home, master, confs or {}, roots, hosts)
     try:
         cluster.answered(0)
         yield cluster

@@ -8,5 +8,7 @@ from pathlib import Path
 from typing import Final
 
 WORKER_PYTHON: Final = str(Path(__file__).with_name("worker-python"))
+# For a cluster whose executors are to have hosts of their own.
+HOST_PYTHON: Final = str(Path(__file__).with_name("host-python"))
 # Whoever a test starts finds it in the environment.
 os.environ["KEYRANGE_TEST_PYTHON"] = sys.executable

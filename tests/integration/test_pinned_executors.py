@@ -11,15 +11,9 @@ import pytest
 
 from brokers import Topics
 from keyrange.members.model.assignment import Assignment
-from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
+from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
-# Who is gone is missed within seconds, and not when the machine is slow for one.
-BRIEF = {
-    "session.timeout.ms": "30000",
-    "registration.timeout.ms": "10000",
-    "expansion.timeout.ms": "1000",
-}
 
 
 @pytest.fixture
@@ -111,7 +105,7 @@ def test_more_and_fewer_executors_move_ranges_once_each(
     registration.timeout.ms, and meanwhile others read that."""
     with pinned_cluster(topics, tmp_path, "local-cluster[3,1,640]") as cluster:
         cluster.has_executors(3)
-        to_two(cluster, cluster.executors()[2])
+        cluster.to_two(cluster.executors()[2])
         with Feeder(topics, topic, PARTITIONS) as feeder:
             run = cluster.start("scaled", topic, memberNames="static", **BRIEF)
             two = run.settle(2)
@@ -121,7 +115,7 @@ def test_more_and_fewer_executors_move_ranges_once_each(
 
             lost = cluster.executors()[0]
             name = run.members()[lost.pid].name
-            to_two(cluster, lost)
+            cluster.to_two(lost)
             first = run.status()["batch"]
             run.wait(lambda: states(run).get(name) == "ABSENT")
             again = run.settle(2)
@@ -142,13 +136,6 @@ def test_more_and_fewer_executors_move_ranges_once_each(
     taken = next(row for row in history if row.epoch == again.epoch)
     assert taken.reason == f"lost: {name}"
     assert taken.at_ms - away >= int(BRIEF["registration.timeout.ms"])
-
-
-def to_two(cluster: PinnedCluster, lost: psutil.Process) -> None:
-    """kill -9 of one of three that does not come back."""
-    cluster.do("executors", count=2)
-    cluster.kill_executor(lost)
-    cluster.has_executors(2)
 
 
 def drew_its_share(before: Assignment, after: Assignment) -> None:

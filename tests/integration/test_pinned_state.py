@@ -1,5 +1,5 @@
-"""State beside pinned executors: these are killed, and so is the driver, and nothing of it is read
-again."""
+"""State beside pinned executors. They are killed, and so is the driver, and nothing of it is read
+again; they become more and fewer, and each reads the state of the keys that it gets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Topics
-from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster
+from brokers import Record, Topics, send
+from delta_commits import table_at
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.members.model.assignment import Assignment
+from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
 
@@ -43,28 +46,104 @@ def kill_each(cluster: PinnedCluster, run: PinnedRun) -> None:
         cluster.has_executors(2)
 
 
-@pytest.mark.timeout(1800)
+# The longer form restarts both executors ten times, and the driver ten times.
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("drivers", [2, pytest.param(11, marks=pytest.mark.slow)])
 def test_nothing_is_restored_when_executors_and_the_driver_are_killed(
-    topics: Topics, tmp_path: Path
+    topics: Topics, tmp_path: Path, drivers: int
 ) -> None:
     topic = topics.create_topic("kept", PARTITIONS)
+    before = None
     with Feeder(topics, topic, PARTITIONS) as feeder:
-        with pinned_cluster(topics, tmp_path) as cluster:
-            run = cluster.start_counting("counted", topic, memberNames="static")
-            before = run.settle(2)
-            run.more_batches()
-            kill_each(cluster, run)
-            assert run.settle(2) == before
-            assert run.status()["restored"] == 0
-        # It was killed with all that it had started.
-        with pinned_cluster(topics, tmp_path) as cluster:
-            run = cluster.start_counting("counted", topic, memberNames="static")
-            run.settle(2)
-            run.more_batches()
-            assert run.status()["restored"] == 0
-            feeder.stop()
-            folded(run, feeder.sent)
-            files = len(list((tmp_path / "counted" / "commits_state").rglob("*.parquet")))
-            copies = len(list((tmp_path / "slots").rglob("*.arrow")))
-            assert files
-            assert copies
+        for driver in range(1, drivers + 1):
+            # The driver is killed at the end, with all that it started.
+            with pinned_cluster(topics, tmp_path) as cluster:
+                run = cluster.start_counting("counted", topic, memberNames="static")
+                settled = run.settle(2)
+                assert before in (None, settled)
+                before = settled
+                run.more_batches()
+                if driver < drivers:
+                    kill_each(cluster, run)
+                    assert run.settle(2) == before
+                else:
+                    feeder.stop()
+                    folded(run, feeder.sent)
+                assert run.status()["restored"] == 0
+    assert [*(tmp_path / "counted" / "commits_state").rglob("*.parquet")]
+    assert [*(tmp_path / "slots").rglob("*.arrow")]
+
+
+KEYS = 600_000
+
+
+def commits_of(run: PinnedRun) -> Snapshot:
+    path = run.home / "commits"
+    [source] = set(DeltaTable(path).to_pyarrow_table(["source_id"]).column(0).to_pylist())
+    return table_at(path, source).known()
+
+
+def restored_by(run: PinnedRun, records: int) -> int:
+    """Bytes of state that hosts had read when so many records were counted."""
+    path = run.home / "table"
+    run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows() >= records)
+    last = commits_of(run).batch_id
+    run.wait(lambda: run.status()["batch"] >= last)
+    found: int = run.status()["restored"]
+    return found
+
+
+def moved_bytes(run: PinnedRun, before: Assignment, after: Assignment) -> float:
+    """What the state of the keys weighs that have another owner. A host reads whole row groups, of
+    which two lie across the ends of a key range that it gets."""
+    runs = [each for found in commits_of(run).runs.values() for each in found]
+    size = sum(each.size_bytes for each in runs)
+    group = max(each.size_bytes / (each.groups[1] - each.groups[0]) for each in runs)
+    ends = sum(
+        2
+        for partition, owned in after.owners.items()
+        for each in owned
+        if before.owner_of(partition, each.span.from_hash) != each.slot
+    )
+    return 1.1 * share_moved(before, after) * size + ends * group
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_each_host_restores_the_state_of_the_keys_that_it_gets(
+    topics: Topics, tmp_path: Path
+) -> None:
+    """Two executors become three and two again, each on a host of its own."""
+    topic = topics.create_topic("scaled", PARTITIONS)
+    numbers = range(KEYS)
+    records = [Record(b"", b"key-%d" % n, n % PARTITIONS) for n in numbers]
+    some = records[::50]
+    confs = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    given = {**BRIEF, "memberNames": "static", "maxOffsetsPerTrigger": "200000"}
+    with (
+        topics.producer() as producer,
+        pinned_cluster(topics, tmp_path, "local-cluster[3,1,640]", confs, hosts=True) as cluster,
+    ):
+        cluster.has_executors(3)
+        cluster.to_two(cluster.executors()[2])
+        send(producer, topic, some)
+        run = cluster.start_counting("scaled", topic, **given)
+        two = run.settle(2)
+        send(producer, topic, records)
+        begun = restored_by(run, len(some) + KEYS)
+
+        cluster.do("executors", count=3)
+        three = run.settle(3)
+        bound = moved_bytes(run, two, three)
+        send(producer, topic, some)
+        more = restored_by(run, 2 * len(some) + KEYS)
+
+        cluster.to_two(cluster.executors()[0])
+        run.wait(lambda: (found := run.assignment()) is not None and found.epoch > three.epoch)
+        again = run.settle(2)
+        less_bound = moved_bytes(run, three, again)
+        send(producer, topic, some)
+        less = restored_by(run, 3 * len(some) + KEYS)
+    assert 0 < more - begun <= bound
+    assert 0 < less - more <= less_bound
+    assert len([*tmp_path.glob("slots-*")]) == 3
