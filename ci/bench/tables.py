@@ -139,7 +139,7 @@ TABLES: Mapping[str, Table] = {
     "task": _list(
         "parts",
         {
-            "task.1KB.lz4.us": "all of a record",
+            "task.1KB.lz4.us": "read a record, all of it",
             "task.1KB.lz4.fetch.us": "receive and parse the answer",
             "task.1KB.lz4.scan.us": "heads of record batches, with CRC32C",
             "task.1KB.lz4.decompress.us": "decompress",
@@ -147,6 +147,8 @@ TABLES: Mapping[str, Table] = {
             "task.1KB.lz4.gather.us": "copy them into Arrow buffers",
             "task.1KB.lz4.handover.us": "write the Arrow batch to the other process",
             "task.1KB.lz4.rest.us": "the rest",
+            "task.1KB.lz4.write.us": "in a job: write it to a Parquet file instead",
+            "task.1KB.lz4.snappy.us": "compress its value with snappy alone",
         },
     ),
     "decompress": _list(

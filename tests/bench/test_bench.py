@@ -150,7 +150,7 @@ PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_sec
     f"task.1KB.lz4.{part}us"
     for part in (
         *("fetch.", "scan.", "decompress.", "index.", "gather.", "handover.", "rest."),
-        "",
+        *("write.", "snappy.", ""),
     )
 }
 

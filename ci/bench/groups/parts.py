@@ -7,6 +7,7 @@ machine, does not count as the client's work; fetching is shown per second of th
 
 from __future__ import annotations
 
+import shutil
 import struct
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from bench.task_profile import PARTS, seconds_of_parts
+from bench.task_profile import READING, WRITING, seconds_of_parts
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
@@ -139,12 +140,16 @@ def _task(
 ) -> Iterator[Figure]:
     runs = []
     for number in range(-1, bench.runs):
-        spent = seconds_of_parts(topic, _chunks(cluster, view, topic, rows))
+        home = bench.directory / "task"
+        home.mkdir()
+        spent = seconds_of_parts(topic, _chunks(cluster, view, topic, rows), home)
+        shutil.rmtree(home)
         if number >= 0:
             runs.append({part: seconds / rows * 1e6 for part, seconds in spent.items()})
-    for part in PARTS:
+    for part in (*READING, *WRITING):
         yield from_runs(f"task.1KB.lz4.{part}.us", [each[part] for each in runs], "µs")
-    yield from_runs("task.1KB.lz4.us", [sum(each.values()) for each in runs], "µs")
+    whole = [sum(each[part] for part in READING) for each in runs]
+    yield from_runs("task.1KB.lz4.us", whole, "µs")
 
 
 def _decode(bench: Bench, kept: list[tuple[int, Bytes]], topic: str) -> Iterator[Figure]:
