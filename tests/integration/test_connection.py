@@ -133,7 +133,10 @@ def test_mechanism_that_the_listener_lacks(broker: SecuredBroker) -> None:
 def test_tls_against_plaintext(broker: SecuredBroker) -> None:
     client = settings(broker, "SSL", bootstrap_servers=broker.bootstrap_servers_of("PLAINTEXT"))
 
-    assert "[TLS_FAILED]" in refused(client)
+    text = refused(client)
+
+    assert "[TLS_FAILED]" in text
+    assert "kafka.security.protocol is SSL: set it to PLAINTEXT" in text
 
 
 def test_plaintext_against_tls(broker: SecuredBroker) -> None:
@@ -141,8 +144,8 @@ def test_plaintext_against_tls(broker: SecuredBroker) -> None:
 
     text = refused(client)
 
-    assert "TLS" in text
-    assert "kafka.security.protocol" in text or "a listener for TLS" in text
+    assert "with a login to SASL_SSL" in text
+    assert "kafka.security.protocol" in text
 
 
 def test_plaintext_against_sasl(broker: SecuredBroker) -> None:
@@ -150,7 +153,38 @@ def test_plaintext_against_sasl(broker: SecuredBroker) -> None:
         broker, "PLAINTEXT", bootstrap_servers=broker.bootstrap_servers_of("SASL_PLAINTEXT")
     )
 
-    assert "a listener for TLS or SASL" in refused(client)
+    text = refused(client)
+
+    assert "a listener with SASL does so: set kafka.security.protocol to SASL_PLAINTEXT" in text
+
+
+def test_tls_against_sasl_with_tls(broker: SecuredBroker) -> None:
+    client = settings(broker, "SSL", bootstrap_servers=broker.bootstrap_servers_of("SASL_SSL"))
+
+    assert "set kafka.security.protocol to SASL_SSL" in refused(client)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_sasl_against_a_listener_without(broker: SecuredBroker, protocol: str) -> None:
+    with_sasl = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT"
+    client = settings(broker, with_sasl, bootstrap_servers=broker.bootstrap_servers_of(protocol))
+
+    text = refused(client)
+
+    assert text.startswith("[SASL_AUTHENTICATION_FAILED]")
+    assert f"has no SASL, and kafka.security.protocol is {with_sasl}: set it to {protocol}" in text
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_sasl_without_tls_against_tls(broker: SecuredBroker, protocol: str) -> None:
+    client = settings(
+        broker, "SASL_PLAINTEXT", bootstrap_servers=broker.bootstrap_servers_of(protocol)
+    )
+
+    text = refused(client)
+
+    assert "kafka.security.protocol" in text
+    assert "SASL_SSL, or without a login to SSL" in text
 
 
 def test_untrusted_certificate(broker: SecuredBroker) -> None:

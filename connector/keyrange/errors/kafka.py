@@ -19,11 +19,21 @@ KAFKA_CONDITIONS: Final = (
         "BROKER_UNREACHABLE",
         Kind.UNAVAILABLE,
         True,
-        "check kafka.bootstrap.servers, the brokers' advertised listeners, and the network",
+        "check kafka.bootstrap.servers, kafka.security.protocol, the brokers' advertised "
+        "listeners, and the network",
         "No broker answered, or a connection was lost. A stream goes on when it is started again; "
         "no position has moved.",
         "`keyrange doctor --bootstrap-servers HOST:PORT` on the driver's host and on an "
         "executor's: the address in the message is the broker's advertised one",
+    ),
+    Condition(
+        "NOT_A_BROKER",
+        Kind.INVALID,
+        False,
+        "name host and port of a broker's listener in kafka.bootstrap.servers, and no web console, "
+        "REST proxy or schema registry",
+        "Something answered that does not speak Kafka's protocol, such as a web server.",
+        "the address in the message: what listens there, and `listeners` in the brokers' settings",
     ),
     Condition(
         "TLS_FAILED",

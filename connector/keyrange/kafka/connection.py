@@ -5,8 +5,8 @@ that what came last is recent does not move a deadline. Requests may be sent ahe
 an earlier one; answers come in the order of the requests. A frame is received into a buffer that
 the caller reuses, in as few system calls as the kernel allows.
 
-What goes wrong while connecting is named by its cause at once: an unreachable address, TLS against
-a plaintext listener or the other way round, an untrusted certificate, a wrong password.
+What goes wrong while connecting is named by its cause at once: an unreachable address, a listener
+of another protocol (TLS, SASL, HTTP), an untrusted certificate, a wrong password.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from collections import deque
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incoming
+from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
 from keyrange.kafka.messages import protocol
+from keyrange.kafka.model import listener
 from keyrange.kafka.opening import open_socket
 from keyrange.kafka.security import sasl, tokens
 from keyrange.options.kafka_properties import ClientSettings
@@ -31,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-_TLS_ALERT: Final = b"\x15\x03"
 _REAUTHENTICATE_AT: Final = 0.85
 
 
@@ -45,6 +45,8 @@ class Connection:
         self.port = port
         # Whether this address has answered a request: what breaks then is not the wrong protocol.
         self.proven = proven
+        # Whether this connection has brought an answer: what listens there speaks Kafka.
+        self._answered = False
         self._ready = False
         self._settings = settings
         self._sock: socket.socket | None = None
@@ -166,6 +168,9 @@ class Connection:
             if not 4 <= count <= bytes_max:
                 raise self._bad_length(head, count, bytes_max, context)
             frame = buffer.receive(incoming, count)
+        except TimeoutError as failure:
+            self.close()
+            raise NoAnswer(str(failure)) from None
         except (OSError, ConnectionLost) as failure:
             self.close()
             raise ConnectionLost(str(failure)) from None
@@ -183,6 +188,7 @@ class Connection:
                 expected=expected,
                 received=answered,
             )
+        self._answered = True
         self.proven = self.proven or self._ready
         return frame
 
@@ -254,6 +260,8 @@ class Connection:
         """SASL. The broker closes or refuses on a wrong password, and says so at once."""
         mechanism = self._settings.sasl_mechanism
         answer = self.call(protocol.SASL_HANDSHAKE, protocol.sasl_handshake(mechanism))
+        if answer.error_code == protocol.Code.ILLEGAL_SASL_STATE:
+            raise self._sasl_failed(listener.has_no_sasl(self._settings.security_protocol))
         if answer.error_code:
             raise self._sasl_failed(
                 f"the listener offers {', '.join(answer.mechanisms) or 'no mechanism'}, "
@@ -302,13 +310,11 @@ class Connection:
     def _bad_length(
         self, head: bytes, count: int, bytes_max: int, context: dict[str, Any]
     ) -> KeyrangeError:
-        if head.startswith(_TLS_ALERT):
-            return error(
-                "TLS_FAILED",
-                f"the listener speaks TLS, and kafka.security.protocol is "
-                f"{self._settings.security_protocol}",
-                broker=self.address,
-            )
+        if listener.is_tls_alert(head):
+            said = listener.speaks_tls(self._settings.security_protocol)
+            return error("TLS_FAILED", said, broker=self.address)
+        if not (self._answered or self.proven) and (said := listener.foreign(head)):
+            return error("NOT_A_BROKER", said, address=self.address)
         if count > bytes_max:
             return error(
                 "BATCH_TOO_LARGE",
@@ -322,17 +328,13 @@ class Connection:
 
     def explain(self, lost: ConnectionLost) -> KeyrangeError:
         """Why a connection broke before its first use: brokers close it without a word."""
-        settings = self._settings
         if self.proven:
             return error("BROKER_UNREACHABLE", f"connection lost: {lost}", broker=self.address)
-        if settings.security_protocol == "PLAINTEXT":
-            hint = "a listener for TLS or SASL closes plaintext connections like that"
-        elif settings.security_protocol.startswith("SASL"):
-            hint = "a listener without SASL closes connections like that"
-        else:
-            hint = "the listener may ask for a client certificate or for SASL"
+        hint = listener.closed(self._settings.security_protocol, self._answered)
+        if isinstance(lost, NoAnswer):
+            hint = listener.silent()
         return error(
             "BROKER_UNREACHABLE",
-            f"the connection broke before it was ready: {lost}; {hint}",
+            f"the connection broke before it was of use: {lost}; {hint}",
             broker=self.address,
         )

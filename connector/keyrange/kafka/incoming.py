@@ -14,6 +14,10 @@ class ConnectionLost(Exception):
     """The connection broke or timed out: a new one may do. Never leaves `keyrange.kafka`."""
 
 
+class NoAnswer(ConnectionLost):
+    """The connection is there, and no answer came in time."""
+
+
 class Buffer(Protocol):
     """Memory for one frame. Its bytes are those of an array or of a memoryview."""
 

@@ -12,6 +12,7 @@ import time
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model import listener
 from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -82,7 +83,7 @@ def _secured(
         raise _tls_failed(f"the broker's certificate: {_cause(failure)}", host, port) from None
     except TimeoutError:
         # A network that is slow today: to try again may help, unlike with the wrong protocol.
-        hint = "" if proven else "; does the listener speak TLS at all?"
+        hint = "" if proven else f"; {listener.silent()}"
         raise _unreachable(
             f"the TLS handshake was not finished in time{hint}", host, port
         ) from None
@@ -92,8 +93,10 @@ def _secured(
             raise _unreachable(
                 f"the connection broke during the TLS handshake: {failure}", host, port
             ) from None
-        hint = " (does the listener speak TLS at all?)" if _no_tls(failure) else ""
-        raise _tls_failed(f"{failure}{hint}", host, port) from None
+        said = str(failure)
+        if _no_tls(said):
+            said = f"{said}; {listener.speaks_no_tls(settings.security_protocol)}"
+        raise _tls_failed(said, host, port) from None
 
 
 def _cause(failure: ssl.SSLCertVerificationError) -> str:
@@ -104,10 +107,9 @@ def _cause(failure: ssl.SSLCertVerificationError) -> str:
     return f"{failure.verify_message}; the clock of this machine says {now}"
 
 
-def _no_tls(failure: Exception) -> bool:
-    """What OpenSSL says when the other side does not answer in TLS."""
-    text = str(failure)
-    return any(sign in text for sign in ("WRONG_VERSION_NUMBER", "EOF", "RECORD_LAYER", "reset"))
+def _no_tls(said: str) -> bool:
+    """Whether OpenSSL says so when the other side does not answer in TLS."""
+    return any(sign in said for sign in ("WRONG_VERSION_NUMBER", "EOF", "RECORD_LAYER", "reset"))
 
 
 def _unreachable(message: str, host: str, port: int) -> KeyrangeError:
