@@ -19,7 +19,7 @@ from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.model.offsets import TopicPartition, by_topic
+from keyrange.kafka.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -97,7 +97,10 @@ class Cluster:
         UNKNOWN_TOPIC_OR_PARTITION that names every other missing topic, AUTHORIZATION_FAILED,
         UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names every address that was tried.
         """
-        return self._describe(sorted(topics), None, timeout_ms, may_miss)
+        names = sorted(topics)
+        if faults := list(filter(None, map(topic_name_fault, names))):
+            raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
+        return self._describe(names, None, timeout_ms, may_miss)
 
     def describe_matching(
         self,

@@ -10,6 +10,7 @@ from typing import Final
 from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
@@ -23,7 +24,6 @@ from keyrange.options.parsing import (
     size_between,
 )
 from keyrange.options.secrets import Secret
-from keyrange.source.model.checkpoint import is_topic_name
 
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"
@@ -34,8 +34,8 @@ PENDING_BYTES_MAX: Final = 40
 
 
 def _topic(value: str) -> str:
-    if not is_topic_name(value):
-        raise ValueError(f"must be the name of a topic, and '{value[:40]}' cannot be one")
+    if fault := topic_name_fault(value):
+        raise ValueError(f"must be the name of a topic, and {fault}")
     return value
 
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.parsing import Violations, boolean, int_between, is_one, one_of, size_between
 from keyrange.options.subscription import SubscriptionOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.ranges.model.ownership import EVERY, Ownership, owned, read_ownership
-from keyrange.source.model.checkpoint import is_topic_name
 
 _RANGES_MAX: Final = 65_536
 _NO_RANGES: Final[Ownership] = {}
@@ -94,8 +93,8 @@ def _by_topic(value: str, form: str) -> dict[str, Any]:
     if twice:
         raise ValueError("must name every topic and partition once")
     for topic in document:
-        if not is_topic_name(topic):
-            raise ValueError(f"must name topics, and '{topic[:40]}' cannot be one")
+        if fault := topic_name_fault(topic):
+            raise ValueError(f"must name topics, and {fault}")
     return document
 
 

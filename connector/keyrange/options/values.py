@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
 from keyrange.kafka.model.position_options import Everywhere, GroupOffsets, Offsets
 from keyrange.options.parsing import NAME_BYTES_MAX, name_up_to
-from keyrange.source.model.checkpoint import is_topic_name, read_partitions, read_positions
+from keyrange.source.model.checkpoint import read_partitions, read_positions
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
@@ -25,8 +25,8 @@ def topics(value: str) -> tuple[str, ...]:
     if not names:
         raise ValueError("must name at least one topic: no topics to subscribe to")
     for name in names:
-        if not is_topic_name(name):
-            raise ValueError(f"must hold names of topics, and '{name}' cannot be one")
+        if fault := topic_name_fault(name):
+            raise ValueError(f"must hold names of topics, and {fault}")
     return names
 
 

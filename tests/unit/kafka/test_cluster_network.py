@@ -236,3 +236,15 @@ def test_a_terminated_reader_lets_go_of_all_that_others_wait_for(
     assert time.monotonic() - began < RETURNS_WITHIN_S
     assert flat(shared.read(1)) == shared.expected(1)
     assert time.monotonic() - began < RETURNS_WITHIN_S
+
+
+def test_a_name_that_no_topic_can_have_is_asked_of_no_broker(broker: LoopbackCluster) -> None:
+    """Brokers would answer with INVALID_TOPIC_EXCEPTION, as if asking again might help."""
+    cluster = client(broker)
+    with pytest.raises(KeyrangeError) as failure:
+        cluster.describe(["t", "a b", "x" * 250])
+    assert failure.value.condition.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert "'a b' cannot be a topic: Kafka allows 1 to 249 characters" in failure.value.message
+    assert "a name of 250 characters that begins 'xxx" in failure.value.message
+    assert broker.requests(METADATA) == []
+    cluster.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
@@ -10,6 +11,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 OFFSET_MAX: Final = 2**63 - 1
 PARTITION_MAX: Final = 2**31 - 1
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SHOWN_CHARACTERS: Final = 40
 
 
 class TopicPartition(NamedTuple):
@@ -20,6 +23,19 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def topic_name_fault(text: str) -> str:
+    """Why Kafka would let no topic be named so, or ""."""
+    if _TOPIC_NAME.fullmatch(text) and text not in (".", ".."):
+        return ""
+    shown = f"'{text[:_SHOWN_CHARACTERS]}'"
+    if len(text) > _SHOWN_CHARACTERS:
+        shown = f"a name of {len(text)} characters that begins {shown}"
+    return (
+        f"{shown} cannot be a topic: Kafka allows 1 to 249 characters of [a-zA-Z0-9._-], and "
+        "neither . nor .."
+    )
 
 
 # The next offset to read, per partition.

@@ -31,6 +31,7 @@ from keyrange.kafka.model.offsets import (
     TopicPartition,
     by_topic,
     nested,
+    topic_name_fault,
 )
 from keyrange.ranges.model.ownership import Ownership, read_ownership, write_ownership
 
@@ -43,7 +44,6 @@ NEVER_DUE: Final = -1
 
 # A source has a directory of this name.
 _SOURCE_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}\Z")
-_TOPIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +278,6 @@ def _is_count(number: Any, least: int) -> bool:
     return whole and least <= number <= OFFSET_MAX
 
 
-def is_topic_name(text: str) -> bool:
-    """Whether Kafka would let a topic be named so."""
-    return bool(_TOPIC_NAME.match(text)) and text not in (".", "..")
-
-
 def read_positions(document: Any, least: int = EARLIEST) -> dict[TopicPartition, int]:
     """`{"topic": {"0": 23}}` as positions; numbers below `least` are refused."""
     positions: dict[TopicPartition, int] = {}
@@ -326,8 +321,9 @@ def _by_topic(document: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(document, dict):
         raise _invalid("it is not a JSON object")
     for topic, value in document.items():
-        if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _invalid(f"{topic!r} cannot be the name of a topic")
+        fault = topic_name_fault(topic) if isinstance(topic, str) else f"{topic!r} is no name"
+        if fault:
+            raise _invalid(fault)
         yield topic, value
 
 
