@@ -45,9 +45,11 @@ def default_directory() -> Path:
 def start(directory: Path, settings: BrokerSettings, report: jars.Report) -> Daemon:
     """Start the broker of a directory, or return the one that runs there already.
 
-    Its data stays over stop and start. Raises as `EmbeddedCluster.start` does.
+    Its data stays over stop and start. Raises BROKER_DIRECTORY_UNUSABLE, and as
+    `EmbeddedCluster.start` does.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    with _usable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     with _lock(directory / "start.lock", wait_s=math.inf):
         running = status(directory)
         if running is not None:
@@ -55,9 +57,10 @@ def start(directory: Path, settings: BrokerSettings, report: jars.Report) -> Dae
         with _lock(directory / "alive.lock", wait_s=_STOP_TIMEOUT_S) as alive:
             if alive is None:
                 raise error("BROKER_NOT_STARTED", "another broker is ending", directory=directory)
-            broker = EmbeddedBroker(
-                settings, directory / "data", report, detached=True, inherited=(alive,)
-            )
+            with _usable(directory):
+                broker = EmbeddedBroker(
+                    settings, directory / "data", report, detached=True, inherited=(alive,)
+                )
             broker.start()
             daemon = Daemon(broker.pid, broker.bootstrap_servers, settings.version, str(directory))
             _write(directory / "broker.json", json.dumps(dataclasses.asdict(daemon)))
@@ -96,9 +99,23 @@ def stop(directory: Path) -> Daemon | None:
 
 
 @contextlib.contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    """What is done in here makes or writes a directory that a person has named."""
+    try:
+        yield
+    except OSError as failure:
+        is_file = isinstance(failure, FileExistsError)
+        why = "it is no directory" if is_file else f"{failure.strerror} ({failure.filename})"
+        raise error(
+            "BROKER_DIRECTORY_UNUSABLE", f"the broker cannot keep its data in {directory}: {why}"
+        ) from None
+
+
+@contextlib.contextmanager
 def _lock(path: Path, wait_s: float, mode: int = fcntl.LOCK_EX) -> Iterator[int | None]:
     """Hold a lock file; yields None when it is still held elsewhere after `wait_s` seconds."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with _usable(path.parent):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield descriptor if _try_lock(descriptor, mode, wait_s) else None
     finally:

@@ -33,6 +33,16 @@ EMBEDDED_CONDITIONS: Final = (
         "Ivy's log, which the message names; a proxy or a mirror that Ivy's settings lack",
     ),
     Condition(
+        "BROKER_DIRECTORY_UNUSABLE",
+        Kind.INVALID,
+        False,
+        "name a directory with --dir that can be made and written here; without --dir it is in "
+        "the user's cache, or where KEYRANGE_CACHE says",
+        "The directory of the broker of `keyrange broker` cannot be made or written. No broker was "
+        "started.",
+        "the path in the message: its owner, its permissions, and whether the disk has room",
+    ),
+    Condition(
         "BROKER_NOT_STARTED",
         Kind.UNAVAILABLE,
         True,

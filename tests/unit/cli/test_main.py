@@ -74,6 +74,27 @@ def test_an_error_of_the_catalogue_is_one_paragraph_on_stderr_and_ends_with_1(
     assert "To mend it:" in line
 
 
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ("file", "it is no directory"),
+        ("file/below", "Not a directory"),
+        ("taken", "Is a directory"),
+    ],
+)
+def test_a_directory_that_no_broker_can_use_is_one_paragraph(
+    tmp_path: Path, named: str, why: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken" / "start.lock").mkdir(parents=True)
+    result = run("broker", "start", "--dir", str(tmp_path / named), cache=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    begin = f"error: [BROKER_DIRECTORY_UNUSABLE] the broker cannot keep its data in {tmp_path}"
+    assert line.startswith(f"{begin}/{named}: {why}")
+    assert "To mend it: name a directory with --dir" in line
+
+
 def test_errors_notes_and_logs_are_lines_of_json_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
