@@ -11,6 +11,11 @@ _FAIL_ON_DATA_LOSS = (
     "that is left, restart with failOnDataLoss=false"
 )
 
+_PARTITIONS_GONE = (
+    "name again what the options left out, or begin with a new checkpoint; to read on without the "
+    "partitions, and keep where they stood, restart with failOnDataLoss=false"
+)
+
 RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
@@ -25,11 +30,13 @@ RECORD_CONDITIONS: Final = (
         "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
         Kind.DATA_LOSS,
         False,
-        _FAIL_ON_DATA_LOSS,
+        _PARTITIONS_GONE,
         "Partitions that the query has a position in are not in the cluster any more, or brokers "
-        "do not tell this principal of them. Read on with failOnDataLoss=false, the query keeps "
-        "where they stood: a topic that is back with its id is read on from there.",
-        "whether the topic was deleted on purpose",
+        "do not tell this principal of them; or the options do not name them any more: the message "
+        "says which. Read on with failOnDataLoss=false, the query keeps where they stood: a topic "
+        "that is back with its id, or named again, is read on from there.",
+        "whether the topic was deleted on purpose, and subscribe, subscribePattern or assign "
+        "beside `keyrange checkpoint show LOCATION`",
         "on-call.md",
     ),
     Condition(
@@ -45,7 +52,7 @@ RECORD_CONDITIONS: Final = (
         "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
         Kind.DATA_LOSS,
         False,
-        _FAIL_ON_DATA_LOSS,
+        _PARTITIONS_GONE,
         "As PARTITIONS_DELETED, for a query with `kafka.group.id`.",
         "whether the topic was deleted on purpose",
         "on-call.md",

@@ -44,7 +44,9 @@ class DataLossCheck:
         firsts = earliest(self._cluster, view, new)
         truncated = self._truncated(start, stood, view, recreated)
         group_id = self._options.client.group_id
-        findings = compare(start, latest, firsts, recreated, truncated, group_id)
+        findings = compare(
+            start, latest, firsts, recreated, truncated, group_id, self._options.subscription
+        )
         for failure in findings.losses:
             self._lose(failure)
         self._note(start, findings, recreated, latest, view.topic_ids())
@@ -95,19 +97,24 @@ class DataLossCheck:
         self, ranges: Mapping[TopicPartition, OffsetRange], end: Checkpoint, view: ClusterView
     ) -> dict[TopicPartition, OffsetRange]:
         """Without the ranges of partitions that are gone, or that belong to an earlier topic."""
-        known = set(view.partitions())
+        known, subscription = set(view.partitions()), self._options.subscription
         left = {}
         for partition, span in ranges.items():
             planned, now = end.topic_ids.get(partition.topic), view.topic_id(partition.topic)
             if partition in known and (not planned or not now or planned == now):
                 left[partition] = span
                 continue
+            why = "it was deleted" + (", and the topic created anew" if partition in known else "")
+            if not subscription.names(partition):
+                why = (
+                    f"option '{subscription.option}' does not name it any more; name it until "
+                    "this batch, which was planned with it, is done"
+                )
             self._lose(
                 error(
                     "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
                     f"some data may have been lost: cannot read offsets {span} of topic partition "
-                    f"{partition}: it was deleted"
-                    + (", and the topic created anew" if partition in known else ""),
+                    f"{partition}: {why}",
                 )
             )
             self._count([Lost(partition, span)], end.topic_ids, "the partition is gone")

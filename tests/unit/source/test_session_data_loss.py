@@ -64,6 +64,40 @@ def test_a_topic_that_vanishes_between_two_questions_is_a_loss_and_no_wrong_name
         named.latest(end, limited=True)
 
 
+def two_topics() -> ScriptedCluster:
+    cluster = ScriptedCluster(5)
+    cluster.topics = {"t": "a" * 32, "u": "b" * 32}
+    return cluster
+
+
+def test_a_topic_that_the_options_do_not_name_any_more_is_not_said_to_be_gone() -> None:
+    """The remedy is another one: the topic is there, and its position in the checkpoint."""
+    cluster = two_topics()
+    end = planned(session(cluster, **EARLIEST_START, subscribe="t,u"))
+    left_out = session(cluster, **EARLIEST_START, subscribe="t")
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED") as failure:
+        left_out.latest(end, limited=True)
+    assert "positions in topics u, which option 'subscribe' does not name" in str(failure.value)
+    assert "gone" not in failure.value.message
+    cluster.latest = 9
+    going_on = session(cluster, failOnDataLoss="false", subscribe="t").latest(end, limited=True)
+    assert going_on["t"] == {"0": 9}
+    named_again = session(cluster, subscribe="t,u").latest(going_on, limited=True)
+    assert named_again["u"] == {"0": 9}
+    assert named_again["@keyrange"]["initial"]["u"] == {"0": 5}
+
+
+def test_a_planned_batch_of_a_topic_that_the_options_do_not_name_any_more() -> None:
+    cluster = two_topics()
+    first = session(cluster, **EARLIEST_START, subscribe="t,u")
+    start, end = first.initial(), read_checkpoint(planned(first))
+    left_out = session(cluster, **EARLIEST_START, subscribe="t")
+    with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE") as failure:
+        left_out.plan(start, end)
+    assert "u-0: option 'subscribe' does not name it any more; name it" in failure.value.message
+    assert "deleted" not in failure.value.message
+
+
 def test_what_passes_is_asked_again_with_new_connections() -> None:
     cluster = ScriptedCluster(5)
     run = session(cluster, **EARLIEST_START, **{"fetchOffset.retryIntervalMs": "0"})

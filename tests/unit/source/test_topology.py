@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import DataLossError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, pending
+from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.model.topology import ABSENT_MAX, Findings, compare
 
@@ -40,9 +42,31 @@ def test_deleted_partitions_are_one_loss_with_their_names() -> None:
     findings = compare(Checkpoint({B0: 1, A1: 2, A0: 5}), {A0: 5}, {}, ())
     assert findings.start == {A0: 5}
     assert conditions(findings) == ["PARTITIONS_DELETED"]
-    assert (
-        "partitions a-1, b-0 are gone, or not subscribed to any more" in findings.losses[0].message
-    )
+    assert findings.losses[0].message.endswith("may have been lost: partitions a-1, b-0 are gone")
+
+
+@pytest.mark.parametrize(
+    ("subscription", "said"),
+    [
+        (Subscribe(("a",)), "in topics b, c, which option 'subscribe' does not name any more"),
+        (SubscribePattern("a+"), "in topics b, c, which option 'subscribePattern' does not name"),
+        (Assign((A0, A1)), "in partitions b-0, c-0, c-1, which option 'assign' does not name"),
+    ],
+)
+def test_what_the_options_do_not_name_any_more_is_not_said_to_be_gone(
+    subscription: Subscription, said: str
+) -> None:
+    c0, c1 = TopicPartition("c", 0), TopicPartition("c", 1)
+    start = Checkpoint({A0: 5, A1: 2, B0: 1, c0: 0, c1: 3}, topic_ids={"b": "id-b"})
+    findings = compare(start, {A0: 5}, {}, (), subscription=subscription)
+    assert conditions(findings) == ["PARTITIONS_DELETED", "PARTITIONS_DELETED"]
+    unnamed, gone = (loss.message for loss in findings.losses)
+    assert said in unnamed
+    assert "lost" not in unnamed
+    assert gone.endswith("partitions a-1 are gone")
+    assert "name again what the options left out" in str(findings.losses[0])
+    # Named again, it is read on.
+    assert findings.absent == {B0: 1}
 
 
 def test_a_group_of_the_users_own_is_named_with_deleted_partitions() -> None:

@@ -1,10 +1,14 @@
-"""What a query reads: named topics, named partitions, or the topics that match a pattern."""
+"""What a query reads: named topics, named partitions, or the topics that match a pattern.
+
+Of each: `option`, the one that says so, and `names`, whether it asks for a partition, be that there
+or not.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -13,18 +17,26 @@ from keyrange.kafka.model.offsets import TopicPartition
 class Subscribe:
     """All partitions of these topics, which have to exist."""
 
+    option: ClassVar = "subscribe"
     topics: tuple[str, ...]
+
+    def names(self, partition: TopicPartition) -> bool:
+        return partition.topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
     """These partitions, which have to exist."""
 
+    option: ClassVar = "assign"
     partitions: tuple[TopicPartition, ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({partition.topic for partition in self.partitions}))
+
+    def names(self, partition: TopicPartition) -> bool:
+        return partition in self.partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,7 @@ class SubscribePattern:
     found somewhere in the name, as Spark's Kafka source has it.
     """
 
+    option: ClassVar = "subscribePattern"
     pattern: str
     match: Literal["full", "search"] = "full"
 
@@ -42,6 +55,9 @@ class SubscribePattern:
         compiled = re.compile(self.pattern)
         found = compiled.fullmatch(topic) if self.match == "full" else compiled.search(topic)
         return found is not None
+
+    def names(self, partition: TopicPartition) -> bool:
+        return self.matches(partition.topic)
 
 
 Subscription = Subscribe | Assign | SubscribePattern

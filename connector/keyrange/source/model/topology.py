@@ -14,6 +14,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.kafka.model.subscription import Assign, Subscription
 from keyrange.source.model.checkpoint import Checkpoint
 
 # An offset is written with every batch: of what went long ago no more than so many are kept.
@@ -45,19 +46,28 @@ def compare(
     recreated: Collection[str],
     truncated: Positions = MappingProxyType({}),
     group_id: str = "",
+    subscription: Subscription | None = None,
 ) -> Findings:
     """Compare an offset with the cluster.
 
     `latest`: where the partitions that exist end. `firsts`: where the new ones, and those of
     `recreated` topics, begin. `truncated`: where the logs part that lost records after the offset
-    was written. `group_id` is the user's own, for the name of the loss alone.
+    was written. `group_id` is the user's own, for the name of the loss alone. `subscription` tells
+    partitions that are gone from those that the options do not name any more.
     """
     # That a topic went whose partitions are all absent was told when they did.
     live = {partition.topic for partition in start.positions}.intersection(recreated)
     stood = {p: at for p, at in start.known.items() if p.topic not in recreated}
     losses = [_recreated(topic, start) for topic in sorted(live)]
-    if deleted := sorted(set(start.positions) - set(latest)):
-        losses.append(_deleted(deleted, group_id))
+    deleted = sorted(set(start.positions) - set(latest))
+    unnamed = [p for p in deleted if subscription is not None and not subscription.names(p)]
+    if subscription is not None and unnamed:
+        losses.append(_deleted(_not_named(unnamed, subscription), group_id))
+    if gone := [p for p in deleted if p not in unnamed]:
+        names = ", ".join(map(str, gone))
+        losses.append(
+            _deleted(f"some data may have been lost: partitions {names} are gone", group_id)
+        )
     begin: dict[TopicPartition, int] = {}
     restarted: set[TopicPartition] = set()
     for partition in sorted(latest):
@@ -108,18 +118,25 @@ def _recreated(topic: str, start: Checkpoint) -> KeyrangeError:
     )
 
 
-def _deleted(partitions: Collection[TopicPartition], group_id: str) -> KeyrangeError:
-    names = ", ".join(map(str, partitions))
-    # From the positions alone both look the same.
-    lost = (
-        f"some data may have been lost: partitions {names} are gone, or not subscribed to any more"
-    )
+def _deleted(lost: str, group_id: str) -> KeyrangeError:
     if group_id:
         return error(
             "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
             f"{lost}, and kafka.group.id is set to {group_id}",
         )
     return error("KAFKA_DATA_LOSS.PARTITIONS_DELETED", lost)
+
+
+def _not_named(partitions: Collection[TopicPartition], subscription: Subscription) -> str:
+    """Both Spark's own source and this one have one name for these and for those that are gone."""
+    if isinstance(subscription, Assign):
+        what = "partitions " + ", ".join(map(str, partitions))
+    else:
+        what = "topics " + ", ".join(sorted({partition.topic for partition in partitions}))
+    return (
+        f"the checkpoint has positions in {what}, which option '{subscription.option}' does not "
+        "name any more: their records would not be read"
+    )
 
 
 def _not_from_zero(partition: TopicPartition, first: int) -> KeyrangeError:
