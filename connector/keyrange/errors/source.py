@@ -30,6 +30,18 @@ SOURCE_CONDITIONS: Final = (
         "security.md",
     ),
     Condition(
+        "READ_ONLY_SOURCE",
+        Kind.INVALID,
+        False,
+        'write to Kafka with format("kafka"), which needs the jar spark-sql-kafka-0-10; read with '
+        'spark.read or spark.readStream and format("keyrange"), and in SQL through CREATE '
+        "TEMPORARY VIEW name USING keyrange OPTIONS (...)",
+        "keyrange reads Kafka. It writes nothing to it, and no table of a catalog can be of its "
+        "format. Nothing was written.",
+        "`df.write`, `writeStream`, `saveAsTable` or `CREATE TABLE` in the program",
+        "../../MIGRATION.md",
+    ),
+    Condition(
         "INVALID_SCHEMA",
         Kind.INVALID,
         False,

@@ -7,17 +7,26 @@ imported at the top.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from keyrange.errors import invalid_options
+from keyrange.errors import error, invalid_options
 from keyrange.options import Mode, SourceOptions, parse_options
 from keyrange.source.schema import check_schema, frame_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+# What Spark adds to the options of a table of a catalog.
+_OF_TABLES: Final = "provider"
 
 
 class KeyRangeDataSource(DataSource):
@@ -46,12 +55,24 @@ class KeyRangeDataSource(DataSource):
 
         return KeyRangeStreamReader(self._parsed(schema, "stream"))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        raise error("READ_ONLY_SOURCE", "a DataFrame was to be written with keyrange, which reads")
+
+    def streamWriter(
+        self,
+        schema: StructType,  # noqa: ARG002
+        overwrite: bool,  # noqa: ARG002
+    ) -> DataSourceStreamWriter:
+        raise error("READ_ONLY_SOURCE", "a stream was to be written with keyrange, which reads")
+
     def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
         options = _plain(parse_options(self._given(), mode))
         check_schema(schema, frame_schema(options))
         return options
 
     def _given(self) -> Mapping[str, str]:
+        if self.options.get(_OF_TABLES, "").lower() == self.name():
+            raise error("READ_ONLY_SOURCE", "a table of a catalog cannot be USING keyrange")
         return dict(self.options)
 
 
