@@ -22,7 +22,7 @@ from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
-from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.mirror import GroupMirror, new_mark
 from keyrange.kafka.model.group_mirror import MirrorSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress
@@ -88,6 +88,27 @@ def check_groups(topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixt
     mirror.mirror({first: 11, second: 3}, {first: 0}, 240_000)
     assert mirror.metrics() == {"committed": 1, "refused": 3, "failed": 0, "lastError": ""}
     assert group_offsets(cluster, topic, [second, first]) == {first: 11, second: 3}
+
+
+def test_two_queries_with_one_group_are_told(
+    topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of the one that has committed since; a run that begins behind another one of none."""
+    topic = topics.create_topic("shared")
+    place = TopicPartition(topic, 0)
+    settings = MirrorSettings(look_ms=0)
+    earlier, first, second = (
+        GroupMirror(cluster, topic, PATIENCE_MS, settings, new_mark()) for _ in range(3)
+    )
+    with caplog.at_level(logging.WARNING, "keyrange"):
+        for at, mirror in enumerate((earlier, first, first)):
+            mirror.mirror({place: at}, {}, at)
+        assert caplog.messages == []
+        for at, mirror in enumerate((second, first, second), 3):
+            mirror.mirror({place: at}, {}, at)
+    assert ["GROUP_OFFSETS_SHARED" in said for said in caplog.messages] == [True, True]
+    assert f"the offset of {place} in group '{topic}'" in caplog.messages[0]
+    assert group_offsets(cluster, topic, [place]) == {place: 5}
 
 
 def test_a_group_of_the_broker(

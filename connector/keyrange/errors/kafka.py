@@ -120,6 +120,19 @@ KAFKA_CONDITIONS: Final = (
         "reading.md",
     ),
     Condition(
+        "GROUP_OFFSETS_SHARED",
+        Kind.INVALID,
+        False,
+        "give each query a kafka.group.id of its own, or groupIdPrefix, which makes one up for "
+        "each; or set mirrorOffsets=false in one of them",
+        "Another query commits offsets of the same partitions to the Kafka group that mirrors this "
+        "query's, or another source or run of the same query does. Kafka's tools show the lag of "
+        "whichever wrote last. It is a warning once for each run; the query goes on, and its own "
+        "positions are unaffected.",
+        "host and process in the message, which plan the other one",
+        "reading.md",
+    ),
+    Condition(
         "GROUP_COORDINATOR_UNAVAILABLE",
         Kind.UNAVAILABLE,
         True,

@@ -48,9 +48,28 @@ def group_offsets(
     Raises AUTHORIZATION_FAILED that names the group or the topic, GROUP_COORDINATOR_UNAVAILABLE
     where the coordinator did not answer in time, BROKER_UNREACHABLE where no broker did.
     """
+    found = _committed(cluster, group_id, partitions, timeout_ms)
+    return {partition: at for partition, (at, _) in found.items()}
+
+
+def group_metadata(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: float
+) -> dict[TopicPartition, str]:
+    """The text that stands beside each committed offset of a group, as `group_offsets`."""
+    found = _committed(cluster, group_id, partitions, timeout_ms)
+    return {partition: text for partition, (_, text) in found.items()}
+
+
+def _committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: float | None,
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Committed offsets with the text beside them."""
     wanted = by_topic(dict.fromkeys(partitions))
     numbers = {topic: [number for number, _ in pairs] for topic, pairs in wanted.items()}
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, tuple[int, str]] = {}
 
     def read(answer: Any) -> str:
         if answer.error_code and answer.error_code != Code.GROUP_ID_NOT_FOUND:
@@ -61,7 +80,7 @@ def group_offsets(
                     return passing(group_id, each.error_code, _not_read, topic.name)
                 if each.committed_offset >= 0:
                     place = TopicPartition(topic.name, each.partition_index)
-                    found[place] = each.committed_offset
+                    found[place] = (each.committed_offset, each.metadata or "")
         return ""
 
     question = GroupQuestion(
@@ -78,19 +97,21 @@ def commit_group_offsets(
     positions: Positions,
     leader_epochs: Mapping[TopicPartition, int],
     timeout_ms: float | None = None,
+    metadata: str = "",
 ) -> set[TopicPartition]:
     """Commit positions to a group without being its member; returns those that were left out,
     because the coordinator knows no such topic.
 
-    `leader_epochs` go along where they are known. Raises GROUP_OFFSETS_REFUSED with Kafka's error,
-    for example where the group has members; AUTHORIZATION_FAILED that names the topic; and as
-    `group_offsets` does. What failed may have been committed in part, or wholly.
+    `leader_epochs` go along where they are known, `metadata` with each offset. Raises
+    GROUP_OFFSETS_REFUSED with Kafka's error, for example where the group has members;
+    AUTHORIZATION_FAILED that names the topic; and as `group_offsets` does. What failed may have
+    been committed in part, or wholly.
     """
     left = {place: (at, leader_epochs.get(place, -1)) for place, at in positions.items()}
     absent: set[TopicPartition] = set()
 
     def request() -> Any:
-        return protocol.offset_commit(group_id, by_topic(left))
+        return protocol.offset_commit(group_id, by_topic(left), metadata)
 
     def read(answer: Any) -> str:
         why = ""

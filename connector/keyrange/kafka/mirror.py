@@ -7,21 +7,31 @@ query up.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import Mapping
+from typing import Final
 
-from keyrange.errors import DeniedError, KeyrangeError
+from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.groups import commit_group_offsets
-from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.groups import commit_group_offsets, group_metadata
+from keyrange.kafka.model.group_mirror import MARK, MirrorSettings, MirrorState
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
 
 
+_OTHERS_CHARACTERS_MAX: Final = 200
+
+
 class GroupMirror:
-    """Commits to `group_id`, as nobody's member; `timeout_ms` bounds what one call may wait."""
+    """Commits to `group_id`, as nobody's member; `timeout_ms` bounds what one call may wait.
+
+    `mark` goes with the offsets, and tells this run of a query from others that commit to the
+    group; without one it is not looked for them.
+    """
 
     def __init__(
         self,
@@ -29,11 +39,13 @@ class GroupMirror:
         group_id: str,
         timeout_ms: float = 1_000,
         settings: MirrorSettings | None = None,
+        mark: str = "",
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_ms = timeout_ms
-        self._state = MirrorState(settings or MirrorSettings())
+        self._mark = mark
+        self._state = MirrorState(settings or MirrorSettings(), mark)
 
     def mirror(
         self, positions: Positions, epochs: Mapping[TopicPartition, int], now_ms: float
@@ -47,11 +59,12 @@ class GroupMirror:
         if not due:
             return
         began = time.monotonic()
+        self._look_for_others(now_ms)
         failure: KeyrangeError | None = None
         absent: set[TopicPartition] = set()
         try:
             absent = commit_group_offsets(
-                self._cluster, self._group_id, due, epochs, self._timeout_ms
+                self._cluster, self._group_id, due, epochs, self._timeout_ms, self._mark
             )
         except KeyrangeError as raised:
             failure = raised
@@ -67,6 +80,26 @@ class GroupMirror:
             news = self._state.fail(due, failure.condition.name, text, now_ms)
         if news:
             _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
+
+    def _look_for_others(self, now_ms: float) -> None:
+        """Say once that others commit what this mirror has committed: the group's lag is then that
+        of whoever wrote last. Where it cannot be asked it is asked later."""
+        partitions = self._state.to_look_at(now_ms)
+        if not partitions:
+            return
+        try:
+            marks = group_metadata(self._cluster, self._group_id, partitions, self._timeout_ms)
+        except KeyrangeError as failure:
+            _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
+            return
+        if other := self._state.other(marks):
+            partition, mark = other
+            shared = error(
+                "GROUP_OFFSETS_SHARED",
+                f"the offset of {partition} in group '{self._group_id}', which this query has "
+                f"committed, was committed since by {mark[:_OTHERS_CHARACTERS_MAX]}",
+            )
+            _log.warning("the lag of group '%s' is not this query's: %s", self._group_id, shared)
 
     def _taken(self, due: Positions, absent: set[TopicPartition], now_ms: float) -> None:
         """All but the partitions of topics that are gone, or that Kafka does not tell of yet."""
@@ -84,6 +117,11 @@ class GroupMirror:
         """How many commits were `committed`, `refused`, `failed`; `lastError` since the last good
         one, or an empty text."""
         return self._state.metrics()
+
+
+def new_mark() -> str:
+    """Names this run, and where it is planned, to people and to other runs."""
+    return f"{MARK}process {os.getpid()} on host {socket.gethostname()}, run {uuid.uuid4().hex}"
 
 
 def own_group(prefix: str, known: str) -> str:

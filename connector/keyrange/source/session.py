@@ -23,7 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.individual_commits.model.agreement import check_mode
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.mirror import GroupMirror, own_group
+from keyrange.kafka.mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.kafka.position_lookup import resolve
 from keyrange.kafka.record_sizes import RecordSizes
@@ -301,7 +301,7 @@ class PlanningSession:
             return
         positions = self._commits.committed(committed)
         if self._mirror is None:
-            self._mirror = GroupMirror(self._cluster, group_id)
+            self._mirror = GroupMirror(self._cluster, group_id, mark=new_mark())
         self._mirror.mirror(positions, committed.leader_epochs, _now_ms())
 
     def known_latest(self) -> dict[str, Any] | None:

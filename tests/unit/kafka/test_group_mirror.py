@@ -73,3 +73,39 @@ def test_a_topic_that_came_back_is_tried_at_once() -> None:
     assert state.due({PLACE: 0}, 1) == {}
     assert state.due({}, 2) == {}
     assert state.due({PLACE: 0}, 3) == {PLACE: 0}
+
+
+MINE, ANOTHERS = "keyrange: run 1", "keyrange: run 2"
+
+
+def test_marks_are_looked_at_behind_the_first_commit_and_then_now_and_then() -> None:
+    state = MirrorState(MirrorSettings(look_ms=1_000), MINE)
+    assert state.to_look_at(0) == []
+    state.acknowledge({PLACE: 1}, 0)
+    assert state.to_look_at(5) == [PLACE]
+    assert state.to_look_at(1_004) == []
+    assert state.to_look_at(1_005) == [PLACE]
+
+
+def test_only_what_this_run_has_committed_tells_of_another() -> None:
+    """What stands there before may be of the run before this one."""
+    state, refused = MirrorState(SETTINGS, MINE), TopicPartition("t", 1)
+    state.acknowledge({PLACE: 1, refused: 1}, 0)
+    state.refuse({refused: 2}, "why", "text", 1)
+    assert state.to_look_at(2) == [PLACE]
+
+
+def test_another_is_told_once_and_a_tool_is_none() -> None:
+    state = MirrorState(MirrorSettings(look_ms=1), MINE)
+    state.acknowledge({PLACE: 1}, 0)
+    # As after kafka-consumer-groups --reset-offsets.
+    for mark in (MINE, "", "somebody's own"):
+        assert state.other({PLACE: mark}) is None
+    assert state.other({PLACE: ANOTHERS}) == (PLACE, "run 2")
+    assert state.to_look_at(10) == []
+
+
+def test_without_a_mark_nothing_is_looked_at() -> None:
+    state = MirrorState(SETTINGS)
+    state.acknowledge({PLACE: 1}, 0)
+    assert state.to_look_at(1) == []

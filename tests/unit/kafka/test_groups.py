@@ -11,7 +11,7 @@ import pytest
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
-from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
+from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_metadata, group_offsets
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import TopicPartition
@@ -60,9 +60,13 @@ def scripted(coordinators: list[Any], answers: list[Any]) -> Any:
     return ScriptedCluster(coordinators, answers)
 
 
-def fetched(offsets: dict[int, int], error_code: int = 0, each_code: int = 0) -> Any:
+def fetched(
+    offsets: dict[int, int], error_code: int = 0, each_code: int = 0, metadata: str | None = ""
+) -> Any:
     partitions = [
-        SimpleNamespace(partition_index=number, committed_offset=at, error_code=each_code)
+        SimpleNamespace(
+            partition_index=number, committed_offset=at, error_code=each_code, metadata=metadata
+        )
         for number, at in offsets.items()
     ]
     return SimpleNamespace(
@@ -88,6 +92,18 @@ def sent(request: Any) -> dict[int, int]:
 def test_partitions_without_a_commit_are_absent() -> None:
     cluster = scripted(["a"], [fetched({0: 7, 1: -1})])
     assert group_offsets(cluster, "g", PLACES) == {PLACES[0]: 7}
+
+
+def test_the_text_beside_an_offset_is_written_and_read() -> None:
+    cluster = scripted(
+        ["a", "a", "a"],
+        [taken({0: 0}), fetched({0: 5, 1: -1}, metadata="who"), fetched({0: 5}, metadata=None)],
+    )
+    commit_group_offsets(cluster, "g", {PLACES[0]: 5}, {}, metadata="who")
+    [[one]] = [topic.partitions for topic in cluster.asked[0][1].topics]
+    assert one.committed_metadata == "who"
+    assert group_metadata(cluster, "g", PLACES, 5_000) == {PLACES[0]: "who"}
+    assert group_metadata(cluster, "g", PLACES, 5_000) == {PLACES[0]: ""}
 
 
 def test_nothing_wanted_asks_nobody() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import mirror
-from keyrange.kafka.mirror import GroupMirror
+from keyrange.kafka.mirror import GroupMirror, new_mark
 from keyrange.kafka.model.offsets import TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -47,8 +47,8 @@ def test_what_moved_is_committed_with_its_epochs(commits: Commits) -> None:
     for at in (5, 5, 6):
         mirrored.mirror({PLACE: at}, {PLACE: 2}, 0)
     assert commits.calls == [
-        ("g", {PLACE: 5}, {PLACE: 2}, 250),
-        ("g", {PLACE: 6}, {PLACE: 2}, 250),
+        ("g", {PLACE: 5}, {PLACE: 2}, 250, ""),
+        ("g", {PLACE: 6}, {PLACE: 2}, 250, ""),
     ]
     assert mirrored.metrics() == {"committed": 2, "refused": 0, "failed": 0, "lastError": ""}
 
@@ -92,3 +92,46 @@ def test_the_pause_begins_when_a_slow_try_has_failed(
         calls.append(len(commits.calls))
     assert calls == [1, 1, 2]
     assert mirrored.metrics()["committed"] == 1
+
+
+class Marks:
+    """Takes the place of the look at the group."""
+
+    def __init__(self) -> None:
+        self.found: dict[TopicPartition, str] | KeyrangeError = {}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __call__(self, cluster: Any, *asked: Any) -> dict[TopicPartition, str]:
+        self.asked.append(asked)
+        if isinstance(self.found, KeyrangeError):
+            raise self.found
+        return self.found
+
+
+def test_another_that_commits_the_same_partitions_is_said_once(
+    commits: Commits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    marks = Marks()
+    monkeypatch.setattr(mirror, "group_metadata", marks)
+    cluster: Any = None
+    mirrored = GroupMirror(cluster, "g", timeout_ms=250, mark=new_mark())
+    with caplog.at_level(logging.WARNING):
+        mirrored.mirror({PLACE: 1}, {}, 0)
+        assert marks.asked == [], "nothing of this run stands there yet"
+        marks.found = error("GROUP_COORDINATOR_UNAVAILABLE", "asked in vain")
+        mirrored.mirror({PLACE: 2}, {}, 1)
+        assert caplog.messages == []
+        marks.found = {PLACE: "keyrange: process 7 on host h\n2, run 1"}
+        for now_ms in (3, 60_001, 120_002):
+            mirrored.mirror({PLACE: now_ms}, {}, now_ms)
+    assert marks.asked == [("g", [PLACE], 250)] * 2
+    [said] = caplog.messages
+    assert "[GROUP_OFFSETS_SHARED] the offset of t-0 in group 'g'" in said
+    assert "committed since by process 7 on host h 2, run 1. To mend it: give each" in said
+    assert mirrored.metrics() == {"committed": 5, "refused": 0, "failed": 0, "lastError": ""}
+    assert {call[-1] for call in commits.calls} == {mirrored._mark}
+
+
+def test_marks_are_of_one_run_each() -> None:
+    assert new_mark() != new_mark()
+    assert new_mark().startswith("keyrange: process ")

@@ -175,7 +175,7 @@ class Mirrored:
         mine = self
 
         class Mirror:
-            def __init__(self, cluster: Any, group_id: str) -> None:
+            def __init__(self, cluster: Any, group_id: str, mark: str) -> None:
                 self.group_id = group_id
 
             def mirror(self, positions: Any, epochs: Any, now_ms: int) -> None:

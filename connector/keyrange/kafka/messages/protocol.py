@@ -252,7 +252,7 @@ def offset_fetch(group_id: str, by_topic: Mapping[str, Sequence[int]]) -> Any:
 
 
 def offset_commit(
-    group_id: str, by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]]
+    group_id: str, by_topic: Mapping[str, Sequence[tuple[int, tuple[int, int]]]], metadata: str
 ) -> Any:
     """A commit of nobody's: without a member. `by_topic`: (partition, (offset, epoch)) pairs."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -270,7 +270,7 @@ def offset_commit(
                         partition_index=partition,
                         committed_offset=offset,
                         committed_leader_epoch=epoch,
-                        committed_metadata="",
+                        committed_metadata=metadata,
                     )
                     for partition, (offset, epoch) in wanted
                 ],

@@ -6,10 +6,14 @@ fails costs nothing but a while of a wrong lag: it is tried again later, and sai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from keyrange.kafka.model.offsets import Positions, TopicPartition
+
+# What the text begins with that a query writes beside each offset: the rest names the run.
+MARK: Final = "keyrange: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +21,27 @@ class MirrorSettings:
     """Pauses in ms. After a failure the pause doubles, from `retry_ms` up to `retry_max_ms`.
 
     Every `refresh_ms` all positions are committed again: Kafka forgets an offset that nobody has
-    committed for offsets.retention.minutes (seven days), also while the query stands there.
+    committed for offsets.retention.minutes (seven days), also while the query stands there. Every
+    `look_ms` the marks of the group are looked at.
     """
 
     retry_ms: int = 1_000
     retry_max_ms: int = 60_000
     refresh_ms: int = 3_600_000
+    look_ms: int = 60_000
 
 
 class MirrorState:
-    """What was acknowledged, what is due, and what has been said. Times are ms of one clock."""
+    """What was acknowledged, what is due, and what has been said. Times are ms of one clock.
 
-    def __init__(self, settings: MirrorSettings = MirrorSettings()) -> None:
+    `mark` is this run's alone, and goes with every offset: where another stands beside what this
+    run has committed, another has committed it since. Without a mark nothing is told of that.
+    """
+
+    def __init__(self, settings: MirrorSettings = MirrorSettings(), mark: str = "") -> None:
         self._settings = settings
+        self._mark = mark
+        self._look_at_ms: float | None = None
         self._acknowledged: dict[TopicPartition, int] = {}
         self._refresh_at_ms: float | None = None
         self._wait_until_ms: float | None = None
@@ -70,6 +82,27 @@ class MirrorState:
         self._said.clear()
         self._last_error = ""
         self._counts["committed"] += 1
+
+    def to_look_at(self, now_ms: float) -> list[TopicPartition]:
+        """The partitions whose marks to look at before the next commit: none between two looks,
+        and none once another was found."""
+        early = self._look_at_ms is not None and now_ms < self._look_at_ms
+        if not self._mark or early or not self._acknowledged:
+            return []
+        self._look_at_ms = now_ms + self._settings.look_ms
+        return sorted(self._acknowledged)
+
+    def other(self, marks: Mapping[TopicPartition, str]) -> tuple[TopicPartition, str] | None:
+        """A partition that another run has committed since this one did, and its mark; once.
+
+        `marks` are of `to_look_at`. What is no mark was written by a tool: that is no query.
+        """
+        for partition, mark in sorted(marks.items()):
+            if mark.startswith(MARK) and mark != self._mark:
+                # Told once, it is not looked for any more.
+                self._mark = ""
+                return partition, mark.removeprefix(MARK)
+        return None
 
     def refuse(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
         """Kafka does not want them; whether that has to be said: once for each reason."""

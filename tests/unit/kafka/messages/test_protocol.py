@@ -114,7 +114,7 @@ def test_offset_fetch_names_group_and_partitions() -> None:
 
 
 def test_offset_commit_is_of_no_member() -> None:
-    made = protocol.offset_commit("g", {"t": [(0, (2**40, 3)), (1, (0, -1))]})
+    made = protocol.offset_commit("g", {"t": [(0, (2**40, 3)), (1, (0, -1))]}, "who")
     for read in requests(protocol.OFFSET_COMMIT, made):
         assert (read["group_id"], read["generation_id_or_member_epoch"]) == ("g", -1)
         assert (read["member_id"], read.get("group_instance_id")) == ("", None)
