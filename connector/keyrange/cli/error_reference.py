@@ -16,8 +16,11 @@ import typer
 from keyrange.cli.reference import wrapped
 from keyrange.cli.render import print_document, print_text
 from keyrange.errors import CATALOGUE, Condition, Kind
+from keyrange.errors.symptoms import SYMPTOMS, Symptom
 
 _WIDTH_MAX: Final = 100
+_SYMPTOMS: Final = "Spark's own symptoms"
+_CONDITIONS: Final = "Conditions"
 # What to do about a kind of error, in the order in which they are looked for at night.
 KINDS: Final = {
     Kind.UNAVAILABLE: "The cluster or a store could not be reached, or did not answer. Trying "
@@ -114,9 +117,26 @@ def text(condition: Condition, width: int) -> str:
 
 
 def markdown() -> str:
-    """`connector/guides/troubleshooting.md`: all conditions, by kind and then by name."""
+    """`connector/guides/troubleshooting.md`: what Spark prints by itself, and all conditions, by
+    kind and then by name."""
     lines = [
-        "# Troubleshooting by condition",
+        "# Troubleshooting",
+        "",
+        f"[{_SYMPTOMS}](#{_anchor(_SYMPTOMS)}) are messages that keyrange has no part in. "
+        f"[{_CONDITIONS}](#{_anchor(_CONDITIONS)}) are the errors of keyrange; Spark prints them "
+        "below lines of its own, so look for the last name in brackets. What to do when nothing "
+        "fails and nothing moves stands in [on-call.md](on-call.md).",
+        "",
+        "Made from the error catalogue by `keyrange errors --output markdown`; a test holds it to "
+        "it.",
+        "",
+        f"## {_SYMPTOMS}",
+    ]
+    for symptom in SYMPTOMS:
+        lines += _symptom(symptom)
+    lines += [
+        "",
+        f"## {_CONDITIONS}",
         "",
         "Every error of keyrange begins with its condition in brackets and ends with its remedy: "
         "`[CONDITION] what happened, where. To mend it: remedy.` Look for the condition on this "
@@ -125,9 +145,6 @@ def markdown() -> str:
         "```bash",
         "keyrange errors COMMITS_FENCED",
         "```",
-        "",
-        "Made from the error catalogue by `keyrange errors --output markdown`; a test holds it to "
-        "it. What to do when nothing fails and nothing moves stands in [on-call.md](on-call.md).",
         "",
         "| kind | what it says | conditions |",
         "|---|---|---|",
@@ -158,6 +175,11 @@ def _section(condition: Condition) -> list[str]:
     return lines
 
 
+def _symptom(symptom: Symptom) -> list[str]:
+    lines = ["", f"### {symptom.name}", "", "```text", *symptom.printed, "```", ""]
+    return [*lines, symptom.cause, "", f"- What to do: {symptom.remedy}"]
+
+
 def _escaped(words: str) -> str:
     # What a remedy has between ` stays code.
     pieces = words.split("`")
@@ -167,4 +189,4 @@ def _escaped(words: str) -> str:
 
 
 def _anchor(heading: str) -> str:
-    return heading.lower().replace(" ", "-")
+    return heading.lower().replace("'", "").replace(" ", "-")
