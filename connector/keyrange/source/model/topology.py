@@ -59,12 +59,12 @@ def compare(
     live = {partition.topic for partition in start.positions}.intersection(recreated)
     stood = {p: at for p, at in start.known.items() if p.topic not in recreated}
     losses = [_recreated(topic, start) for topic in sorted(live)]
-    deleted = sorted(set(start.positions) - set(latest))
-    unnamed = [p for p in deleted if subscription is not None and not subscription.names(p)]
-    if subscription is not None and unnamed:
-        losses.append(_deleted(_not_named(unnamed, subscription), group_id))
-    if gone := [p for p in deleted if p not in unnamed]:
-        names = ", ".join(map(str, gone))
+    deleted = set(start.positions) - set(latest)
+    gone = {p for p in deleted if subscription is None or subscription.names(p)}
+    if subscription is not None and deleted > gone:
+        losses.append(_deleted(_not_named(sorted(deleted - gone), subscription), group_id))
+    if gone:
+        names = ", ".join(map(str, sorted(gone)))
         losses.append(
             _deleted(f"some data may have been lost: partitions {names} are gone", group_id)
         )
