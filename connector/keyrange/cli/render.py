@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.text.plain import one_line, plain
+from keyrange.text.wrapping import as_entry, as_paragraph, fitted, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,20 +46,68 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table as wide as it needs to be where stdout is no terminal."""
+    """A table as wide as it needs to be where stdout is no terminal; on one that has no room for
+    its words each row is a paragraph."""
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
+    names = [one_line(column) for column in columns]
+    cells = [["" if each is None else plain(str(each)) for each in row] for row in rows]
+    width = terminal_width()
+    lines = [names, *cells] if columns else cells
+    widths = _widths(lines, width) if width is not None else None
+    if width is not None and widths is None:
+        _print_paragraphs(one_line(title), names, cells, width)
+        return
     # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
-    head = Text(one_line(title), style="table.title")
-    table = Table(title=head, title_justify="left", box=SIMPLE, show_header=bool(columns))
-    for column in columns:
-        table.add_column(one_line(column), overflow="fold")
+    table = Table(box=SIMPLE, show_header=bool(columns))
+    for at in range(len(lines[0]) if lines else 0):
+        header = names[at] if columns else ""
+        table.add_column(header, overflow="fold", width=widths[at] if widths else None)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    # A pipe must not cut values off at 80 columns, and neither must a terminal that is called dumb.
+    size = {} if width is not None else {"width": 10_000, "height": 10_000}
+    console = make_console(**size)
+    # Not the table's own title, which would be broken at the table's width.
+    console.print(Text(one_line(title), style="table.title"))
+    console.print(table)
+
+
+def _widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """How wide columns may be for their table to fit; None where their words would not."""
+    from rich.cells import cell_len
+
+    columns = list(zip(*lines, strict=True))
+    natural = [max(map(cell_len, "\n".join(each).splitlines()), default=0) for each in columns]
+    least = [max(map(cell_len, " ".join(each).split()), default=0) for each in columns]
+    # A column has a space on either side, and one before it; the table has one at its end.
+    return fitted(natural, least, width - 3 * len(columns) - 1)
+
+
+def _print_paragraphs(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> None:
+    for line in wrapped(title, width):
+        print_text(line)
     for row in rows:
-        table.add_row(*(Text("" if value is None else plain(str(value))) for value in row))
-    # A pipe must not cut values off at 80 columns.
-    make_console(width=None if sys.stdout.isatty() else 10_000).print(table)
+        entry = as_paragraph(columns, row, width) if columns else as_entry(row[0], row[1], width)
+        for line in entry:
+            print_text(line)
+    print_text()
+
+
+def terminal_width() -> int | None:
+    """How many columns the terminal on stdout has. None where there is none: nothing has to fit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_words(text: str) -> None:
+    """Print a text of words to stdout, which a terminal breaks between them only."""
+    width = terminal_width()
+    for line in [one_line(text)] if width is None else wrapped(one_line(text), width):
+        print_text(line)
 
 
 def print_text(text: str = "", end: str = "\n", flush: bool = False) -> None:
@@ -99,6 +150,16 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def print_aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    """Print rows in columns; on a terminal that has no room for them each row is a paragraph."""
+    lines = [f"{indent}{line}".rstrip() for line in aligned(columns, rows)]
+    width = terminal_width()
+    if width is not None and max(map(len, lines)) > width:
+        lines = [line for row in rows for line in as_paragraph(columns, row, width)]
+    for line in lines:
+        print_text(line)
+
+
 def print_by(
     heads: Sequence[str],
     columns: Sequence[str],
@@ -106,16 +167,23 @@ def print_by(
     below: Sequence[str] = (),
 ) -> None:
     """Print rows in columns under the head that they have in common, each with a line below it."""
-    names, *lines = aligned(columns, rows)
+    names, *lines = [f"  {line}".rstrip() for line in aligned(columns, rows)]
+    width = terminal_width()
+    fits = width is None or max(map(len, (names, *lines))) <= width
     last = None
-    for at, (head, line) in enumerate(zip(heads, lines, strict=True)):
+    for at, head in enumerate(heads):
         if head != last:
-            print_text(one_line(head))
-            print_text(f"  {names}")
+            print_words(head)
+            if fits:
+                print_text(names)
         last = head
-        print_text(f"  {line}")
+        row = [lines[at]] if fits else as_paragraph(columns, rows[at], width or 0)
+        for line in row:
+            print_text(line)
         if below:
-            print_text(f"    {one_line(below[at])}")
+            text = one_line(below[at])
+            for line in [f"    {text}"] if width is None else wrapped(text, width, "    "):
+                print_text(line)
 
 
 def print_document(schema: str, values: Mapping[str, Any]) -> None:
@@ -139,4 +207,7 @@ def _say(level: int, text: str, message: str, **fields: str) -> None:
 
     if logs.wanted_format() is logs.LogFormat.JSON:
         text = logs.json_line(level, "keyrange.cli", message, **fields)
+    elif sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        text = "\n".join(wrapped(text, width))
     print(plain(text), file=sys.stderr, flush=True)

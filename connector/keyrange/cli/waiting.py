@@ -9,12 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from keyrange.cli.render import OutputFormat, make_console
 from keyrange.text.plain import one_line
 
 T = TypeVar("T")
+
+# How wide a bar is, and how much of a line is for what stands beside it.
+_BAR: Final = 40
+_BAR_MIN: Final = 6
+_WORDS: Final = 46
 
 # Told of so many more that are done.
 Advance = Callable[[int], None]
@@ -62,16 +67,18 @@ def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    console = make_console(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        # Words and counts come first where there is little room.
+        BarColumn(max(min(_BAR, console.width - _WORDS), _BAR_MIN)),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     # What is printed meanwhile stands above the bars; on stdout only where that is the same screen.
     with Progress(
         *columns,
-        console=make_console(stderr=True),
+        console=console,
         transient=True,
         redirect_stdout=sys.stdout.isatty(),
     ) as progress:

@@ -26,6 +26,7 @@ from keyrange.cli.render import (
     print_document,
     print_table,
     print_text,
+    print_words,
 )
 from keyrange.cli.source import (
     LiveOption,
@@ -365,4 +366,4 @@ def _examples(partition: str, what: str, offsets: Offsets) -> None:
     if offsets.count:
         left = offsets.count - len(offsets.first)
         more = f" and {left:,} more" if left else ""
-        print_text(f"{partition} {what}: {', '.join(map(str, offsets.first))}{more}")
+        print_words(f"{partition} {what}: {', '.join(map(str, offsets.first))}{more}")

@@ -15,11 +15,13 @@ from keyrange.cli.members.requests import rebalance, remove
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
-    aligned,
+    print_aligned,
     print_by,
     print_document,
     print_record,
     print_text,
+    print_words,
+    terminal_width,
 )
 from keyrange.cli.source import (
     LiveOption,
@@ -126,16 +128,15 @@ def _show(table: str, document: Mapping[str, Any], most: int) -> None:
     )
     members = document["members"]
     marks = slot_marks(each["slot"] for each in members if each["ranges"])
-    for line in _members_lines(members, marks, document["epoch"]):
-        print_text(line)
+    _print_members(members, marks, document["epoch"])
     for each in document["waiting"]:
-        print_text(f"waiting: {one_line(command_text(each))}")
+        print_words(f"waiting: {command_text(each)}")
     _show_space(document["partitions"], marks, most)
 
 
-def _members_lines(
+def _print_members(
     members: Sequence[Mapping[str, Any]], marks: Mapping[str, str], epoch: int
-) -> list[str]:
+) -> None:
     columns = [
         "name",
         "mark",
@@ -163,7 +164,7 @@ def _members_lines(
         ]
         for each in members
     ]
-    return aligned(columns, rows)
+    print_aligned(columns, rows)
 
 
 def _next_text(due: Mapping[str, Any]) -> str:
@@ -198,14 +199,16 @@ def _show_space(
     names = [f"{each['topic']}-{each['partition']}" for each in partitions]
     shown = partitions[:most]
     width = max(map(len, names[:most]))
-    print_text("\nwhose the hashes of each partition are, from 0 to 2^63 - 1")
+    cells = max(min(WIDTH, (terminal_width() or 10_000) - width - 2), 1)
+    print_text()
+    print_words("whose the hashes of each partition are, from 0 to 2^63 - 1")
     for name, each in zip(names, shown, strict=False):
         owned = [
             (KeyRange(row["range"][0], row["range"][1] + 1), row["slot"]) for row in each["ranges"]
         ]
-        print_text(f"{name.ljust(width)}  {draw(owned, marks)}")
+        print_text(f"{name.ljust(width)}  {draw(owned, marks, cells)}")
     if len(shown) < len(partitions):
-        print_text(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
+        print_words(f"... and {len(partitions) - len(shown)} partitions: --partitions, --topic")
 
 
 def draw(

@@ -28,6 +28,8 @@ from keyrange.cli.render import (
     print_document,
     print_table,
     print_text,
+    print_words,
+    terminal_width,
 )
 from keyrange.cli.source import (
     PartitionOption,
@@ -97,14 +99,15 @@ def show(
     if output is OutputFormat.JSON:
         print_document("state.show/1", document)
         return
-    print_text(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
-    print_text(f"  copies on hosts that read its keys: {document['copies']}")
+    print_words(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
+    print_words(f"  copies on hosts that read its keys: {document['copies']}")
     for each in variables:
         ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
-        print_text(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
+        print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
     columns = ["partition", "keys" if count else "rows", "bytes", "files", "runs at a key"]
     columns.append("where runs lie over one another, by hash")
-    print_table("Partitions", columns, [line_of(each) for each in partitions])
+    width = terminal_width()
+    print_table("Partitions", columns, [line_of(each, width) for each in partitions])
 
 
 @app.command()
@@ -233,7 +236,7 @@ def diff(
         document = {"table": table, "from_seq": since, "seq": known.seq, **counts, "rows": rows}
         print_document("state.diff/1", document)
         return
-    print_text(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
+    print_words(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
     print_states(rows, before=f"at commit {since}", after=f"at {known.seq}")
 
 
@@ -316,9 +319,9 @@ def verify(
         document = {"table": table, "seq": known.seq, "files": len(files), "rows": rows}
         print_document("state.verify/1", {**document, "failures": wrong, "fold": made})
     else:
-        print_text(f"{number(len(files))} files, {number(rows)} rows at commit {known.seq}")
+        print_words(f"{number(len(files))} files, {number(rows)} rows at commit {known.seq}")
         for failure in wrong:
-            print_text(f"  {failure}")
+            print_words(f"  {failure}")
         print_text("all is as it was written" if not wrong else f"{len(wrong)} are not")
         if made is not None:
             print_fold(made)

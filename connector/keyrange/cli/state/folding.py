@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from keyrange.cli.render import note, print_text
+from keyrange.cli.render import note, print_text, print_words
 from keyrange.cli.source import folded, open_reading, storage_of
 from keyrange.cli.state.differing import differences, print_states, state_row
 from keyrange.text.formats import number
@@ -142,14 +142,14 @@ def _given_up(commits: Commits, plan: FoldPlan, named: Mapping[str, str]) -> lis
 
 def print_fold(found: Mapping[str, Any]) -> None:
     records, since = number(found["records"]), found["from_seq"]
-    print_text(f"{records} records folded from the state at commit {since} on")
+    print_words(f"{records} records folded from the state at commit {since} on")
     if found["left_out"]:
-        print_text(f"{number(found['left_out'])} keys with dead letters are left out")
+        print_words(f"{number(found['left_out'])} keys with dead letters are left out")
     for each in found["failures"]:
         place = f"{each['topic']}-{each['partition']}, offset {each['offset']}"
-        print_text(f"  the function failed at {place}: {each['error']}")
+        print_words(f"  the function failed at {place}: {each['error']}")
     if not found["differing"]:
         print_text("what is stored is what the function makes of the log")
         return
-    print_text(f"{number(found['differing'])} keys differ")
+    print_words(f"{number(found['differing'])} keys differ")
     print_states(found["keys"], stored="stored", expected="expected")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from keyrange.kafka.model.offsets import TopicPartition
 
 _WIDTH: Final = 48
+# On a terminal that has no room for more beside the other columns.
+_WIDTH_MIN: Final = 16
+_WIDE: Final = 100
 
 
 def described(stored: StoredState, partition: TopicPartition, keys: int | None) -> dict[str, Any]:
@@ -38,8 +41,10 @@ def described(stored: StoredState, partition: TopicPartition, keys: int | None) 
     }
 
 
-def line_of(partition: Mapping[str, Any]) -> list[str]:
-    depths = _depths(partition["runs"])
+def line_of(partition: Mapping[str, Any], width: int | None = None) -> list[str]:
+    """The cells of a partition; `width` is that of the terminal, where there is one."""
+    is_wide = width is None or width >= _WIDE
+    depths = _depths(partition["runs"], _WIDTH if is_wide else _WIDTH_MIN)
     return [
         f"{partition['topic']}-{partition['partition']}",
         number(partition["rows"] if partition["keys"] is None else partition["keys"]),
@@ -53,7 +58,7 @@ def line_of(partition: Mapping[str, Any]) -> list[str]:
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
-def _depths(runs: list[Mapping[str, Any]]) -> list[int]:
+def _depths(runs: list[Mapping[str, Any]], cells: int) -> list[int]:
     """How many runs lie over one another, from the least hash to the greatest."""
-    points = [(2 * at + 1) * 2**62 // _WIDTH for at in range(_WIDTH)]
+    points = [(2 * at + 1) * 2**62 // cells for at in range(cells)]
     return [sum(run["lo"] <= point <= run["hi"] for run in runs) for point in points]

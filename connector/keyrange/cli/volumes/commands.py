@@ -13,10 +13,11 @@ import typer
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
-    aligned,
     note,
+    print_aligned,
     print_document,
     print_text,
+    print_words,
 )
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import read_pause
@@ -75,17 +76,17 @@ def _print(document: Mapping[str, Any], output: OutputFormat) -> None:
         return
     factor = document["factor"]
     if factor is not None:
-        print_text(f"throttle factor {factor_text(factor)}, since {moment(factor['since'])} UTC")
-        print_text(f"because {one_line(factor['why'])}")
-    for line in _lines(document["volumes"]):
-        print_text(line)
-    if not document["volumes"]:
+        print_words(f"throttle factor {factor_text(factor)}, since {moment(factor['since'])} UTC")
+        print_words(f"because {factor['why']}")
+    if document["volumes"]:
+        print_aligned(*_table(document["volumes"]))
+    else:
         print_text("no volume was observed")
     if document["failure"]:
         note(f"not observed: {one_line(document['failure'])}")
 
 
-def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(volumes: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     columns = ["broker", "log dir", "used", "available", "of", "free", "full in", ""]
     rows = [
         [
@@ -100,7 +101,7 @@ def _lines(volumes: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         for each in volumes
     ]
-    return aligned(columns, rows) if rows else []
+    return columns, rows
 
 
 def bar(used: float, limit: float | None, width: int = WIDTH) -> str:
