@@ -16,9 +16,19 @@ def make_checkpoint(home: Path) -> Path:
     return home
 
 
-def plan_batch(home: Path, batch_id: int, at_ms: int, end: dict[str, int]) -> None:
-    """Plan a batch up to `end`; the first one begins at 0."""
+def plan_batch(
+    home: Path,
+    batch_id: int,
+    at_ms: int,
+    end: dict[str, int],
+    log_ends: dict[str, int] | None = None,
+) -> None:
+    """Plan a batch up to `end`; the first one begins at 0. With `log_ends` the query commits
+    individually, and these say where the logs end that the batch does not reach."""
     reserved: dict[str, Any] = {"version": 1}
+    if log_ends is not None:
+        mark = {"seq": batch_id, "sourceId": "source-1", "logEnds": {"t": log_ends}}
+        reserved["commits"] = mark
     if batch_id == 0:
         reserved["initial"] = {"t": dict.fromkeys(end, 0)}
     offset = {"@keyrange": reserved, "t": end}

@@ -94,7 +94,13 @@ FULL: dict[str, dict[str, Any]] = {
         "bytes": 4_000_000,
         "fetchedBytes": 4_400_000,
     },
-    "commits": {"pending": 37, "partitionsHeld": 1, "maxRangeLag": 9, "nextDueMs": -1},
+    "commits": {
+        "pending": 37,
+        "partitionsHeld": 1,
+        "maxRangeLag": 9,
+        "nextDueMs": -1,
+        "committed": {"t": {"0": 0}},
+    },
     "state": {"rows": 400, "bytes": 9_000, "runs": 3},
     "members": {
         "epoch": 3,

@@ -171,7 +171,9 @@ def test_the_jvm_connectors_first_positions_are_shown_and_exported(
     shown: dict[str, Any] = read_document(
         keyrange("show", tmp_path / "a", "--output", "json").stdout
     )
-    assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": start}]
+    assert shown["sources"] == [
+        {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": start}
+    ]
     assert [row["from_offset"] for row in shown["positions"]] == [3, 0]
     exported = keyrange("export", tmp_path / "a").stdout
     assert json.loads(exported) == start

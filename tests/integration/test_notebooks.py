@@ -64,7 +64,7 @@ def test_inspect_shows_what_is_not_done(
 
     pending = {row["cause"]: row["deliveries"] for row in namespace["pending"].collect()}
     assert pending == {"rejected": 1, "held_back": 0}
-    assert namespace["lag"].groupby("partition")["lag"].last().sum() == 2
+    assert namespace["lag"].groupby("partition")["commit_lag"].last().sum() == 2
     # What was given up was rejected before, and is not counted as both.
     assert tuple(namespace["work"][["rejected", "dead"]].sum()) == (3, 2)
     assert len(databricks.pages) == 4

@@ -72,6 +72,6 @@ def test_a_query_is_followed_over_a_failure(
     assert looked.exit_code == 0, looked.output
     document = json.loads(looked.stdout)
     assert (document["state"], document["failures"], document["why"]) == ("caught up", [], [])
-    assert (document["lag"]["offsets"], document["lag"]["known_by"]) == (0, "now")
+    assert (document["lag"]["read"], document["lag"]["known_by"]) == (0, "now")
     assert document["rate"]["records_per_s"] > 0
     assert [row["committed"] for row in document["partitions"]] == [20, 20]

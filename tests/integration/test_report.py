@@ -61,7 +61,7 @@ def test_kafka_says_how_far_the_query_is_behind_and_how_batches_are_read(
     assert (found.ends.failure, found.ends.remarks) == ("", ())
     [standing] = standings(found)
     assert (standing.committed, standing.planned, standing.log_end) == (300, 700, 1_000)
-    assert (standing.lag, standing.known_by) == (700, "Kafka")
+    assert (standing.commit_lag, standing.known_by) == (700, "Kafka")
     first, second = batches_of(found)
     assert first.bytes is not None
     assert second.bytes is not None

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import RESERVED
-from keyrange.source.model.lag import Lag, offsets_behind_latest, read_source
+from keyrange.source.model.lag import (
+    Lag,
+    offsets_behind,
+    offsets_behind_latest,
+    read_source,
+    total_behind,
+)
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))
@@ -64,6 +70,34 @@ def test_the_same_from_a_progress(
     assert read.behind == {
         place: max(latest[place] - consumed[place], 0) for place in consumed.keys() & latest.keys()
     }
+
+
+@given(consumed=POSITIONS, latest=POSITIONS, held=POSITIONS)
+def test_the_commit_lag_counts_from_what_was_pending(
+    consumed: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    held: dict[TopicPartition, int],
+) -> None:
+    """The committed offset of a partition without pending records is its read position."""
+    uncommitted = {
+        place: min(at, consumed[place]) for place, at in held.items() if place in consumed
+    }
+    metrics = {"commits": {"committed": nested(uncommitted)}}
+    source = {
+        "endOffset": {RESERVED: {"version": 1}, **nested(consumed)},
+        "latestOffset": {RESERVED: {"metrics": metrics}, **nested(latest)},
+    }
+    read = read_source(source)
+    assert read is not None
+    assert read.commit_lag == offsets_behind_latest({**consumed, **uncommitted}, latest)
+    if read.lag is not None and read.commit_lag is not None:
+        assert read.lag.total_offsets <= read.commit_lag.total_offsets
+
+
+def test_what_is_not_known_does_not_count() -> None:
+    assert (offsets_behind(3, 10), offsets_behind(10, 3)) == (7, 0)
+    assert offsets_behind(None, 10) is offsets_behind(3, None) is None
+    assert (total_behind([None, 3, 4]), total_behind([None]), total_behind([])) == (7, None, None)
 
 
 def test_the_jvm_connectors_example() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
 from keyrange.report.shapes import axis, layout, plot_time
 from keyrange.report.words import label, short_label
+from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.text.formats import counted, moment, number
 
 # So many partitions have a line of their own; all have a row in the table.
@@ -23,35 +24,59 @@ Series = Mapping[str, Sequence[tuple[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Where a partition stands: `known_by` says how its log's end is known."""
+    """Where a partition stands: `known_by` says how its log's end is known. `read_to` is the read
+    position, `committed` the committed offset; None where they are not known."""
 
     name: str
+    read_to: int | None
     committed: int | None
     planned: int
     log_end: int | None
     known_by: str
 
     @property
-    def lag(self) -> int | None:
-        """Offsets that are not committed; a batch that never was leaves nothing to count from."""
-        if self.log_end is None or self.committed is None:
-            return None
-        return max(self.log_end - self.committed, 0)
+    def read_lag(self) -> int | None:
+        return offsets_behind(self.read_to, self.log_end)
+
+    @property
+    def commit_lag(self) -> int | None:
+        return offsets_behind(self.committed, self.log_end)
+
+    @property
+    def most_behind(self) -> int:
+        """The larger lag; -1 where none is known."""
+        known = [each for each in (self.read_lag, self.commit_lag) if each is not None]
+        return max(known, default=-1)
 
 
 def standings(sources: Sources) -> list[PartitionLag]:
     """Each partition of the checkpoint as it is known last, those that are behind most first."""
     ends = _ends(sources)
     committed = _committed(sources)
+    individual = {
+        each["source"]
+        for each in sources.checkpoint["sources"]
+        if each["commit_mode"] == "individual"
+    }
     found = []
     for row in sources.checkpoint["positions"]:
         name = partition_name(row)
         log_end, known_by = ends.get(name, (None, ""))
-        at = committed.get(name, row["committed"])
         # Nothing of it is committed yet: where it began is what is next.
-        at = row["from_offset"] if at is None else at
-        found.append(PartitionLag(name, at, row["planned"], log_end, known_by))
-    return sorted(found, key=lambda each: -1 if each.lag is None else each.lag, reverse=True)
+        read_to = row["from_offset"] if row["committed"] is None else row["committed"]
+        unknown = row["source"] in individual and sources.commits.document is None
+        at = committed.get(name, None if unknown else read_to)
+        found.append(PartitionLag(name, read_to, at, row["planned"], log_end, known_by))
+    return sorted(found, key=lambda each: each.most_behind, reverse=True)
+
+
+def lag_facts(rows: Sequence[PartitionLag]) -> list[tuple[str, str]]:
+    """Both lags over all partitions."""
+    lags = {
+        "read lag": total_behind(each.read_lag for each in rows),
+        "commit lag": total_behind(each.commit_lag for each in rows),
+    }
+    return [(name, number(lag) or "not known") for name, lag in lags.items()]
 
 
 def _ends(sources: Sources) -> dict[str, tuple[int, str]]:
@@ -79,80 +104,77 @@ def _committed(sources: Sources) -> dict[str, int]:
 
 
 def series(sources: Sources) -> dict[str, list[tuple[str, int]]]:
-    """The lag of each partition over time, by the progress of batches, else by what a checkpoint
-    with individual commits says; and now, where Kafka was asked."""
+    """The read lag of each partition over time, by the progress of batches, else by what a
+    checkpoint with individual commits says; and now, where Kafka was asked."""
     found: dict[str, list[tuple[str, int]]] = {}
-    batches = sources.progress.document or sources.history
-    for batch in batches:
+    rows = standings(sources)
+    read_to = {each.name: each.read_to for each in rows}
+    for batch in sources.progress.document or sources.history:
         for row in batch["positions"]:
-            if row["log_end"] is not None:
-                behind = max(row["log_end"] - row["offset"], 0)
-                found.setdefault(partition_name(row), []).append((batch["at"], behind))
+            name = partition_name(row)
+            # What is planned is not read.
+            at = read_to.get(name) if batch["state"] == "planned" else row["offset"]
+            behind = offsets_behind(at, row["log_end"])
+            if behind is not None:
+                found.setdefault(name, []).append((batch["at"], behind))
     asked = sources.ends.document
     if asked is not None:
-        # From what was read to, as all others here, also where individual commits know of less.
-        read_to = {
-            partition_name(row): row["from_offset"]
-            if row["committed"] is None
-            else row["committed"]
-            for row in sources.checkpoint["positions"]
-        }
-        for each in standings(sources):
-            at = read_to[each.name]
-            if each.log_end is not None and at is not None and each.known_by == "Kafka":
-                behind = max(each.log_end - at, 0)
-                found.setdefault(each.name, []).append((asked["at"], behind))
+        for each in rows:
+            if each.known_by == "Kafka" and each.read_lag is not None:
+                found.setdefault(each.name, []).append((asked["at"], each.read_lag))
     return found
 
 
 def lag_section(sources: Sources) -> Section:
     """The chapter about lag."""
     rows = standings(sources)
-    known = [each.lag for each in rows if each.lag is not None]
     facts = []
-    if known:
-        facts = [
-            ("offsets behind, all partitions", number(sum(known))),
-            ("the partition that is behind most", f"{rows[0].name}: {number(rows[0].lag)}"),
-        ]
+    if rows and rows[0].most_behind >= 0:
+        most = f"{rows[0].name}: {number(rows[0].most_behind)}"
+        facts = [*lag_facts(rows), ("the partition that is behind most", most)]
     found = series(sources)
     return Section(
         "lag",
         "Lag",
         facts,
-        [_picture(found, rows, sources.commits.document is not None)] if found else [],
+        [_picture(found, rows)] if found else [],
         [] if found else [_table(rows)],
         missing=sources.progress.wanted + sources.ends.wanted,
         failures=(*sources.progress.notes, *sources.ends.notes),
     )
 
 
-def _picture(found: Series, rows: Sequence[PartitionLag], is_individual: bool) -> Picture:
+def _picture(found: Series, rows: Sequence[PartitionLag]) -> Picture:
     times = [at for points in found.values() for at, _ in points]
     summary = (
-        f"Offsets behind the end of the log, of {counted(len(found), 'partition')}, "
-        f"from {moment(min(times))} to {moment(max(times))} UTC."
+        f"The read lag of {counted(len(found), 'partition')}, in offsets from the end of the batch "
+        f"to the end of the log, from {moment(min(times))} to {moment(max(times))} UTC."
     )
     if len(found) > LINES_MAX:
         summary += f" Drawn are the {LINES_MAX} that are behind most now, and the sum of all."
-    if is_individual:
-        summary += " The lines count from where batches ended, the table from what is committed."
+    if any(each.commit_lag != each.read_lag for each in rows):
+        summary += " The table has the commit lag too, which counts from the committed offset."
     view = View("all", "all partitions", summary, figure(found), _table(rows))
-    return Picture("lag-lines", "Offsets behind, by time", [view])
+    return Picture("lag-lines", "Read lag, by time", [view])
 
 
 def _table(rows: Sequence[PartitionLag]) -> Table:
     return table(
         "Where each partition stands",
-        ["partition", "committed", "planned", "log end", "log end by", "lag"],
+        [
+            *("partition", "read to", "committed", "planned", "log end", "log end by"),
+            *("read lag", "commit lag"),
+        ],
         [
             [
                 each.name,
+                number(each.read_to),
                 number(each.committed),
                 number(each.planned),
                 number(each.log_end),
                 each.known_by,
-                number(each.lag),
+                number(each.read_lag),
+                number(each.commit_lag),
             ]
             for each in rows
         ],
@@ -171,7 +193,7 @@ def figure(found: Series) -> dict[str, Any]:
         "layout": layout(
             380,
             xaxis=axis("time (UTC)", type="date"),
-            yaxis=axis("offsets behind", rangemode="tozero", tickformat=","),
+            yaxis=axis("read lag, in offsets", rangemode="tozero", tickformat=","),
             hovermode="closest",
             showlegend=True,
         ),
@@ -188,7 +210,7 @@ def _line(name: str, points: Sequence[tuple[str, int]], at: int) -> dict[str, An
         "name": short_label(name),
         "line": {"width": 2, "color": colour, "dash": _DASHES[at // COLOURS % len(_DASHES)]},
         "marker": {"symbol": _SYMBOLS[at % len(_SYMBOLS)], "size": 7, "color": colour},
-        "hovertemplate": "%{y:,d} offsets behind<br>%{x|%Y-%m-%d %H:%M:%S} UTC"
+        "hovertemplate": "read lag %{y:,d}<br>%{x|%Y-%m-%d %H:%M:%S} UTC"
         f"<extra>{label(name)}</extra>",
     }
 

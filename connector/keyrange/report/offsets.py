@@ -10,6 +10,7 @@ from keyrange.report.lag import PartitionLag, standings
 from keyrange.report.parts import Picture, Section, Sources, View, partition_name, table
 from keyrange.report.shapes import Path, area, axis, bar, layout, name_axis
 from keyrange.report.words import Row, label
+from keyrange.source.model.lag import offsets_behind
 from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
 
 # A picture of more areas takes a browser too long, and shows no more.
@@ -104,7 +105,8 @@ def _whole(rows: Sequence[PartitionLag], parts: Mapping[str, Row]) -> Picture:
 def _lengths(each: PartitionLag, part: Row | None) -> dict[str, int]:
     """How many offsets of a partition are of each class, in the order of the line; what is not
     known counts 0. `not done` are records below the position, or of ranges that lag behind."""
-    committed = each.planned if each.committed is None else each.committed
+    known = (each.committed, each.read_to, each.planned)
+    committed = next(at for at in known if at is not None)
     position = part["position"] if part is not None else committed
     not_done = min(part["pending"], position - committed) if part is not None else 0
     top = max(each.planned, position)
@@ -144,7 +146,7 @@ def _views(
         gaps.setdefault(partition_name(gap), []).append(gap)
     ordered = sorted(
         (each for each in rows if each.name in parts),
-        key=lambda each: (parts[each.name]["pending"] > 0, each.lag or 0),
+        key=lambda each: (parts[each.name]["pending"] > 0, each.most_behind),
         reverse=True,
     )
     views: list[View] = []
@@ -162,7 +164,9 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
     if each.log_end is not None:
         # As that of the partition beside it: a commit knows where the log ended then.
         end = each.log_end
-        rows = [{**row, "lag": max(end - row["committed"], 0)} for row in part["ranges"]]
+        rows = [
+            {**row, "commit_lag": offsets_behind(row["committed"], end)} for row in part["ranges"]
+        ]
         part = {**part, "ranges": rows}
     ranges = part["ranges"]
     summary = (
@@ -173,7 +177,8 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
     if part["pending"] > PENDING_MAX:
         summary += f" The oldest {PENDING_MAX:,} of them are marked one by one."
     worst = sorted(ranges, key=lambda row: (row["committed"], row["range"]))
-    columns = ["keys", "committed", "handed out to", "not done", "oldest", "tries", "lag", "hashes"]
+    columns = ["keys", "committed", "handed out to", "not done", "oldest", "tries"]
+    columns += ["commit lag", "hashes"]
     cells = [
         [
             keys_text(row["range"]),
@@ -182,14 +187,15 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
             number(row["pending"]),
             rounded_span(row["oldest_pending"]["age_ms"]) if row["oldest_pending"] else "",
             number(row["deliveries_max"]),
-            number(row["lag"]),
+            number(row["commit_lag"]),
             "{} to {}".format(*row["range"]),
         ]
         for row in worst
     ]
     shown = table(f"The key ranges of {each.name}", columns, cells, "keyrange commits show")
     pending = counted(part["pending"], "record")
-    name = f"{each.name}, lag {number(each.lag) or 'not known'}, {pending} not done"
+    lag = number(each.commit_lag) or "not known"
+    name = f"{each.name}, commit lag {lag}, {pending} not done"
     return View(each.name, name, summary, ranges_figure(each, part, gaps), shown)
 
 
@@ -255,7 +261,7 @@ Run = tuple[int, int]
 def runs_not_done(row: Row, most: int) -> list[Run]:
     """The offsets of a range between committed and scanned that are not done, in at most `most`
     runs; what is left behind them counts as one."""
-    done = row["done"][:most]
+    done = row["done_above"][:most]
     borders = [row["committed"], *(border for run in done for border in run), row["scanned"]]
     found = zip(borders[::2], borders[1::2], strict=True)
     return [(begin, until) for begin, until in found if begin < until]
@@ -270,7 +276,7 @@ def _frontier(both: Sequence[tuple[Row, tuple[float, float]]]) -> dict[str, Any]
     texts: list[list[str]] = []
     for row, (low, high) in both:
         facts = [keys_text(row["range"]), number(row["committed"]), number(row["scanned"])]
-        facts += [number(row["pending"]), number(row["lag"]) or "not known"]
+        facts += [number(row["pending"]), number(row["commit_lag"]) or "not known"]
         for height in (low, high) if stairs else ((low + high) / 2,):
             x.append(row["committed"])
             y.append(height)
@@ -286,7 +292,7 @@ def _frontier(both: Sequence[tuple[Row, tuple[float, float]]]) -> dict[str, Any]
         "customdata": texts,
         "hovertemplate": "keys %{customdata[0]}<br>committed %{customdata[1]}"
         "<br>handed out to %{customdata[2]}<br>not done %{customdata[3]}"
-        "<br>lag %{customdata[4]}<extra></extra>",
+        "<br>commit lag %{customdata[4]}<extra></extra>",
     }
 
 

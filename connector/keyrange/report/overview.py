@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyrange.report.lag import standings
+from keyrange.report.lag import lag_facts, standings
 from keyrange.report.parts import Section, Sources
 from keyrange.report.words import state_of_keys_text
 from keyrange.text.formats import counted, moment, number, rounded_span
@@ -12,12 +12,11 @@ def overview_section(sources: Sources) -> Section:
     """The chapter on top."""
     last = sources.checkpoint
     rows = standings(sources)
-    known = [each.lag for each in rows if each.lag is not None]
     unfinished = last["planned_not_committed"]
     facts = [
         ("batch", _batch(last["last_planned"], bool(unfinished))),
         ("planned", f"{moment(sources.history[-1]['at'])} UTC" if sources.history else ""),
-        ("offsets behind", number(sum(known)) if known else "not known"),
+        *lag_facts(rows),
         ("partitions", number(len(rows))),
     ]
     for more in (_commits, _state, _members, _letters, _volumes):
@@ -36,9 +35,9 @@ def _commits(sources: Sources) -> list[tuple[str, str]]:
     rows = known["show"]["partitions"]
     pending = sum(row["pending"] for row in rows)
     if not pending:
-        return [("records not done", "none")]
+        return [("pending records", "none")]
     oldest = max(row["oldest_pending"]["age_ms"] for row in rows if row["oldest_pending"])
-    return [("records not done", f"{pending:,}, the oldest for {rounded_span(oldest)}")]
+    return [("pending records", f"{pending:,}, the oldest for {rounded_span(oldest)}")]
 
 
 def _state(sources: Sources) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ from keyrange.individual_commits.model.partition_delivery import (
 )
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
+from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
@@ -259,8 +259,7 @@ class IndividualCommits(CommitStrategy):
         return found
 
     def due_in_s(self) -> float | None:
-        due_ms = next_due_ms(self._states, self._commits.keeps_order)
-        if due_ms is None:
+        if (due_ms := next_due_ms(self._states, self._commits.keeps_order)) is None:
             return None
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
 
@@ -270,9 +269,7 @@ class IndividualCommits(CommitStrategy):
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
-        due_in_s = self.due_in_s()
-        pending = sum(len(state.pending) for state in self._states.values())
-        if due_in_s is None:
+        if (due_in_s := self.due_in_s()) is None:
             return False
         left_ms = self._commits.available_now_timeout_ms - self._waited_ms
         if self._commits.available_now == "drain" and due_in_s * 1000 <= left_ms:
@@ -283,14 +280,14 @@ class IndividualCommits(CommitStrategy):
         _log.warning(
             "%d records wait for their next delivery, the first for %.1f s more; "
             "they come with the next run",
-            pending,
+            sum(len(state.pending) for state in self._states.values()),
             due_in_s,
         )
         return False
 
     def metrics(self) -> dict[str, Any]:
-        """What is not done: records, how many key ranges take in less, and how far the slowest is
-        behind, in offsets."""
+        """What is not done: records, how many key ranges take in less, how far the slowest is
+        behind, in offsets, and the committed offsets that lie below the read position."""
         states = self._states.values()
         due_ms = next_due_ms(self._states, self._commits.keeps_order)
         found = {
@@ -298,6 +295,9 @@ class IndividualCommits(CommitStrategy):
             "partitionsHeld": len(self._held),
             "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
+            "committed": nested(
+                {p: s.committed for p, s in self._states.items() if s.committed < s.position}
+            ),
         }
         return {"commits": found, **({"state": self._state_size()} if self._keeps_state else {})}
 

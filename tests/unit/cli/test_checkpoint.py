@@ -218,7 +218,9 @@ def test_stores_are_reached_by_the_uris_that_spark_writes(
     assert store.asked == ["s3://lake/old/", "s3://lake/new"]
     shown = read_document(succeed("show", "s3://lake/new", "--output", "json").stdout)
     assert shown["query_id"] == "the-id"
-    assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": {"t": {"0": 1}}}]
+    assert shown["sources"] == [
+        {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": {"t": {"0": 1}}}
+    ]
 
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}/"])
@@ -235,9 +237,9 @@ def test_who_wrote_the_offsets_and_where_they_began_is_shown(tmp_path: Path) -> 
     make(tmp_path, lines, committed=-1, files=files)
     shown = read_document(succeed("show", tmp_path, "--output", "json").stdout)
     assert shown["sources"] == [
-        {"source": 0, "written_by": "kafka", "initial": {"t": {"0": 2}}},
-        {"source": 1, "written_by": "keyrange", "initial": None},
-        {"source": 2, "written_by": None, "initial": None},
+        {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": {"t": {"0": 2}}},
+        {"source": 1, "written_by": "keyrange", "commit_mode": "batch", "initial": None},
+        {"source": 2, "written_by": None, "commit_mode": None, "initial": None},
     ]
     assert shown["positions"][0] == {
         "source": 0,
@@ -289,7 +291,9 @@ def test_a_checkpoint_of_spark_2_4_is_shown_and_exported(tmp_path: Path) -> None
     home = make_old_checkpoint(tmp_path / "a", committed=1)
     shown = read_document(succeed("show", home, "--output", "json").stdout)
     initial = {"orders": {"0": 2, "1": 0}}
-    assert shown["sources"] == [{"source": 0, "written_by": "kafka", "initial": initial}]
+    assert shown["sources"] == [
+        {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": initial}
+    ]
     assert [row["planned_at"][:19] for row in shown["batches"]] == [
         "2019-05-16T09:46:40",
         "2019-05-16T09:46:50",

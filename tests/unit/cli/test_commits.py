@@ -113,7 +113,8 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
                 "position": 10,
                 "log_end": 17,
                 "log_end_known_by": "batch",
-                "lag": 14,
+                "read_lag": 7,
+                "commit_lag": 14,
                 "done_ranges": 2,
                 **some,
                 "ranges": [
@@ -121,16 +122,18 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
                         "range": [0, 2**62 - 1],
                         "committed": 10,
                         "scanned": 10,
-                        "lag": 7,
-                        "done": [],
+                        "read_lag": 7,
+                        "commit_lag": 7,
+                        "done_above": [],
                         **none_pending,
                     },
                     {
                         "range": [2**62, HASH_MAX],
                         "committed": 3,
                         "scanned": 10,
-                        "lag": 14,
-                        "done": [[4, 5], [6, 10]],
+                        "read_lag": 7,
+                        "commit_lag": 14,
+                        "done_above": [[4, 5], [6, 10]],
                         **some,
                     },
                 ],
@@ -197,7 +200,7 @@ def test_the_document_of_history(of: Callable[..., Query]) -> None:
 def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
     of(two_pending())
     shown = text("show", "/t")
-    assert "flights-0   lag 14 (last batch)   2 pending, the oldest for 1 min" in shown
+    assert "flights-0   read lag 7, commit lag 14 (last batch)\n  2 pending, the oldest" in shown
     assert "██████●▒●▒▒▒▒············" in shown
     assert "50.00-100.00%" in shown
     assert "more" not in shown
@@ -224,7 +227,8 @@ def test_counts_agree_with_the_states(of: Callable[..., Query]) -> None:
     for row in found["partitions"]:
         assert sum(each["pending"] for each in row["ranges"]) == row["pending"]
         assert min(each["committed"] for each in row["ranges"]) == row["committed"]
-        assert row["lag"] == 6 * 400 + 50 - row["committed"]
+        assert row["commit_lag"] == 6 * 400 + 50 - row["committed"]
+        assert row["read_lag"] == 50
 
 
 def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:

@@ -26,11 +26,12 @@ from documents import read_document
 from keyrange.cli.main import app
 from keyrange.cli.watch.view import (
     Screen,
-    caught_up_text,
+    all_read_text,
+    commit_lag_text,
     failure_text,
-    lag_text,
     line,
     rate_text,
+    read_lag_text,
 )
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.text.formats import short
@@ -217,11 +218,12 @@ def test_what_others_wrote_moves_no_cursor_and_is_no_markup(home: Path) -> None:
 
 
 LAG = {
-    "offsets": 1_200,
+    "read": 1_200,
+    "commit": 1_300,
     "known_by": "now",
     "age_ms": 100,
     "shrinks_per_s": 10.0,
-    "caught_up_in_ms": 120_000,
+    "all_read_in_ms": 120_000,
     "least_ms": 60_000,
     "most_ms": 240_000,
 }
@@ -230,37 +232,43 @@ LAG = {
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({}, "caught up in about 2 min (1 min to 4 min)"),
-        ({"most_ms": None}, "caught up in about 2 min (1 min to never)"),
-        ({"least_ms": 120_000, "most_ms": 120_400}, "caught up in about 2 min"),
+        ({}, "all read in about 2 min (1 min to 4 min)"),
+        ({"most_ms": None}, "all read in about 2 min (1 min to never)"),
+        ({"least_ms": 120_000, "most_ms": 120_400}, "all read in about 2 min"),
         (
-            {"caught_up_in_ms": None, "shrinks_per_s": -5.0},
-            "caught up in: - (the lag grows by 5/s)",
+            {"all_read_in_ms": None, "shrinks_per_s": -5.0},
+            "all read in: - (the lag grows by 5/s)",
         ),
         (
-            {"caught_up_in_ms": None, "shrinks_per_s": 0.0},
-            "caught up in: - (the lag does not shrink)",
+            {"all_read_in_ms": None, "shrinks_per_s": 0.0},
+            "all read in: - (the lag does not shrink)",
         ),
-        ({"shrinks_per_s": None}, "caught up in: not known yet"),
-        ({"offsets": 0}, "caught up"),
-        ({"offsets": None}, ""),
+        ({"shrinks_per_s": None}, "all read in: not known yet"),
+        ({"read": 0}, ""),
+        ({"read": None}, ""),
     ],
 )
-def test_time_to_caught_up_says_how_sure_it_is(change: dict[str, Any], expected: str) -> None:
-    assert caught_up_text(LAG | change) == expected
+def test_time_to_all_read_says_how_sure_it_is(change: dict[str, Any], expected: str) -> None:
+    assert all_read_text(LAG | change) == expected
 
 
 def test_lag_says_as_of_when() -> None:
-    assert lag_text(LAG) == "1,200 (now)"
-    assert lag_text(LAG | {"known_by": "batch"}) == "1,200 (as of the last batch)"
-    assert lag_text(LAG | {"age_ms": 65_000}) == "1,200 (1 min ago)"
-    assert lag_text(LAG | {"offsets": None}).startswith("not known: --bootstrap-servers")
+    assert read_lag_text(LAG) == "1,200 (now)"
+    assert read_lag_text(LAG | {"known_by": "batch"}) == "1,200 (as of the last batch)"
+    assert read_lag_text(LAG | {"age_ms": 65_000}) == "1,200 (1 min ago)"
+    assert read_lag_text(LAG | {"read": None}).startswith("not known: --bootstrap-servers")
+    assert commit_lag_text(LAG) == "1,300"
+    assert commit_lag_text(LAG | {"commit": None}) == "not known: --commits"
+    assert commit_lag_text(LAG | {"read": None, "commit": None}) == "not known"
 
 
 def test_rates_are_those_that_are_known() -> None:
     rate = {"over_ms": 60_000, "offsets_per_s": 5.0, "records_per_s": None, "bytes_per_s": None}
+    rate |= {"not_moving_since": None}
     assert rate_text(rate) == "5 offsets/s over 1 min"
     assert rate_text(rate | {"offsets_per_s": None}) == "rate not known"
+    still = {"not_moving_since": "2026-05-01T12:03:09.000+00:00"}
+    assert rate_text(rate | still) == "not moving since 2026-05-01 12:03:09 UTC"
     told_rate = rate | {"records_per_s": 12_300.0, "bytes_per_s": 4_560_000.0}
     assert rate_text(told_rate) == "12,300 records/s, about 4.56 MB/s over 1 min"
     assert [short(each) for each in (5, 999, 1_000, 12_345, 5e9)] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,52 +9,15 @@ from typing import Any
 import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
-from documents import read_document
-from keyrange.cli.watch.document import Seen, describe
+from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.sources import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.kafka.open_transactions import HeldBack
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, KEPT, progress, source
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-BEGAN_MS = 1_750_000_000_000
-EVERY_MS = 10_000
-
-
-def answers(home: Path, batches: int, committed: int, **more: Any) -> Answers:
-    """So many batches of 100 offsets, one every 10 s; the first `committed` of them are done."""
-    make_checkpoint(home)
-    for batch in range(batches):
-        plan_batch(home, batch, at(batch), {"0": 60 * (batch + 1), "1": 40 * (batch + 1)})
-        if batch < committed:
-            commit_batch(home, batch)
-    return Answers(Answer(load_progress(open_directory(str(home)))), **more)
-
-
-def at(batch: int) -> int:
-    return BEGAN_MS + batch * EVERY_MS
-
-
-def told(*lags: int, **parts: Any) -> Answer[list[ToldBatch]]:
-    """A progress for each batch; partition 0 is so far behind after it."""
-    found = []
-    for batch, lag in enumerate(lags):
-        end = {"0": 60 * (batch + 1), "1": 40 * (batch + 1)}
-        latest = end | {"0": end["0"] + lag}
-        read = read_query_progress(progress(batch, source(end, latest, records=90, **parts)))
-        assert read is not None
-        found.append(ToldBatch(read, at(batch) + read.duration_ms))
-    return Answer(found)
-
-
-def look(given: Answers, now_ms: int, seen: Seen | None = None) -> dict[str, Any]:
-    document = describe("/cp", given, seen or Seen(), now_ms)
-    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/2", **document}))
-    assert read == document
-    return read
+from watch_samples import BEGAN_MS, T0, T1, answers, at, look, told
 
 
 def test_a_checkpoint_alone(tmp_path: Path) -> None:
@@ -75,8 +37,8 @@ def test_a_checkpoint_alone(tmp_path: Path) -> None:
     assert document["rate"]["over_ms"] == 32_000
     assert document["rate"]["offsets_per_s"] == pytest.approx(300 / 32, abs=0.1)
     assert (document["rate"]["records_per_s"], document["rate"]["bytes_per_s"]) == (None, None)
-    assert document["lag"]["offsets"] is None
-    assert [row["committed"] for row in document["partitions"]] == [180, 120]
+    assert document["lag"]["read"] is None
+    assert [row["read_to"] for row in document["partitions"]] == [180, 120]
 
 
 def test_a_rate_is_that_of_the_last_minute(tmp_path: Path) -> None:
@@ -111,7 +73,7 @@ def test_a_progress_file_that_nobody_writes_any_more_says_nothing(tmp_path: Path
     given = answers(tmp_path / "cp", 20, 20, progress=told(0, 0, 0, volumes={"throttleFactor": 0}))
     document = look(given, at(19) + 1_000)
     # Neither caught up nor at a standstill: that is what it was long ago.
-    assert (document["lag"]["offsets"], document["state"]) == (None, "working")
+    assert (document["lag"]["read"], document["state"]) == (None, "working")
     assert (document["rate"]["records_per_s"], document["throttle"]) == (None, None)
     assert document["rate"]["offsets_per_s"] > 9
     [failure] = document["failures"]
@@ -137,8 +99,10 @@ def test_a_broker_that_has_not_answered_yet_is_named(tmp_path: Path) -> None:
         ("broker", "no answer yet")
     ]
     # It was asked: to name it is no advice.
-    assert ", lag not known, " in line(document)
-    assert "lag not known: --bootstrap-servers" in line(look(answers(tmp_path / "2", 4, 4), at(4)))
+    assert ", read lag not known, " in line(document)
+    assert "read lag not known: --bootstrap-servers" in line(
+        look(answers(tmp_path / "2", 4, 4), at(4))
+    )
 
 
 def test_a_listener_may_be_a_moment_late(tmp_path: Path) -> None:
@@ -152,10 +116,13 @@ def test_a_broker_says_where_it_ends_now(tmp_path: Path) -> None:
     seen = Seen()
     for step in range(4):
         document = look(given, at(3) + 1_000 * step, seen)
-    assert document["lag"]["offsets"] == 60
+    assert document["lag"]["read"] == 60
     assert (document["lag"]["known_by"], document["lag"]["shrinks_per_s"]) == ("now", 0.0)
-    assert document["lag"]["caught_up_in_ms"] is None
-    assert [(row["partition"], row["lag"]) for row in document["partitions"]] == [(0, 60), (1, 0)]
+    assert document["lag"]["all_read_in_ms"] is None
+    assert [(row["partition"], row["read_lag"]) for row in document["partitions"]] == [
+        (0, 60),
+        (1, 0),
+    ]
 
 
 def test_time_to_caught_up_by_what_was_seen(tmp_path: Path) -> None:
@@ -164,8 +131,8 @@ def test_time_to_caught_up_by_what_was_seen(tmp_path: Path) -> None:
         document = look(
             replace(given, broker=Answer(Ends({T0: end, T1: 160}, ()))), at(4) + 1_000 * step, seen
         )
-    assert document["lag"]["offsets"] == 130
-    assert document["lag"]["caught_up_in_ms"] == 13_000
+    assert document["lag"]["read"] == 130
+    assert document["lag"]["all_read_in_ms"] == 13_000
     assert len(seen.lags) == 4
 
 
@@ -174,7 +141,7 @@ def test_an_old_answer_of_a_broker_is_not_seen_again(tmp_path: Path) -> None:
     seen = Seen()
     document = look(answers(tmp_path / "cp", 4, 4, broker=old), at(3), seen)
     assert seen.lags == []
-    assert (document["lag"]["offsets"], document["lag"]["age_ms"]) == (60, 40_000)
+    assert (document["lag"]["read"], document["lag"]["age_ms"]) == (60, 40_000)
     assert document["failures"] == [
         {
             "source": "broker",
@@ -191,8 +158,8 @@ def test_the_progress_says_records_bytes_and_how_lag_went(tmp_path: Path) -> Non
     assert document["name"] == "orders"
     assert document["rate"]["records_per_s"] == pytest.approx(4 * 90 / 31.5, abs=0.1)
     assert document["rate"]["bytes_per_s"] == pytest.approx(4 * 4_000_000 / 31.5, abs=0.1)
-    assert (document["lag"]["offsets"], document["lag"]["known_by"]) == (100, "batch")
-    assert document["lag"]["caught_up_in_ms"] == 10_000
+    assert (document["lag"]["read"], document["lag"]["known_by"]) == (100, "batch")
+    assert document["lag"]["all_read_in_ms"] == 10_000
     assert document["batch"]["usual_ms"] == 1_500
     assert document["batch"]["done_at"] is not None
 
@@ -237,7 +204,7 @@ def test_without_lag_it_is_caught_up(tmp_path: Path) -> None:
     given = answers(tmp_path / "cp", 4, 4, progress=told(3, 2, 1, 0))
     document = look(given, at(500))
     assert (document["state"], document["why"]) == ("caught up", [])
-    assert document["lag"]["caught_up_in_ms"] == 0
+    assert document["lag"]["all_read_in_ms"] == 0
 
 
 def test_a_batch_that_is_not_done_for_long_is_stuck(tmp_path: Path) -> None:
@@ -253,7 +220,7 @@ def test_a_batch_that_is_not_done_for_long_is_stuck(tmp_path: Path) -> None:
         "slow, or a query that has ended"
     ]
     # That it once went down says nothing of when it will be done.
-    assert document["lag"]["caught_up_in_ms"] is None
+    assert document["lag"]["all_read_in_ms"] is None
 
 
 def test_no_batch_while_there_is_something_to_read_is_stuck(tmp_path: Path) -> None:
@@ -341,7 +308,7 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
     assert document["throttle"] == {"factor": 0.5, "why": "/a is full", "known_by": "batch"}
     assert document["members"]["there"] == 1
     assert document["commits"]["deliveries_max"] == 4
-    assert document["partitions"][0]["done_until"] == 50
+    assert document["partitions"][0]["committed"] == 50
     gone = next(row for row in document["partitions"] if row["partition"] == 1)
     assert gone["gone"] is True
 

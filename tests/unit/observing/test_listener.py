@@ -33,7 +33,9 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_batch_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
     ProgressListener().onQueryProgress(event(BATCH))
-    assert said(caplog) == [("INFO", "batch 7: 3 records in 1.50 s (2/s), lag 2, query orders")]
+    assert said(caplog) == [
+        ("INFO", "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 2, query orders")
+    ]
     fields = caplog.records[0].keyrange  # type: ignore[attr-defined]
     assert (fields["event"], fields["query"], fields["lag"]) == ("batch", "orders", 2)
 

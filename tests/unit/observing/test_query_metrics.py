@@ -45,6 +45,7 @@ def test_a_plain_batch() -> None:
         "last_batch.timestamp orders": 100.0,
         "lag orders 0": 6,
         "max_lag orders 0": 4,
+        "commit_lag orders 0": 6,
     }
 
 
@@ -59,6 +60,7 @@ def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     assert (changed, found["state.bytes orders 0"]) == ([300, 0.25], 9_000)
     assert {sample.metric for sample in metrics.samples()} == set(TABLE)
     assert found["pending_records orders 0"] == 37
+    assert (found["lag orders 0"], found["commit_lag orders 0"]) == (6, 7)
     assert found["volumes.full.time orders 0"] == 90
     assert found["fallback orders 0"] == 1
     assert found["read.bytes orders 0"] == 4_000_000

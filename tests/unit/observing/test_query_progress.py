@@ -32,20 +32,24 @@ def test_what_a_plain_batch_says() -> None:
     assert (found.label, found.query_id, found.run_id) == ("orders", QUERY_ID, RUN_ID)
     assert found.sources[0].behind == {TopicPartition("t", 0): 2, TopicPartition("t", 1): 4}
     assert (found.lag, found.records_per_s, found.factor) == (6, 2.0, None)
-    assert batch_line(found) == "batch 7: 3 records in 1.50 s (2/s), lag 6, query orders"
+    assert (
+        batch_line(found)
+        == "batch 7: 3 records in 1.50 s (2/s), read lag 6, commit lag 6, query orders"
+    )
 
 
 def test_what_all_parts_say() -> None:
     found = read(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=None))
     assert found.label == QUERY_ID
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), lag 2, lost 4 offsets: t-0 [3, 7), 37 pending, "
-        "1 partitions take in less, "
+        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, "
+        "lost 4 offsets: t-0 [3, 7), 37 pending, 1 partitions take in less, "
         "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
         "90% read by owners"
     )
     fields = batch_fields(found)
-    assert (fields["lag"], fields["pending"], fields["throttle_factor"]) == (2, 37, 0.5)
+    assert (fields["read_lag"], fields["commit_lag"], fields["lag"]) == (2, 3, 2)
+    assert (fields["pending"], fields["throttle_factor"]) == (37, 0.5)
     assert fields["before"] == {
         "bytes": 4_000_000,
         "key_ranges": 8,
@@ -62,7 +66,7 @@ def test_a_job_counts_records_and_not_the_rows_that_its_tasks_hand_on() -> None:
     assert found.work == WorkDone(100_000, 99_000, 2, 4_200_000)
     assert found.records == found.sources[0].records == 100_000
     assert batch_line(found) == (
-        "batch 7: 100,000 records in 1.50 s (66,667/s), lag 6, "
+        "batch 7: 100,000 records in 1.50 s (66,667/s), read lag 6, commit lag 6, "
         "wrote 99,000 rows, 2 files, 4.2 MB, query orders"
     )
     fields = batch_fields(found)
@@ -75,8 +79,9 @@ def test_a_job_that_keeps_state_says_what_became_of_it() -> None:
     found = read(progress(7, source({"0": 1}, {"0": 3}, state=size), observed=KEPT))
     assert found.records == 100_000
     assert batch_line(found) == (
-        "batch 7: 100,000 records in 1.50 s (66,667/s), lag 2, wrote 99,000 rows, 2 files, 4.2 MB, "
-        "state of 300 keys changed, restored 2.0 MB of it in 0.25 s, query orders"
+        "batch 7: 100,000 records in 1.50 s (66,667/s), read lag 2, commit lag 2, "
+        "wrote 99,000 rows, 2 files, 4.2 MB, state of 300 keys changed, "
+        "restored 2.0 MB of it in 0.25 s, query orders"
     )
     of_batch = {name: KEPT["keyrange"][f"state_{name}"] for name in ("changed", "restored_ms")}
     assert batch_fields(found)["state"].items() >= (size | of_batch).items()

@@ -97,7 +97,7 @@ def test_what_is_in_flight_and_to_come_lies_behind() -> None:
     made.checkpoint["positions"][:] = [row]
     [standing] = lag.standings(made)
     assert (standing.committed, standing.planned, standing.log_end) == (120, 260, 300)
-    assert (standing.lag, standing.known_by) == (180, "Kafka")
+    assert (standing.commit_lag, standing.known_by) == (180, "Kafka")
     part = document["show"]["partitions"][0]
     figure = offsets.ranges_figure(standing, part, document["gaps"])
     assert areas(trace(figure, "in flight")) == [(200, 260, 0, 100)]
@@ -109,7 +109,7 @@ def test_what_is_in_flight_and_to_come_lies_behind() -> None:
     assert lag.series(made) == {"flights-0": [(made.at, 100)]}
     # A range is behind the same end, and not that of the last commit.
     by_range = offsets.offsets_section(made).pictures[1].views[0].table
-    behind = {row[by_range.columns.index("lag")] for row in by_range.rows}
+    behind = {row[by_range.columns.index("commit lag")] for row in by_range.rows}
     committed = [row["committed"] for row in part["ranges"]]
     assert behind == {str(300 - at) for at in committed}
 
@@ -138,10 +138,10 @@ def test_ten_thousand_ranges_are_a_few_traces_with_bounds() -> None:
 
 
 def test_more_runs_than_can_be_drawn_are_cut_and_nothing_is_called_done() -> None:
-    row = {"committed": 0, "scanned": 100, "done": [[at, at + 1] for at in range(1, 99, 2)]}
+    row = {"committed": 0, "scanned": 100, "done_above": [[at, at + 1] for at in range(1, 99, 2)]}
     assert offsets.runs_not_done(row, 3) == [(0, 1), (2, 3), (4, 5), (6, 100)]
     assert offsets.runs_not_done(row, 1_000)[-1] == (98, 100)
-    assert offsets.runs_not_done({"committed": 7, "scanned": 7, "done": []}, 3) == []
+    assert offsets.runs_not_done({"committed": 7, "scanned": 7, "done_above": []}, 3) == []
 
 
 def test_partitions_beyond_what_a_page_can_hold_are_named(
@@ -178,7 +178,7 @@ def test_kafka_adds_the_lag_of_now_from_the_committed_offset() -> None:
     made = sources(ends=Source({"at": iso(BEGAN_MS + 60_000), "ends": ends}))
     assert lag.series(made) == {"flights-0": [(iso(BEGAN_MS + 60_000), 5)]}
     rows = lag.standings(made)
-    assert [(each.name, each.lag, each.known_by) for each in rows] == [
+    assert [(each.name, each.read_lag, each.known_by) for each in rows] == [
         ("flights-0", 5, "Kafka"),
         ("flights-1", None, ""),
     ]
@@ -197,9 +197,9 @@ def test_without_an_end_there_is_no_picture_of_lag_but_what_brings_it() -> None:
     section = lag.lag_section(sources())
     assert section.pictures == []
     assert section.missing == ["--progress", "--ends"]
-    assert [row[:3] for row in section.tables[0].rows] == [
-        ["flights-0", "90", "100"],
-        ["flights-1", "90", "100"],
+    assert [row[:4] for row in section.tables[0].rows] == [
+        ["flights-0", "90", "90", "100"],
+        ["flights-1", "90", "90", "100"],
     ]
 
 
@@ -213,14 +213,14 @@ def test_of_many_partitions_those_that_are_behind_most_are_drawn() -> None:
 
 LONG = "prod.eu-central-1.payments.transactions.enriched." + "internal." * 21
 LENGTHS = {"done above it": 0, "not done": 0, "in flight": 0, "to come": 100}
-SHORT = lag.PartitionLag("t-0", 1, 1, 2, "")
+SHORT = lag.PartitionLag("t-0", 1, 1, 1, 2, "")
 LONG_NAMES = [f"{LONG}v1-{partition}" for partition in range(4)]
 
 
 def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
     """A topic may have 249 characters, and its partitions differ behind them."""
     assert len(LONG_NAMES[0]) > 240
-    rows = [(lag.PartitionLag(name, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
+    rows = [(lag.PartitionLag(name, 10, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
     figure = offsets.bars(rows)
     assert figure["data"][3]["y"] == LONG_NAMES
     axis = figure["layout"]["yaxis"]
@@ -232,7 +232,7 @@ def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
 
 def test_long_names_of_very_many_partitions_are_not_all_written() -> None:
     names = [f"{LONG}v1-{partition}" for partition in range(200)]
-    figure = offsets.bars([(lag.PartitionLag(name, 1, 1, 2, ""), LENGTHS) for name in names])
+    figure = offsets.bars([(lag.PartitionLag(name, 1, 1, 1, 2, ""), LENGTHS) for name in names])
     assert figure["data"][3]["y"] == names
     assert figure["layout"]["yaxis"]["tickvals"] == names[::8]
 

@@ -209,6 +209,7 @@ def test_at_the_limit_a_range_slows_and_stops_and_goes_on(
                 "metrics": {
                     "commits": {
                         "pending": 4,
+                        "committed": {"t": {"0": 0}},
                         "maxRangeLag": 0,
                         "nextDueMs": int(clock.now_s * 1000) + 60_000,
                         "partitionsHeld": 1,

@@ -195,17 +195,20 @@ def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
 
 
 def _sources(progress: CheckpointProgress) -> list[dict[str, Any]]:
-    """Which connector wrote each source's last offset, and the JVM connector's own first ones."""
+    """Which connector wrote each source's last offset, what it commits by, and the JVM connector's
+    own first ones."""
     kafka = kafka_sources(progress)
     rows: list[dict[str, Any]] = []
     for number in range(len(progress.planned[-1].ends)):
         end = kafka.get(number)
         writer = None if end is None else "kafka" if end.foreign else "keyrange"
+        mode = None if end is None else "batch" if end.commits is None else "individual"
         initial = progress.initial.get(number)
         rows.append(
             {
                 "source": number,
                 "written_by": writer,
+                "commit_mode": mode,
                 "initial": None if initial is None else json.loads(jvm_offset(initial)),
             }
         )

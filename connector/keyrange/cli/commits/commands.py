@@ -26,12 +26,14 @@ from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
-    aligned,
     note,
+    print_aligned,
     print_by,
     print_document,
     print_record,
     print_text,
+    print_words,
+    terminal_width,
 )
 from keyrange.cli.source import (
     LiveOption,
@@ -44,7 +46,6 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.times import iso, now, read_since
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
-from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +90,10 @@ def show(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What is committed of each partition, the pending records in it, and how far it is behind.
+    """What is committed of each partition, the pending records in it, and how far it is behind: the
+    read lag from the read position to the end of the log, the commit lag from the committed offset.
 
-    The lag is as of the last batch, unless --live asks the broker.
+    Both are as of the last batch, unless --live asks the broker.
     """
     from keyrange.cli.commits.document import describe
 
@@ -102,7 +104,7 @@ def show(
     ends = _live_ends(known, named) if live else known_ends(commits, known)
     document = describe(known, last, ends, now())
     if output is OutputFormat.JSON:
-        print_document("commits.show/2", {"table": table, **document})
+        print_document("commits.show/3", {"table": table, **document})
     else:
         _show(table, document, known, last, ranges)
 
@@ -232,7 +234,7 @@ def _show(
     )
     marks = marks_for(sys.stdout.encoding)
     if known.states:
-        print_text(marks.legend)
+        print_words(marks.legend)
     for row, (_, state) in zip(document["partitions"], sorted(known.states.items()), strict=True):
         print_text()
         _show_partition(row, state, marks)
@@ -247,13 +249,16 @@ def _committed_text(last: Commit | None) -> str | None:
 
 
 def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
-    from keyrange.cli.commits.picture import draw
+    from keyrange.cli.commits.picture import WIDTH, draw
 
     end = row["log_end"]
-    lag = number(row["lag"]) or "not known"
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
-    print_text(f"{row['topic']}-{row['partition']}   lag {lag}{as_of}   {_pending_text(row)}")
-    for line in draw(state, -1 if end is None else end, marks):
+    read, commit = (number(row[name]) or "not known" for name in ("read_lag", "commit_lag"))
+    lags = f"read lag {read}, commit lag {commit}{as_of}"
+    print_words(f"{row['topic']}-{row['partition']}   {lags}")
+    print_words(f"  {_pending_text(row)}")
+    width = min(WIDTH, (terminal_width() or WIDTH) - 2)
+    for line in draw(state, -1 if end is None else end, marks, width):
         print_text(f"  {line}")
 
 
@@ -275,19 +280,17 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
             keys_text(each["range"]),
             number(each["committed"]),
             number(row["position"] - each["scanned"]),
-            number(len(each["done"])),
             number(each["pending"]),
             span(each["oldest_pending"]["age_ms"]) if each["oldest_pending"] else "",
             str(each["deliveries_max"] or ""),
-            number(each["lag"]),
+            number(each["commit_lag"]),
         ]
         for each in worst
     ]
-    columns = ["keys", "committed", "behind", "done", "pending", "oldest", "tries", "lag"]
-    for line in aligned(columns, rows):
-        print_text(f"  {line}")
+    columns = ["keys", "committed", "range lag", "pending", "oldest", "tries", "commit lag"]
+    print_aligned(columns, rows, "  ")
     if len(rows) < len(found):
-        print_text(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
+        print_words(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
 
 
 def keys_text(bounds: list[int], digits: int = 2) -> str:
@@ -335,7 +338,7 @@ def _show_history(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["who"] or row["why"]:
             by = f", by {row['who']}" if row["who"] else ""
-            print_text(one_line(f"{row['kind']} {row['seq']}{by}: {row['why']}"))
+            print_words(f"{row['kind']} {row['seq']}{by}: {row['why']}")
 
 
 def _moved_text(moved: list[dict[str, Any]]) -> str:

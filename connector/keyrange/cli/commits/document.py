@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso
+from keyrange.source.model.lag import offsets_behind
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
@@ -60,28 +61,31 @@ def describe(
 def _partition(
     partition: TopicPartition, state: PartitionState, end: LogEnd | None, now_ms: int
 ) -> dict[str, Any]:
+    log_end = end.offset if end else None
     return {
         **partition._asdict(),
         "topic_id": state.topic_id or None,
         "committed": state.committed,
         "scanned": state.scanned,
         "position": state.position,
-        "log_end": end.offset if end else None,
+        "log_end": log_end,
         "log_end_known_by": end.known_by if end else None,
-        "lag": _lag(state.committed, end),
+        "read_lag": offsets_behind(state.position, log_end),
+        "commit_lag": offsets_behind(state.committed, log_end),
         "done_ranges": sum(len(piece.done()) for piece in state.pieces),
         **_pending(state.pending, now_ms),
-        "ranges": [_piece(piece, end, now_ms) for piece in state.pieces],
+        "ranges": [_piece(piece, log_end, now_ms) for piece in state.pieces],
     }
 
 
-def _piece(piece: KeyRangeState, end: LogEnd | None, now_ms: int) -> dict[str, Any]:
+def _piece(piece: KeyRangeState, log_end: int | None, now_ms: int) -> dict[str, Any]:
     return {
         "range": bounds_of(piece.span),
         "committed": piece.committed,
         "scanned": piece.scanned,
-        "lag": _lag(piece.committed, end),
-        "done": [[each.from_offset, each.until_offset] for each in piece.done()],
+        "read_lag": offsets_behind(piece.scanned, log_end),
+        "commit_lag": offsets_behind(piece.committed, log_end),
+        "done_above": [[each.from_offset, each.until_offset] for each in piece.done()],
         **_pending(piece.pending, now_ms),
     }
 
@@ -99,10 +103,6 @@ def _pending(pending: Sequence[PendingRecord], now_ms: int) -> dict[str, Any]:
         else None,
         "deliveries_max": max((record.deliveries for record in pending), default=0),
     }
-
-
-def _lag(committed: int, end: LogEnd | None) -> int | None:
-    return max(end.offset - committed, 0) if end else None
 
 
 def bounds_of(span: KeyRange) -> list[int]:

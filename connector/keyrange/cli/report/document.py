@@ -57,15 +57,9 @@ def history(progress: CheckpointProgress, source: int, batches: int) -> list[dic
 
 def _positions(end: Checkpoint) -> list[dict[str, Any]]:
     """Nothing where it is not known how far the logs went."""
-    if end.commits is None:
-        return []
     return [
-        {
-            **partition._asdict(),
-            "offset": at,
-            "log_end": end.commits.log_ends.get(partition, at),
-        }
-        for partition, at in sorted(end.positions.items())
+        {**partition._asdict(), "offset": end.positions[partition], "log_end": log_end}
+        for partition, log_end in sorted(end.log_ends.items())
     ]
 
 

@@ -69,7 +69,7 @@ def watch(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Watch a query: rate, lag, time to caught up, pending records, members, throttle factor, and
+    """Watch a query: rate, read lag and commit lag, pending records, members, throttle factor, and
     what holds it up.
 
     The checkpoint is enough; what else is there is found by options, which may be the query's own
@@ -86,7 +86,7 @@ def watch(
     with _quiet():
         if output is OutputFormat.JSON:
             for document in looks:
-                print_document("watch/2", document)
+                print_document("watch/3", document)
         elif once or not sys.stdout.isatty():
             _print_all(looks, once)
         else:

@@ -14,10 +14,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso, ms_of
-from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged
+from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
 from keyrange.observing.model.query_progress import state_figures
+from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Seen:
-    """The lags of earlier looks at a broker, for how fast they change."""
+    """The read lags of earlier looks at a broker, for how fast they change."""
 
     window_ms: int = 600_000
     lags: list[LagAt] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Seen:
         self.lags = [each for each in self.lags if at_ms - each.at_ms <= self.window_ms]
         self.lags.append(LagAt(at_ms, offsets))
 
-    def caught_up_ms(self, now_ms: int) -> int | None:
+    def all_read_ms(self, now_ms: int) -> int | None:
         """How long ago there was nothing to read; None where that was not seen."""
         return min((now_ms - each.at_ms for each in self.lags if each.offsets == 0), default=None)
 
@@ -54,9 +55,9 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
     if outdated:
         # Of what the query does now it says nothing.
         told = []
-    partitions = _partitions(checkpoint["positions"], told, answers, now_ms)
+    partitions = _partitions(checkpoint, told, answers, now_ms)
     batch = _batch(checkpoint, told, now_ms)
-    lag = _lag(partitions, answers, told, seen, now_ms)
+    lag = _lag(partitions, batch, answers, told, seen, now_ms)
     document = {
         "at": iso(now_ms),
         "checkpoint": location,
@@ -66,7 +67,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "stuck_since": None,
         "why": [],
         "batch": batch,
-        "rate": _rate(checkpoint["batches"], told, now_ms),
+        "rate": _rate(checkpoint["batches"], batch, told, now_ms),
         "lag": lag,
         "commits": _commits(answers),
         "members": _members(answers),
@@ -75,7 +76,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "partitions": partitions,
         "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
     }
-    return document | judged(document, answers, seen.caught_up_ms(now_ms))
+    return document | judged(document, answers, seen.all_read_ms(now_ms))
 
 
 def _value(answer: Answer[Any] | None) -> Any:
@@ -83,43 +84,60 @@ def _value(answer: Answer[Any] | None) -> Any:
 
 
 def _partitions(
-    positions: Sequence[Mapping[str, Any]], told: Sequence[ToldBatch], answers: Answers, now_ms: int
+    checkpoint: Mapping[str, Any], told: Sequence[ToldBatch], answers: Answers, now_ms: int
 ) -> list[dict[str, Any]]:
-    """Each partition of each source, the one with the largest lag first."""
+    """Each partition of each source, the one that is behind most first."""
     ends, gone = _ends(told, answers)
-    broker = _value(answers.broker)
+    broker, commits = _value(answers.broker), _value(answers.commits)
     held = broker.held if broker is not None else {}
     states = {
         TopicPartition(each["topic"], each["partition"]): each
-        for each in (_value(answers.commits) or {}).get("partitions", ())
+        for each in (commits or {}).get("partitions", ())
+    }
+    # Of these the table alone knows how far they are committed.
+    individual = {
+        each["source"] for each in checkpoint["sources"] if each["commit_mode"] == "individual"
     }
     rows = []
-    for row in positions:
+    for row in checkpoint["positions"]:
         place = TopicPartition(row["topic"], row["partition"])
-        at = row["committed"] if row["committed"] is not None else row["from_offset"]
-        end, state = ends.get(place), states.get(place)
+        read_to = row["committed"] if row["committed"] is not None else row["from_offset"]
+        log_end, state = ends.get(place), states.get(place)
+        unknown = row["source"] in individual and commits is None
+        committed = state["committed"] if state else None if unknown else read_to
         rows.append(
             {
                 "source": row["source"],
                 **place._asdict(),
-                "committed": at,
+                "read_to": read_to,
                 "planned": row["planned"],
-                "end": end,
-                "lag": max(end - at, 0) if end is not None and at is not None else None,
+                "committed": committed,
+                "log_end": log_end,
+                "read_lag": offsets_behind(read_to, log_end),
+                "commit_lag": offsets_behind(committed, log_end),
+                "pending": state["pending"] if state else None,
                 "gone": place in gone,
                 "held_back": describe_held(held[place], now_ms) if place in held else None,
-                "done_until": state["committed"] if state else None,
-                "pending": state["pending"] if state else None,
             }
         )
-    return sorted(rows, key=lambda row: (-(row["lag"] or 0), row["topic"], row["partition"]))
+    return sorted(rows, key=lambda row: (-most_behind(row), row["topic"], row["partition"]))
+
+
+def most_behind(row: Mapping[str, Any]) -> int:
+    """The larger lag of a partition; 0 where none is known."""
+    return max(row["read_lag"] or 0, row["commit_lag"] or 0)
 
 
 def _ends(
     told: Sequence[ToldBatch], answers: Answers
 ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-    """Where partitions end, by the broker, and what it does not tell by the last progress."""
+    """Where partitions end, by the broker, and what it does not tell by the last progress, or by
+    the last batch of a query that commits individually."""
     found: dict[TopicPartition, int] = {}
+    planned = answers.checkpoint.value
+    if not told and planned is not None:
+        for end in planned.planned[-1].ends:
+            found |= end.log_ends if end is not None else {}
     for each in told[-1:]:
         for source in each.progress.sources:
             found |= source.ends
@@ -150,10 +168,25 @@ def _batch(checkpoint: Mapping[str, Any], told: Sequence[ToldBatch], now_ms: int
 
 
 def _rate(
-    batches: Sequence[Mapping[str, Any]], told: Sequence[ToldBatch], now_ms: int
+    batches: Sequence[Mapping[str, Any]],
+    batch: Mapping[str, Any],
+    told: Sequence[ToldBatch],
+    now_ms: int,
 ) -> dict[str, Any]:
     """What was read of late. By the checkpoint it is offsets, from when a batch was planned; by the
-    progress it is records and, as far as a sample tells, bytes."""
+    progress it is records and, as far as a sample tells, bytes. A query that is late does not
+    move: what it read before says nothing of now."""
+    moved_at = batch["done_at"] or batch["planned_at"]
+    still_ms = now_ms - ms_of(moved_at)
+    if still_ms > late_after_ms(batch):
+        none = 0.0 if told else None
+        return {
+            "not_moving_since": moved_at,
+            "over_ms": still_ms,
+            "offsets_per_s": 0.0,
+            "records_per_s": none,
+            "bytes_per_s": none,
+        }
     begins = [ms_of(row["planned_at"]) for row in batches]
     # Where the oldest batch on file began is on file no more; a listener may know of fewer.
     first = int(batches[0]["offsets"] is None and len(batches) > 1)
@@ -167,6 +200,7 @@ def _rate(
     known = None if None in offsets else sum(offsets)
     recent = [each for each in told if each.done_ms > now_ms - over_ms]
     return {
+        "not_moving_since": None,
         "over_ms": over_ms,
         "offsets_per_s": None if known is None else round(known / over_ms * 1000, 1),
         "records_per_s": _per_s(sum(each.progress.records for each in recent), told, over_ms),
@@ -185,37 +219,38 @@ def _per_s(count: float, told: Sequence[ToldBatch], over_ms: int) -> float | Non
 
 def _lag(
     partitions: Sequence[Mapping[str, Any]],
+    batch: Mapping[str, Any],
     answers: Answers,
     told: Sequence[ToldBatch],
     seen: Seen,
     now_ms: int,
 ) -> dict[str, Any]:
-    """The lag and where it goes. `known_by` says whether ends are those of `now`, asked of the
-    broker, or of when the last `batch` was planned."""
-    known = [row["lag"] for row in partitions if row["lag"] is not None]
+    """The read lag and the commit lag, and where the read lag goes. `known_by` says whether ends
+    are those of `now`, asked of the broker, or of when the last `batch` was planned."""
+    read = total_behind(row["read_lag"] for row in partitions)
     broker = answers.broker
     live = broker is not None and broker.value is not None
-    offsets = sum(known) if known else None
     lags = [
         LagAt(each.done_ms, each.progress.lag or 0)
         for each in told
         if each.progress.lag is not None
     ]
-    age_ms = max(now_ms - told[-1].done_ms, 0) if told and known else None
+    age_ms = max(now_ms - told[-1].done_ms, 0) if told else batch["for_ms"]
     if live and broker is not None:
         age_ms = broker.age_ms
-        if offsets is not None and not broker.failure:
-            seen.add(now_ms, offsets)
+        if read is not None and not broker.failure:
+            seen.add(now_ms, read)
         lags = seen.lags
     elif lags:
         lags = [each for each in lags if lags[-1].at_ms - each.at_ms <= seen.window_ms]
-    found = catching_up(lags) if offsets is not None else None
+    found = catching_up(lags) if read is not None else None
     return {
-        "offsets": offsets,
-        "known_by": None if offsets is None else "now" if live else "batch",
-        "age_ms": age_ms,
+        "read": read,
+        "commit": total_behind(row["commit_lag"] for row in partitions),
+        "known_by": None if read is None else "now" if live else "batch",
+        "age_ms": None if read is None else age_ms,
         "shrinks_per_s": round(found.shrinks_per_s, 1) if found else None,
-        "caught_up_in_ms": 0 if offsets == 0 else found.ms if found else None,
+        "all_read_in_ms": 0 if read == 0 else found.ms if found else None,
         "least_ms": found.least_ms if found else None,
         "most_ms": found.most_ms if found else None,
     }

@@ -23,33 +23,37 @@ _LATE_TIMES: Final = 5
 _HELD_SHOWN: Final = 3
 
 
+def late_after_ms(batch: Mapping[str, Any]) -> int:
+    """After how long without a batch that is done a query is late."""
+    usual_ms = batch["usual_ms" if batch["planned_not_committed"] else "every_ms"] or 0
+    return int(max(usual_ms * _LATE_TIMES, RATE_MS))
+
+
 def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) -> dict[str, Any]:
     """In which state the query is, and the reasons that can be seen from outside."""
-    batch, lag = document["batch"], document["lag"]["offsets"]
+    batch, lag = document["batch"], document["lag"]
     running = bool(batch["planned_not_committed"])
-    usual_ms = batch["usual_ms" if running else "every_ms"] or 0
     waits_ms = batch["for_ms"]
     if not running and quiet_ms is not None:
         # No batch is planned where there is nothing to read.
         waits_ms = min(waits_ms, quiet_ms)
-    is_late = waits_ms > max(usual_ms * _LATE_TIMES, RATE_MS)
+    is_late = waits_ms > late_after_ms(batch)
     if answers.checkpoint.failure:
         state = "unknown"
     elif running:
         state = "stuck" if is_late else "working"
-    elif lag == 0:
-        state = "caught up"
-    elif lag is None:
+    elif lag["read"] == 0:
+        pending = (document["commits"] or {}).get("pending")
+        state = "caught up" if lag["commit"] == 0 and not pending else "all read"
+    elif lag["read"] is None:
         state = "idle" if is_late else "working"
     else:
         state = "stuck" if is_late else "working"
     is_stuck = state == "stuck"
-    if is_stuck and lag:
+    if is_stuck and lag["read"]:
         # How fast it was before says nothing of when it will be done.
-        none = {"caught_up_in_ms": None, "least_ms": None, "most_ms": None}
-        document["lag"].update(
-            none | {"shrinks_per_s": min(document["lag"]["shrinks_per_s"] or 0.0, 0.0)}
-        )
+        none = {"all_read_in_ms": None, "least_ms": None, "most_ms": None}
+        lag.update(none | {"shrinks_per_s": min(lag["shrinks_per_s"] or 0.0, 0.0)})
     return {
         "state": state,
         "stuck_since": batch["planned_at"] if is_stuck else None,

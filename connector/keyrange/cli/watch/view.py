@@ -9,37 +9,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.watch.document import most_behind
 from keyrange.report.words import state_of_keys_text
 from keyrange.text.formats import clock, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 _STYLES: Final = {
     "working": "bold green",
     "caught up": "bold green",
+    "all read": "bold",
     "idle": "bold",
     "stuck": "bold white on red",
     "unknown": "bold yellow",
 }
 _BAR: Final = 16
+_NAME_WIDTH: Final = 10
 # Of the terminal, the lines below the head that are no partition's: the columns' names, and the
 # last one, where the cursor is.
 _TABLE_LINES: Final = 2
+# Between two columns; how much of a partition's name is kept at the least, and which columns go
+# where there is no room.
+_BETWEEN: Final = 2
+_PARTITION_MIN: Final = 24
+_DROPPED_FIRST: Final = ("bar", "committed", "read to", "log end", "pending")
+# Columns that say nothing new where they are the same as another one in every row.
+_SAME: Final = (("committed", "read to"), ("commit lag", "read lag"))
 LIVE_HELP: Final = ", Ctrl-C ends the view"
 
 
 def line(document: Mapping[str, Any]) -> str:
     """One look in one line."""
     words = [clock(document["at"]), state_text(document), batch_text(document["batch"])]
-    words += [
-        f"{rate_text(document['rate'])}",
-        f"lag {lag_text(document['lag'], _is_asked(document))}",
-    ]
-    words.append(caught_up_text(document["lag"]))
+    words.append(rate_text(document["rate"]))
+    words += [f"{name} {text}" for name, text in _lags(document)]
     words += [text for _, text in _more(document)]
     words += [f"{each['source']}: {each['text']}" for each in document["failures"]]
     return one_line(", ".join(filter(None, words)))
@@ -58,7 +64,9 @@ def batch_text(batch: Mapping[str, Any]) -> str:
 
 
 def rate_text(rate: Mapping[str, Any]) -> str:
-    """What is read a second, and over how long that is told."""
+    """What is read a second, and over how long that is told; or since when there is nothing."""
+    if rate["not_moving_since"] is not None:
+        return f"not moving since {moment(rate['not_moving_since'])} UTC"
     words = []
     if rate["records_per_s"] is not None:
         words.append(f"{rate['records_per_s']:,.0f} records/s")
@@ -76,31 +84,44 @@ def _is_asked(document: Mapping[str, Any]) -> bool:
     return any(each["source"] in ("broker", "progress") for each in document["failures"])
 
 
-def lag_text(lag: Mapping[str, Any], is_asked: bool = False) -> str:
-    if lag["offsets"] is None:
+def _lags(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Both lags: their names, and how they stand."""
+    lag = document["lag"]
+    words = [read_lag_text(lag, _is_asked(document)), all_read_text(lag)]
+    yield "read lag", ", ".join(filter(None, words))
+    yield "commit lag", commit_lag_text(lag)
+
+
+def read_lag_text(lag: Mapping[str, Any], is_asked: bool = False) -> str:
+    if lag["read"] is None:
         return "not known" if is_asked else "not known: --bootstrap-servers or --progress"
     as_of = "now" if lag["known_by"] == "now" else "as of the last batch"
     if lag["age_ms"] is not None and lag["age_ms"] > 5_000:
         as_of = f"{span(lag['age_ms'])} ago"
-    return f"{lag['offsets']:,} ({as_of})"
+    return f"{lag['read']:,} ({as_of})"
 
 
-def caught_up_text(lag: Mapping[str, Any]) -> str:
-    """When there will be no lag, with how sure that is; "-" while it does not shrink."""
-    if lag["offsets"] is None:
+def commit_lag_text(lag: Mapping[str, Any]) -> str:
+    if lag["commit"] is not None:
+        return f"{lag['commit']:,}"
+    # With an end of the log what is missing is the committed offset.
+    return "not known" if lag["read"] is None else "not known: --commits"
+
+
+def all_read_text(lag: Mapping[str, Any]) -> str:
+    """When there will be no read lag, with how sure that is; "-" while it does not shrink."""
+    if not lag["read"]:
         return ""
-    if lag["offsets"] == 0:
-        return "caught up"
     shrinks = lag["shrinks_per_s"]
     if shrinks is None:
-        return "caught up in: not known yet"
-    if lag["caught_up_in_ms"] is None:
+        return "all read in: not known yet"
+    if lag["all_read_in_ms"] is None:
         grows = f"grows by {-shrinks:,.0f}/s" if shrinks < 0 else "does not shrink"
-        return f"caught up in: - (the lag {grows})"
-    about, least = span(lag["caught_up_in_ms"]), span(lag["least_ms"])
+        return f"all read in: - (the lag {grows})"
+    about, least = span(lag["all_read_in_ms"]), span(lag["least_ms"])
     most = "never" if lag["most_ms"] is None else span(lag["most_ms"])
     sure = f" ({least} to {most})" if least != most else ""
-    return f"caught up in about {about}{sure}"
+    return f"all read in about {about}{sure}"
 
 
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -132,14 +153,14 @@ class Screen:
 
         head = [*self._head(document), *self._trouble(document)]
         width = self._console.width
-        used = sum(max(1, -(-each.cell_len // max(width, 1))) for each in head)
+        used = sum(max(1, len(each.wrap(self._console, width))) for each in head)
         room = max(self._console.height - used - _TABLE_LINES, 1)
         return Group(*head, *_partitions(document["partitions"], room, width))
 
     def _head(self, document: Mapping[str, Any]) -> list[Text]:
         from rich.text import Text
 
-        title = Text(overflow="fold")
+        title = Text()
         title.append(f" {state_text(document)} ", style=_STYLES[document["state"]])
         title.append("  ")
         title.append(one_line(document["name"] or document["query_id"]), style="bold")
@@ -147,15 +168,16 @@ class Screen:
         rows = [
             ("batch", _batch_line(document["batch"])),
             ("rate", rate_text(document["rate"])),
-            ("lag", ", ".join(filter(None, _lag_words(document)))),
+            *_lags(document),
             *_more(document),
         ]
         lines = [title]
         for name, text in rows:
-            row = Text(f"{name:>8}  ", style="dim", overflow="fold")
+            row = Text(f"{name:>{_NAME_WIDTH}}  ", style="dim")
             row.append(one_line(text), style="default not dim")
             lines.append(row)
-        lines.append(Text(f"{'at':>8}  {clock(document['at'])} UTC{self._help}", style="dim"))
+        at = f"{'at':>{_NAME_WIDTH}}  {clock(document['at'])} UTC{self._help}"
+        lines.append(Text(at, style="dim"))
         return lines
 
     def _trouble(self, document: Mapping[str, Any]) -> list[Text]:
@@ -163,11 +185,11 @@ class Screen:
 
         lines = []
         for text in document["why"]:
-            row = Text("     why  ", style="bold yellow", overflow="fold")
+            row = Text(f"{'why':>{_NAME_WIDTH}}  ", style="bold yellow")
             row.append(one_line(text), style="default not bold")
             lines.append(row)
         for each in document["failures"]:
-            row = Text(f"{each['source']:>8}  ", style="bold red", overflow="fold")
+            row = Text(f"{each['source']:>{_NAME_WIDTH}}  ", style="bold red")
             row.append(one_line(failure_text(each)), style="default not bold")
             lines.append(row)
         return [*lines, Text("")]
@@ -176,11 +198,6 @@ class Screen:
 def _batch_line(batch: Mapping[str, Any]) -> str:
     usual = batch["usual_ms"]
     return batch_text(batch) + (f"; usually {short_span(usual)}" if usual is not None else "")
-
-
-def _lag_words(document: Mapping[str, Any]) -> Sequence[str]:
-    lag = document["lag"]
-    return lag_text(lag, _is_asked(document)), caught_up_text(lag)
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:
@@ -198,34 +215,56 @@ def _partitions(
     from rich.text import Text
 
     shown = rows[:room] if len(rows) <= room else rows[: max(room - 1, 1)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=False)
-    has_commits = any(row["done_until"] is not None for row in rows)
-    is_wide = width >= 72
+    most = max(map(most_behind, rows), default=0)
+    cells = [_cells(row, most) for row in shown]
+    table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0), expand=False)
     table.add_column("partition", overflow="ellipsis", no_wrap=True, style="bold")
-    for name in ("read to", "end", *(("all done to", "pending") if has_commits else ()), "lag"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if is_wide:
-        table.add_column("", no_wrap=True)
-    most = max((row["lag"] or 0 for row in rows), default=0)
-    for row in shown:
-        _add(table, row, has_commits, most if is_wide else None)
+    names = _fitting(cells, width)
+    for name in names:
+        is_bar = name == "bar"
+        table.add_column(
+            "" if is_bar else name,
+            justify="left" if is_bar else "right",
+            style="yellow" if is_bar else None,
+            no_wrap=True,
+        )
+    for row in cells:
+        table.add_row(*(Text(row[name]) for name in ("partition", *names)))
     yield table
     if len(shown) < len(rows):
         yield Text(f"... and {len(rows) - len(shown):,} that are less behind", style="dim")
 
 
-def _add(table: Table, row: Mapping[str, Any], has_commits: bool, most: int | None) -> None:
-    from rich.text import Text
-
-    cells = [f"{row['topic']}-{row['partition']}", number(row["committed"])]
-    cells.append("gone" if row["gone"] else number(row["end"]))
-    if has_commits:
-        cells += [number(row["done_until"]), number(row["pending"])]
-    cells.append(number(row["lag"]))
-    texts = [Text(one_line(each)) for each in cells]
-    if most is not None:
-        filled = round(_BAR * (row["lag"] or 0) / most) if most else 0
+def _cells(row: Mapping[str, Any], most: int) -> dict[str, str]:
+    """What there is to say of a partition, by the names of columns."""
+    behind = most_behind(row)
+    filled = round(_BAR * behind / most) if most else 0
+    return {
+        "partition": one_line(f"{row['topic']}-{row['partition']}"),
+        "read to": number(row["read_to"]),
+        "committed": number(row["committed"]),
+        "log end": "gone" if row["gone"] else number(row["log_end"]),
+        "pending": number(row["pending"]),
+        "read lag": number(row["read_lag"]),
+        "commit lag": number(row["commit_lag"]),
         # The least that is left shows too.
-        filled = max(filled, 1) if row["lag"] else 0
-        texts.append(Text("#" * filled, style="yellow"))
-    table.add_row(*texts)
+        "bar": "#" * (max(filled, 1) if behind else 0),
+    }
+
+
+def _fitting(cells: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """The columns beside the partitions' names that have something to say and that a width has room
+    for; a name may lose some of its end before a column goes."""
+    told = [name for name in (cells[0] if cells else {}) if any(row[name] for row in cells)]
+    for name, same in _SAME:
+        if name in told and all(row[name] == row[same] for row in cells):
+            told.remove(name)
+    widths = {
+        name: max(0 if name == "bar" else len(name), *(len(row[name]) for row in cells))
+        for name in told
+    }
+    widths["partition"] = min(widths.get("partition", 0), _PARTITION_MIN)
+    for name in _DROPPED_FIRST:
+        if sum(each + _BETWEEN for each in widths.values()) > width:
+            widths.pop(name, None)
+    return [name for name in widths if name != "partition"]

@@ -59,7 +59,7 @@ def _gauge(
 RUNNING = _gauge("query.running", "1", "1 while the query runs, 0 when it has ended.")
 FAILURES = _count("query.failures", "{run}", "Runs that ended with an error.")
 FINISHED_AT = _gauge("last_batch.timestamp", "s", "Time since 1970 at which the last batch ended.")
-PARTITION_LAG = _gauge("partition.lag", "{offset}", "Lag of a partition.", _ENDS, _PARTITION)
+PARTITION_LAG = _gauge("partition.lag", "{offset}", "Read lag of a partition.", _ENDS, _PARTITION)
 PARTITION_LOST = _count(
     "partition.lost", "{offset}", "Lost offsets of a partition.", "losses.found", _PARTITION
 )
@@ -143,6 +143,10 @@ def _of_lag(name: str) -> OfSource:
     return lambda it: None if it.lag is None else getattr(it.lag, name)
 
 
+def _commit_lag(it: SourceProgress) -> float | None:
+    return None if it.commit_lag is None else it.commit_lag.total_offsets
+
+
 def _of_part(origin: str) -> OfSource:
     part, _, name = origin.partition(".")
     return lambda it: it.number(part, name)
@@ -180,7 +184,12 @@ _PARTS: Final = (
         "Partitions with key ranges that receive fewer records.",
         "commits.partitionsHeld",
     ),
-    ("max_range_lag", "{offset}", "Lag of the slowest key range.", "commits.maxRangeLag"),
+    (
+        "max_range_lag",
+        "{offset}",
+        "How far the slowest key range is behind the read position.",
+        "commits.maxRangeLag",
+    ),
     ("state.rows", "{row}", "Rows of state in files: at least one for each key.", "state.rows"),
     ("state.bytes", "By", "Bytes of state in files.", "state.bytes"),
     ("state.runs", "{run}", "Runs in which the state lies.", "state.runs"),
@@ -199,12 +208,22 @@ _PARTS: Final = (
 )
 OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
     (
-        _gauge("lag", "{offset}", "Sum of the lags of all partitions.", _ENDS, _SOURCE),
+        _gauge("lag", "{offset}", "Read lag of all partitions.", _ENDS, _SOURCE),
         _of_lag("total_offsets"),
     ),
     (
-        _gauge("max_lag", "{offset}", "Largest lag of a partition.", _ENDS, _SOURCE),
+        _gauge("max_lag", "{offset}", "Largest read lag of a partition.", _ENDS, _SOURCE),
         _of_lag("max_offsets"),
+    ),
+    (
+        _gauge(
+            "commit_lag",
+            "{offset}",
+            "Commit lag of all partitions.",
+            f"{_ENDS}, commits.committed",
+            _SOURCE,
+        ),
+        _commit_lag,
     ),
     *((_gauge(*row, _SOURCE), _of_part(row[-1])) for row in _PARTS),
     (

@@ -13,14 +13,14 @@ these rows, so the counts that the job observes stand in its place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
-from keyrange.source.model.lag import Lag, read_source
+from keyrange.source.model.lag import Lag, read_source, total_behind
 from keyrange.source.model.lost_offsets import Lost, read_lost
 from keyrange.text.plain import one_line
 
@@ -41,14 +41,16 @@ def is_figure(value: object) -> TypeGuard[int | float]:
 class SourceProgress:
     """A keyrange source of a query; `index` is its place among all sources of the query.
 
-    `lag` is None where positions or ends are not known; `behind` is the same by partition, in
-    offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
+    `lag` is the read lag and `commit_lag` the commit lag, None where positions or ends are not
+    known (`keyrange.source.model.lag` says what they are); `behind` is the read lag by partition,
+    in offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
     part and name.
     """
 
     index: int
     records: int
     lag: Lag | None
+    commit_lag: Lag | None
     behind: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     parts: Mapping[str, Mapping[str, Any]]
@@ -111,9 +113,13 @@ class QueryProgress:
 
     @property
     def lag(self) -> int | None:
-        """Offsets behind the ends of all partitions; None where no source knows."""
-        known = [source.lag.total_offsets for source in self.sources if source.lag is not None]
-        return sum(known) if known else None
+        """The read lag of all partitions, in offsets; None where no source knows."""
+        return _total(each.lag for each in self.sources)
+
+    @property
+    def commit_lag(self) -> int | None:
+        """The commit lag of all partitions, in offsets; None where no source knows."""
+        return _total(each.commit_lag for each in self.sources)
 
     @property
     def lost(self) -> tuple[Lost, ...]:
@@ -131,6 +137,10 @@ class QueryProgress:
         """The least throttle factor of its sources; None without a volume guard."""
         told = [source.number("volumes", "throttleFactor") for source in self.sources]
         return min((each for each in told if each is not None), default=None)
+
+
+def _total(lags: Iterable[Lag | None]) -> int | None:
+    return total_behind(None if lag is None else lag.total_offsets for lag in lags)
 
 
 def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
@@ -184,6 +194,7 @@ def _sources(sources: Any, work: WorkDone | None) -> Iterator[SourceProgress]:
                 index=index,
                 records=_count(source.get("numInputRows")) if work is None else work.records,
                 lag=offsets.lag,
+                commit_lag=offsets.commit_lag,
                 behind=offsets.behind,
                 ends=offsets.ends,
                 parts=offsets.parts,
@@ -201,10 +212,13 @@ def _count(value: Any) -> int:
 
 def batch_line(progress: QueryProgress) -> str:
     """One line for one batch, for people."""
-    lag = "not known" if progress.lag is None else f"{progress.lag:,}"
+    lag, behind = (
+        "not known" if each is None else f"{each:,}" for each in (progress.lag, progress.commit_lag)
+    )
     words = [
         f"batch {progress.batch_id}: {progress.records:,} records in "
-        f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), lag {lag}"
+        f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), read lag {lag}, "
+        f"commit lag {behind}"
     ]
     if work := progress.work:
         words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
@@ -275,7 +289,10 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "records_per_s": round(progress.records_per_s, 1),
         "written": _written(progress.work),
         "state": state_figures(progress),
+        # `lag` is what `read_lag` was called first.
         "lag": progress.lag,
+        "read_lag": progress.lag,
+        "commit_lag": progress.commit_lag,
         "pending": progress.sum_of("commits", "pending"),
         "held": progress.sum_of("commits", "partitionsHeld"),
         "throttle_factor": progress.factor,

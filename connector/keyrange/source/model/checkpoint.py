@@ -131,6 +131,15 @@ class Checkpoint:
         """Where partitions stand, and where those stood that are absent."""
         return {**self.absent, **self.positions}
 
+    @property
+    def log_ends(self) -> dict[TopicPartition, int]:
+        """Where the logs ended when the batch was planned; nothing where records are not committed
+        individually, because then the checkpoint does not know."""
+        if self.commits is None:
+            return {}
+        beyond = self.commits.log_ends
+        return {partition: beyond.get(partition, at) for partition, at in self.positions.items()}
+
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""
         if partition in self.initial:

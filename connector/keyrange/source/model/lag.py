@@ -1,13 +1,19 @@
-"""How far a query is behind Kafka, read from what Spark reports of its progress.
+"""How far a query is behind Kafka. There are two figures, in offsets, and `offsets_behind` computes
+both of them for whoever shows them:
 
-The figures are those that Spark's Kafka source reports (`metrics` of a source in a progress), which
+- the read lag is what lies between the query's read position and the end of the log. The read
+  position is where the last batch ended that Spark has committed;
+- the commit lag is what lies between the committed offset and the end of the log. With individual
+  commits no record below the committed offset is pending; without them it is the read position.
+
+In a progress they are the figures that Spark's Kafka source reports (`metrics` of a source), which
 Python sources cannot do, and their sum.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,23 +31,39 @@ class Lag:
     total_offsets: int
 
 
+def offsets_behind(position: int | None, log_end: int | None) -> int | None:
+    """How many offsets of a partition lie between a position and the end of its log; None where
+    either is not known.
+
+    An end before a position, from a leader that has not caught up, counts as 0.
+    """
+    if position is None or log_end is None:
+        return None
+    return max(log_end - position, 0)
+
+
+def total_behind(known: Iterable[int | None]) -> int | None:
+    """The sum over the partitions whose lag is known; None where there is none."""
+    found = [each for each in known if each is not None]
+    return sum(found) if found else None
+
+
 def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) -> Lag | None:
     """The lag over the partitions that both know; None where there is none.
 
-    A partition that a batch has not planned yet has no position to count from. An end before a
-    position, from a leader that has not caught up, counts as 0.
+    A partition that a batch has not planned yet has no position to count from.
     """
-    if not consumed or not latest:
-        return None
-    behind = [
-        max(end - consumed[partition], 0)
-        for partition, end in latest.items()
-        if partition in consumed
-    ]
+    behind = list(behind_by_partition(consumed or {}, latest or {}).values())
     if not behind:
         return None
     total = sum(behind)
     return Lag(min(behind), max(behind), total / len(behind), total)
+
+
+def behind_by_partition(at: Positions, ends: Positions) -> dict[TopicPartition, int]:
+    """How many offsets each partition is behind, of those whose position and end are known."""
+    found = ((each, offsets_behind(at.get(each), end)) for each, end in sorted(ends.items()))
+    return {partition: behind for partition, behind in found if behind is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +72,34 @@ class SourceOffsets:
 
     `consumed` is the position behind the batch and `ends` the end of each partition as of when the
     batch was planned. `parts` is what the planning process reports of itself, by part.
+    `uncommitted` are the committed offsets of the partitions that had pending records then, or
+    keys that have not got everything.
     """
 
     consumed: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     parts: Mapping[str, Mapping[str, Any]]
+    uncommitted: Mapping[TopicPartition, int]
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition is behind, of those whose position and end are known."""
-        return {
-            partition: max(end - self.consumed[partition], 0)
-            for partition, end in sorted(self.ends.items())
-            if partition in self.consumed
-        }
+        """The read lag of each partition whose position and end are known."""
+        return behind_by_partition(self.consumed, self.ends)
 
     @property
     def lag(self) -> Lag | None:
-        """The lag over the partitions; None where positions or ends are not known."""
+        """The read lag over the partitions; None where positions or ends are not known."""
         return offsets_behind_latest(self.consumed, self.ends)
+
+    @property
+    def commit_lag(self) -> Lag | None:
+        """The commit lag over the partitions, known where the read lag is.
+
+        What was pending when the batch was planned counts as pending behind it too, and the batch's
+        own new records as done: what became of them is not known yet.
+        """
+        committed = {p: self.uncommitted.get(p, at) for p, at in self.consumed.items()}
+        return offsets_behind_latest(committed, self.ends)
 
 
 def read_source(source: Mapping[str, Any]) -> SourceOffsets | None:
@@ -79,7 +110,9 @@ def read_source(source: Mapping[str, Any]) -> SourceOffsets | None:
     end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
     if RESERVED not in end and RESERVED not in latest:
         return None
-    return SourceOffsets(_positions(end), _positions(latest), _parts(latest))
+    parts = _parts(latest)
+    uncommitted = _document(parts.get("commits", {}).get("committed"))
+    return SourceOffsets(_positions(end), _positions(latest), parts, _positions(uncommitted))
 
 
 def _parts(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

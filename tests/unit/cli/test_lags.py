@@ -1,0 +1,76 @@
+"""One truth about lag: what commands say of one query is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_samples import SOURCE
+from keyrange.cli.commits.document import LogEnd, describe
+from keyrange.cli.report import sources as report_sources
+from keyrange.cli.report.sources import Collector, ReportWhere
+from keyrange.cli.times import iso
+from keyrange.cli.watch.document import Seen
+from keyrange.cli.watch.document import describe as describe_look
+from keyrange.cli.watch.sources import Answer, Answers, Ends
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.options.commits import CommitOptions
+from keyrange.report.lag import lag_section, series, standings
+from keyrange.report.overview import overview_section
+from keyrange.report.parts import Source
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from report_samples import Lake
+
+
+@pytest.mark.ordinary
+def test_watch_report_and_commits_show_say_the_same_of_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same ends of the logs, partition by partition and in sum."""
+    lake = Lake(tmp_path)
+    ends = {each: state.position + 700 for each, state in lake.query.states.items()}
+    commits = open_commit_table(CommitOptions(table=str(lake.commits)), SOURCE)
+    known = commits.known()
+    now_ends = {each: LogEnd(at, "now") for each, at in ends.items()}
+    show = describe(known, None, now_ends, lake.query.now_ms)
+    checkpoint = load_progress(open_directory(str(lake.checkpoint)))
+    watched = describe_look(
+        "/cp",
+        Answers(Answer(checkpoint), broker=Answer(Ends(ends)), commits=Answer(show)),
+        Seen(),
+        lake.query.now_ms,
+    )
+    rows = [{**each._asdict(), "offset": at} for each, at in ends.items()]
+    asked = Source({"at": iso(lake.query.now_ms), "ends": rows})
+    monkeypatch.setattr(report_sources, "_ends", lambda *_: asked)
+    named = {"kafka.bootstrap.servers": "unused:9092"}
+    where = ReportWhere(
+        checkpoint=str(lake.checkpoint),
+        named=named,
+        commits=str(lake.commits),
+        source=None,
+        batches=10,
+        letters="",
+    )
+    page = Collector(where).collect()
+
+    def by_name(found: Any) -> dict[str, tuple[int, int]]:
+        return {
+            f"{row['topic']}-{row['partition']}": (row["read_lag"], row["commit_lag"])
+            for row in found
+        }
+
+    told = by_name(show["partitions"])
+    assert by_name(watched["partitions"]) == told
+    assert {row.name: (row.read_lag, row.commit_lag) for row in standings(page)} == told
+    read, commit = (sum(each) for each in zip(*told.values(), strict=True))
+    assert read == 3 * 700 < commit
+    assert (watched["lag"]["read"], watched["lag"]["commit"]) == (read, commit)
+    facts = {"read lag": f"{read:,}", "commit lag": f"{commit:,}"}
+    for section in (overview_section(page), lag_section(page)):
+        assert facts.items() <= dict(section.facts).items()
+    # The chart ends at the read lag that is written above it.
+    last = {name: points[-1][1] for name, points in series(page).items()}
+    assert sum(last.values()) == read
