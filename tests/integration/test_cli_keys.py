@@ -99,6 +99,16 @@ def test_a_limit_stops_the_reading_and_says_so(topics: Topics, topic: str) -> No
     assert "2 records of --limit" in result.stderr
 
 
+def test_a_key_that_no_record_has_is_named(topics: Topics, topic: str) -> None:
+    result = keyrange(topics, topic, "records", "--key", "nobody", "--key", "long")
+    assert "no record has the key nobody: 603 offsets looked through" in result.stderr
+    assert "x" * 120 in result.stdout
+    alone = keyrange(topics, topic, "records", "--key", "nobody", "--key", "hex:01")
+    assert "no record has the keys nobody, hex:01" in alone.stderr
+    assert alone.stdout == ""
+    assert "no record" not in keyrange(topics, topic, "records", "--key", "long").stderr
+
+
 def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
     [first, *_, last] = found(topics, topic, "--key", "hot", "--limit", "1000")
     span = {

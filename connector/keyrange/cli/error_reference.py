@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.reference import wrapped
 from keyrange.cli.render import print_document, print_text
 from keyrange.errors import CATALOGUE, Condition, Kind
 from keyrange.errors.symptoms import SYMPTOMS, Symptom
+from keyrange.text.near_names import did_you_mean, near_names
+from keyrange.text.wrapping import wrapped
 
 _WIDTH_MAX: Final = 100
 _SYMPTOMS: Final = "Spark's own symptoms"
 _CONDITIONS: Final = "Conditions"
+# How many conditions are offered for a name that none has. What somebody remembers of one may be
+# little: the nearest ones are better than none.
+_NEAR_MAX: Final = 3
+_NEAR_LIKENESS: Final = 0.3
 # What to do about a kind of error, in the order in which they are looked for at night.
 KINDS: Final = {
     Kind.UNAVAILABLE: "The cluster or a store could not be reached, or did not answer. Trying "
@@ -75,7 +79,7 @@ def errors(
 def choose(named: str) -> list[Condition]:
     """The conditions of that name, or below it; all where none is named.
 
-    Raises typer.BadParameter (exit code 2) that names the nearest one.
+    Raises typer.BadParameter (exit code 2) that names near ones.
     """
     wanted = named.strip().strip("[]").upper()
     if not wanted:
@@ -84,9 +88,12 @@ def choose(named: str) -> list[Condition]:
         return [CATALOGUE[wanted]]
     found = [CATALOGUE[name] for name in sorted(CATALOGUE) if name.startswith(wanted)]
     if not found:
-        near = get_close_matches(wanted, CATALOGUE, 1, 0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise typer.BadParameter(f"there is no condition {named}{hint}")
+        holding = [name for name in sorted(CATALOGUE) if wanted in name][:_NEAR_MAX]
+        near = holding or near_names(wanted, CATALOGUE, _NEAR_MAX, _NEAR_LIKENESS)
+        hint = did_you_mean(near)
+        raise typer.BadParameter(
+            f"there is no condition {named}{hint}; `keyrange errors` without a name has all of them"
+        )
     return found
 
 

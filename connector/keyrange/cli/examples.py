@@ -60,10 +60,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange deadletters list /lake/prices_commits --error KeyError --since 1d",
         "keyrange deadletters list /lake/prices_commits --status dead --output json",
     ),
-    "deadletters show": (
-        "keyrange deadletters show /lake/prices_commits --topic orders --partition 3 \\\n"
-        "    --offset 41207",
-    ),
+    "deadletters show": ("keyrange deadletters show /lake/prices_commits orders-3:41207",),
     "deadletters replay": (
         'keyrange deadletters replay /lake/prices_commits --error KeyError --why "mended"',
         'keyrange deadletters replay /lake/prices_commits --all --why "mended" --confirm',
@@ -129,6 +126,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "options": (
         "keyrange options",
+        "keyrange options maxOffsetsPerTrigger",
         "keyrange options --output json",
     ),
     "report": (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -31,8 +31,10 @@ from keyrange.cli.source import (
     folded,
     named_options,
     open_reading,
+    read_record_id,
 )
 from keyrange.cli.times import iso
+from keyrange.text.formats import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,40 +79,50 @@ def records(
         named |= _one_offset(offset, named)
     rows: list[list[Any]] = []
     printed = 0
+    found_keys: set[bytes | None] = set()
+    has_keys = True
     # Closed at the limit, which ends what was asked for ahead.
     with open_reading(named) as reading, closing(_read(reading)) as found:
         for record in islice(found, limit):
             printed += 1
+            has_keys = "key" in record
+            found_keys.add(record.get("key"))
             if output is OutputFormat.JSON:
                 print_document("records/1", _json(record))
             else:
                 rows.append(_cells(record))
-    if output is OutputFormat.TEXT:
+        looked = sum(span.size for span in reading.pending.values())
+    if rows:
         print_table("Records", _COLUMNS, rows)
     if offset and not printed:
         note(f"there is no record at {offset}: compacted away, or a marker of a transaction")
+    # Without their column nobody sees which keys the records have.
+    if key and printed < limit and (not printed or has_keys):
+        _say_not_there(key, found_keys, looked)
     if key and printed == limit:
         note(f"stopped after the {limit} records of --limit, there may be more")
 
 
 def _one_offset(offset: str, named: Mapping[str, str]) -> dict[str, str]:
     """The options that read one offset alone. Raises typer.BadParameter (exit code 2)."""
-    name, _, at = offset.rpartition(":")
-    topic, _, partition = name.rpartition("-")
-    if not (topic and _is_number(partition) and _is_number(at)):
-        raise typer.BadParameter("--offset: it is given as TOPIC-PARTITION:OFFSET: orders-3:41207")
+    topic, partition, at = read_record_id(offset, "--offset")
     ways = ("subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets")
     if clash := [name for name in named if name.lower() in ways]:
         raise typer.BadParameter(f"--offset says where to read by itself: leave out {clash[0]}")
     return {
-        "assign": json.dumps({topic: [int(partition)]}),
-        "startingOffsets": json.dumps({topic: {partition: int(at)}}),
-        "endingOffsets": json.dumps({topic: {partition: int(at) + 1}}),
+        "assign": json.dumps({topic: [partition]}),
+        "startingOffsets": json.dumps({topic: {str(partition): at}}),
+        "endingOffsets": json.dumps({topic: {str(partition): at + 1}}),
     }
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+def _say_not_there(wanted: Sequence[str], found: Container[bytes | None], looked: int) -> None:
+    """Name the keys that no record has, of those that were looked for in so many offsets."""
+    missing = [text for text in wanted if read_key(text) not in found]
+    if missing:
+        keys = "the key" if len(missing) == 1 else "the keys"
+        named = ", ".join(missing)
+        note(f"no record has {keys} {named}: {counted(looked, 'offset')} looked through")
 
 
 def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -16,10 +15,14 @@ import typer
 
 from keyrange.cli.render import print_document, print_text
 from keyrange.options import OPTIONS
-from keyrange.options.kafka_properties import PROPERTIES
+from keyrange.options.kafka_properties import PROPERTIES, property_without_prefix
+from keyrange.options.volumes import ADMIN_PREFIX
+from keyrange.text.near_names import did_you_mean, near_names
+from keyrange.text.wrapping import wrapped
 
 # Lines longer than this are hard to read, on however wide a terminal.
 _WIDTH_MAX: Final = 110
+_NEAR_MAX: Final = 3
 _STATES: Final = {
     "used": "These are used.",
     "ignored": "These are accepted and change nothing, because of the reason given.",
@@ -34,20 +37,69 @@ class ReferenceFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+def _names(incomplete: str) -> list[str]:
+    """Options and properties that a shell offers."""
+    folded = incomplete.lower()
+    rows = [*_options(), *_properties()]
+    return [row["name"] for row in rows if row["name"].lower().startswith(folded)]
+
+
 def options(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An option, or a kafka.* property; all of them without it.",
+            autocompletion=_names,
+            show_default=False,
+        ),
+    ] = "",
     output: Annotated[
         ReferenceFormat, typer.Option("--output", help="For people, programs, conf/ or docs.")
     ] = ReferenceFormat.TEXT,
 ) -> None:
-    """Every option of the source, and what becomes of every kafka.* property."""
+    """Every option of the source, and what becomes of every kafka.* property; or one of them."""
+    if name and output in (ReferenceFormat.TOML, ReferenceFormat.MARKDOWN):
+        raise typer.BadParameter(f"--output {output} is the page of all options")
+    options, properties = choose(name)
     if output is ReferenceFormat.JSON:
-        print_document("options/1", {"options": _options(), "kafka": _properties()})
+        print_document("options/1", {"options": options, "kafka": properties})
     elif output is ReferenceFormat.TOML:
         print_text(toml(), end="")
     elif output is ReferenceFormat.MARKDOWN:
         print_text(markdown(), end="")
     else:
-        print_text(text(shutil.get_terminal_size((_WIDTH_MAX, 24)).columns), end="")
+        width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
+        if name:
+            print_text("\n".join(one_text([*options, *properties][0], width)))
+        else:
+            print_text(text(width), end="")
+
+
+def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The options and the properties of a name, which is one of either; all where none is named.
+
+    Raises typer.BadParameter (exit code 2) that names near ones.
+    """
+    options, properties = _options(), _properties()
+    if not name:
+        return options, properties
+    folded = name.strip().lower()
+    if folded.startswith(ADMIN_PREFIX):
+        # The same properties, for the volume guard's connections.
+        folded = f"kafka.{folded.removeprefix(ADMIN_PREFIX)}"
+    found = (
+        [row for row in options if row["name"].lower() == folded],
+        [row for row in properties if row["name"] == folded],
+    )
+    if any(found):
+        return found
+    hint = property_without_prefix(name) or f"does not exist{did_you_mean(_near(folded))}"
+    raise typer.BadParameter(f"option '{name}' {hint}")
+
+
+def _near(folded: str) -> list[str]:
+    spelt = {row["name"].lower(): row["name"] for row in (*_options(), *_properties())}
+    return [spelt[each] for each in near_names(folded, spelt, _NEAR_MAX)]
 
 
 def _options() -> list[dict[str, Any]]:
@@ -80,10 +132,7 @@ def text(width: int) -> str:
     width = min(max(width, 40), _WIDTH_MAX)
     lines = ["Options of the source", ""]
     for row in _options():
-        default = "" if row["default"] is None else f", default {row['default']}"
-        lines += wrapped(f"{row['name']}  ({row['in']}{default})", width, "", "      ")
-        lines += wrapped(row["doc"], width, "    ")
-        lines += [*wrapped(f"Values: {row['values']}", width, "    "), ""]
+        lines += [*one_text(row, width), ""]
     lines += ["Properties of Kafka's consumer", ""]
     for state, meaning in _STATES.items():
         lines += [*wrapped(meaning, width), ""]
@@ -91,6 +140,20 @@ def text(width: int) -> str:
             lines += wrapped(f"{name}: {reason}" if reason else name, width, "    ", "        ")
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
+
+
+def one_text(row: Mapping[str, Any], width: int) -> list[str]:
+    """An option for people, or a property: what it is, in lines of at most `width`."""
+    width = min(max(width, 40), _WIDTH_MAX)
+    if "state" in row:
+        reason = f": {row['reason']}" if row["reason"] else ""
+        return wrapped(f"{row['name']} is {row['state']}{reason}", width, "", "    ")
+    default = "" if row["default"] is None else f", default {row['default']}"
+    return [
+        *wrapped(f"{row['name']}  ({row['in']}{default})", width, "", "      "),
+        *wrapped(row["doc"], width, "    "),
+        *wrapped(f"Values: {row['values']}", width, "    "),
+    ]
 
 
 def _in_state(state: str) -> Iterator[tuple[str, str]]:
@@ -108,18 +171,6 @@ def toml() -> str:
         lines += wrapped(f"{row['doc']} Values: {row['values']}.", 100, "# ")
         lines += [f"# {row['name']} = {json.dumps(row['default'] or '')}", ""]
     return "\n".join(lines)
-
-
-def wrapped(paragraph: str, width: int, first: str = "", others: str | None = None) -> list[str]:
-    """Lines of at most `width`, except where a single word is longer: names are never cut."""
-    return textwrap.wrap(
-        paragraph,
-        width,
-        initial_indent=first,
-        subsequent_indent=first if others is None else others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def markdown() -> str:

@@ -109,6 +109,21 @@ def names(named: Mapping[str, str], option: str) -> bool:
     return option in folded(named)
 
 
+def read_record_id(text: str, named: str) -> tuple[str, int, int]:
+    """Topic, partition and offset of a record as commands name it: `orders-3:41207`.
+
+    Raises typer.BadParameter (exit code 2), which says what `named` is given as."""
+    name, _, offset = text.rpartition(":")
+    topic, _, partition = name.rpartition("-")
+    if not (topic and _is_number(partition) and _is_number(offset)):
+        raise typer.BadParameter(f"{named} is given as TOPIC-PARTITION:OFFSET: orders-3:41207")
+    return topic, int(partition), int(offset)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def check_partition(topic: str, partition: int | None) -> None:
     if partition is not None and not topic:
         raise typer.BadParameter("--partition needs --topic")

@@ -9,7 +9,8 @@ from typing import Final
 
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
-from keyrange.options.given import GivenOptions, by_name, did_you_mean
+from keyrange.options.given import GivenOptions, by_name, near_option
+from keyrange.options.kafka_properties import property_without_prefix
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import STREAM, option, rows_of
 from keyrange.options.parsing import Violations, duration_ms, int_between
@@ -117,4 +118,5 @@ def _unknown(name: str) -> str:
     if name in _OF_SOURCE:
         return "is not valid for keyrange.Consumer: it is about Spark, or is said by its methods"
     shared = {key: row for key, row in _OF_SOURCE.items() if row.name in _SHARED}
-    return f"does not exist{did_you_mean(name, {**_BY_NAME, **shared})}"
+    near = near_option(name, {**_BY_NAME, **shared})
+    return property_without_prefix(name) or f"does not exist{near}"

@@ -127,7 +127,7 @@ RECORD_CONDITIONS: Final = (
         "UNSUPPORTED_COMPRESSION",
         Kind.CORRUPT,
         False,
-        "keyrange reads gzip, snappy, lz4 and zstd",
+        "let producers use gzip, snappy, lz4 or zstd, which keyrange reads",
         "A record batch is compressed by a codec that is not known.",
         "the offset in the message",
     ),

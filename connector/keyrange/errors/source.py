@@ -11,7 +11,7 @@ SOURCE_CONDITIONS: Final = (
         "INVALID_OPTIONS",
         Kind.INVALID,
         False,
-        "correct the named options",
+        "change what is named; `keyrange options NAME` says what an option takes",
         "One or more options do not exist, have a value that cannot be read, or contradict each "
         "other. All of them are named at once, before the first connection. Nothing was read.",
         "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
@@ -184,7 +184,7 @@ SOURCE_CONDITIONS: Final = (
         "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
         Kind.INVALID,
         False,
-        "correct startingOffsets or endingOffsets",
+        "choose startingOffsets that do not lie behind endingOffsets",
         "After offsets and times were looked up, a partition would end before it starts.",
         "both offsets in the message",
     ),

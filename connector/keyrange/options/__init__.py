@@ -12,8 +12,12 @@ from typing import Final
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given import GivenOptions, by_name, did_you_mean
-from keyrange.options.kafka_properties import parse_client_options, unknown_property
+from keyrange.options.given import GivenOptions, by_name, near_option
+from keyrange.options.kafka_properties import (
+    parse_client_options,
+    property_without_prefix,
+    unknown_property,
+)
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.mapping import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
@@ -125,7 +129,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _unknown(name: str) -> str:
-    return f"does not exist{did_you_mean(name, _BY_NAME)}"
+    return property_without_prefix(name) or f"does not exist{near_option(name, _BY_NAME)}"
 
 
 def _check_together(source: SourceOptions, violations: Violations) -> None:

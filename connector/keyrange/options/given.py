@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from keyrange.options.option import Mode, Option, option_fields
 from keyrange.options.parsing import Violations
+from keyrange.text.near_names import did_you_mean, near_names
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -19,10 +19,9 @@ def by_name(rows: Iterable[Option]) -> dict[str, Option]:
     return {row.name.lower(): row for row in rows}
 
 
-def did_you_mean(name: str, known: Mapping[str, Option]) -> str:
+def near_option(name: str, known: Mapping[str, Option]) -> str:
     """The nearest of the known names, as the end of a sentence; "" where none is near."""
-    near = difflib.get_close_matches(name.lower(), known, 1)
-    return f"; did you mean '{known[near[0]].name}'?" if near else ""
+    return did_you_mean(known[each].name for each in near_names(name.lower(), known))
 
 
 class GivenOptions:

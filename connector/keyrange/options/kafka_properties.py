@@ -8,7 +8,6 @@ Those of sasl.* and ssl.* are in `security_properties`. Values of secrets are ke
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from keyrange.options.parsing import (
 )
 from keyrange.options.secrets import NO_SECRET, Secret
 from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
+from keyrange.text.near_names import did_you_mean, near_names
 
 __all__ = [
     "PROPERTIES",
@@ -179,9 +179,23 @@ def unknown_property(name: str, prefix: str = "kafka.") -> str | None:
     """What is to be said of a name, without prefix, that no property has; None where one has it."""
     if name in PROPERTIES:
         return None
-    near = difflib.get_close_matches(name, PROPERTIES, 1)
-    hint = f"; did you mean '{prefix}{near[0]}'?" if near else ""
-    return f"is not a property of Kafka's consumer{hint}"
+    near = (f"{prefix}{each}" for each in near_names(name, PROPERTIES))
+    return f"is not a property of Kafka's consumer{did_you_mean(near)}"
+
+
+def property_without_prefix(name: str) -> str | None:
+    """What is to be said of an option that no source has, where a property of Kafka's is written
+    like it but for the prefix; None where none is."""
+    letters = _letters(name)
+    meant = next((each for each in PROPERTIES if _letters(each) == letters), None)
+    if meant is None:
+        return None
+    also = ", or 'commitGroup' for the name in the commit table" if meant == "group.id" else ""
+    return f"does not exist (Kafka's property of this name is the option 'kafka.{meant}'{also})"
+
+
+def _letters(name: str) -> str:
+    return "".join(each for each in name.lower() if each.isalnum())
 
 
 def _check_together(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from keyrange.guard.model.throttle_factor import Limit, Policy
-from keyrange.options.given import GivenOptions, by_name, did_you_mean
+from keyrange.options.given import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.parsing import Violations
 from keyrange.options.volume_rows import CLUSTER_VOLUMES, FILE, STATIC, VOLUME_ROWS, VolumeOptions
@@ -35,7 +35,7 @@ def parse_volume_options(options: Mapping[str, str], needs_limit: bool = True) -
         if folded.startswith(ADMIN_PREFIX):
             admin[folded.removeprefix(ADMIN_PREFIX)] = value
         elif not given.take(name, value):
-            hint = did_you_mean(name, _BY_NAME)
+            hint = near_option(name, _BY_NAME)
             violations.add(name, f"is not one of the volume guard's{hint}")
     chosen = choose_volumes(given, admin, violations, by_itself=True, needs_limit=needs_limit)
     violations.check()

@@ -35,6 +35,15 @@ def unreadable(location: str, failure: Any) -> KeyrangeError:
     )
 
 
+def is_checkpoint(location: str) -> bool:
+    """Whether a place looks like a checkpoint of Spark's, whatever else may be wrong with it."""
+    try:
+        directory = Directory(location)
+        return bool(_query_id(directory.read("metadata")) and directory.numbered("offsets"))
+    except (*FAILURES, KeyrangeError):
+        return False
+
+
 def load_progress(directory: Directory) -> CheckpointProgress:
     """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
     try:

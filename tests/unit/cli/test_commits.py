@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from checkpoints import make_checkpoint, plan_batch
 from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
 from keyrange.cli.commits import commands as commits
@@ -252,6 +253,16 @@ def test_some_partitions_alone(of: Callable[..., Query]) -> None:
     said = refusal("show", "/t", "--topic", "trains")
     assert "know nothing of trains; they know of: flights-0, flights-1, flights-2" in said
     assert run("show", "/t", "--partition", 1).exit_code == 2
+
+
+def test_a_checkpoint_is_no_commit_table_and_the_error_says_what_takes_it(tmp_path: Path) -> None:
+    home = make_checkpoint(tmp_path / "cp")
+    plan_batch(home, 0, BEGAN_MS, {"0": 1})
+    for command in ("show", "gaps", "history", "verify"):
+        said = refusal(command, home)
+        assert f"{home} is a checkpoint, which `keyrange checkpoint show`" in said
+        assert "commitTable" in said
+    assert "FOREIGN_TABLE" in refusal("show", tmp_path)
 
 
 def test_a_source_without_a_batch(of: Callable[..., Query]) -> None:

@@ -143,6 +143,7 @@ def test_the_document_of_a_dead_letter(lake: Lake) -> None:
     assert second["key"] is None
     assert third["key"] == {"hex": "ff1b5b324a"}
     assert lake.document("show", "--topic", "flights", "--partition", 0, "--offset", 40) == [first]
+    assert lake.document("show", "flights-0:40") == [first]
 
 
 def test_a_list_can_be_narrowed(lake: Lake) -> None:

@@ -13,7 +13,7 @@ import pytest
 from keyrange import options
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.options import OPTIONS, SourceOptions
-from keyrange.options.given import GivenOptions, by_name, did_you_mean
+from keyrange.options.given import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import STREAM, made_of, option, option_fields, rows_of
 from keyrange.options.parsing import (
@@ -67,7 +67,7 @@ def test_a_field_has_what_its_option_was_given() -> None:
     assert taken.settings(Inner) == Inner(third=3)
     assert violations.messages == []
     assert not taken.take("fifth", "1")
-    assert did_you_mean("SECOMD", by_name(rows_of(Outer))) == "; did you mean 'Second'?"
+    assert near_option("SECOMD", by_name(rows_of(Outer))) == " (did you mean 'Second'?)"
 
 
 def test_what_cannot_be_parsed_is_named_and_has_no_value() -> None:

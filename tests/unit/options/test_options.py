@@ -230,8 +230,8 @@ ALL = ", ".join(COLUMNS)
         ("", f"must name at least one column of {ALL}"),
         (" , ", f"must name at least one column of {ALL}"),
         ("key,,value", f"must name columns of {ALL}, not ''"),
-        ("key,vlaue", f"must name columns of {ALL}, not 'vlaue'; did you mean 'value'?"),
-        ("Header", f"must name columns of {ALL}, not 'Header'; did you mean 'headers'?"),
+        ("key,vlaue", f"must name columns of {ALL}, not 'vlaue' (did you mean 'value'?)"),
+        ("Header", f"must name columns of {ALL}, not 'Header' (did you mean 'headers'?)"),
         ("zzz", f"must name columns of {ALL}, not 'zzz'"),
         ("*", f"must name columns of {ALL}, not '*'"),
         ("key,KEY", "must name every column once, but 'key' is there twice"),
@@ -335,7 +335,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ],
 )
 def test_a_misspelt_option_is_refused_with_what_was_meant(given: str, meant: str) -> None:
-    message = f"option '{given}' does not exist; did you mean '{meant}'?"
+    message = f"option '{given}' does not exist (did you mean '{meant}'?)"
     assert violations({given: "1"}) == [message]
 
 

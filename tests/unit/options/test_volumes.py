@@ -244,8 +244,8 @@ def test_the_guard_by_itself() -> None:
 def test_the_guard_by_itself_refuses_as_much() -> None:
     assert violations({"subscribe": "t", "min.available.byte": "1"}, alone=True) == [
         "option 'subscribe' is not one of the volume guard's",
-        "option 'min.available.byte' is not one of the volume guard's",
-        "did you mean 'min.available.bytes'?",
+        "option 'min.available.byte' is not one of the volume guard's "
+        "(did you mean 'min.available.bytes'?)",
         "option 'kafka.admin.bootstrap.servers' must be specified",
         "one of the options min.available.bytes and min.available.ratio must be specified",
     ]

@@ -30,7 +30,7 @@ from keyrange.cli.render import (
     note,
     print_document,
     print_record,
-    print_text,
+    print_words,
 )
 from keyrange.cli.source import (
     LiveOption,
@@ -41,6 +41,7 @@ from keyrange.cli.source import (
     check_live,
     check_partition,
     named_options,
+    read_record_id,
     storage_of,
 )
 from keyrange.cli.times import now, read_since
@@ -112,9 +113,19 @@ def list_letters(
 @app.command()
 def show(
     table: TableArgument,
-    topic: Annotated[str, typer.Option("--topic", help="The record's topic.")],
-    partition: Annotated[int, typer.Option("--partition", min=0, help="Its partition.")],
-    offset: Annotated[int, typer.Option("--offset", min=0, help="Its offset.")],
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TOPIC-PARTITION:OFFSET]",
+            help="The record, such as orders-3:41207; or it is named by the options below.",
+            show_default=False,
+        ),
+    ] = "",
+    topic: Annotated[str, typer.Option("--topic", help="The record's topic.")] = "",
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Its partition.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Its offset.")] = None,
     characters: Annotated[
         int,
         typer.Option("--bytes", min=1, help="How much of key, value and each header to print."),
@@ -131,17 +142,32 @@ def show(
     from keyrange.individual_commits.table.dead_letters import Choice
     from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
+    name, number, at = _record_id(record, topic, partition, offset)
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
-    choice = Choice(topic=topic, partition=partition, from_offset=offset, until_offset=offset + 1)
+    choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
     found = chosen_letters(letters.read(choice), group, source, "", 0)
     if not found:
-        raise invalid_options([f"offset {offset} of {topic}-{partition} is no dead letter"])
+        raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
     if output is OutputFormat.JSON:
         letters_found = [document(each) for each in found]
         print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
         return
     for each in found:
-        print_record(f"{topic}-{partition}, offset {offset}", fields_of(each, characters))
+        print_record(f"{name}-{number}, offset {at}", fields_of(each, characters))
+
+
+def _record_id(
+    record: str, topic: str, partition: int | None, offset: int | None
+) -> tuple[str, int, int]:
+    """Which record is meant, by its id or by all three options. Raises typer.BadParameter."""
+    by_options = bool(topic) or partition is not None or offset is not None
+    if record and not by_options:
+        return read_record_id(record, "the record")
+    if record or not topic or partition is None or offset is None:
+        raise typer.BadParameter(
+            "say which record: either TOPIC-PARTITION:OFFSET, or --topic, --partition and --offset"
+        )
+    return topic, partition, offset
 
 
 @app.command()
@@ -232,9 +258,9 @@ def _print_replay(
     taken: int, found: int, left: Sequence[tuple[DeadLetter, str]], confirm: bool
 ) -> None:
     would = "are" if confirm else "would be"
-    print_text(f"{taken:,} of {found:,} dead letters {would} handed out again")
+    print_words(f"{taken:,} of {found:,} dead letters {would} handed out again")
     for each, said in left:
-        print_text(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
 
 
 def _name(letter: DeadLetter) -> tuple[str, int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
+
+from keyrange.text.near_names import did_you_mean, near_names
 
 # Spark's Kafka source has the same, in the same order, but for the last; headers and keyHash are
 # there only where asked for.
@@ -37,8 +38,7 @@ def parse_columns(value: str) -> tuple[str, ...]:
     for name in given:
         column = _BY_NAME.get(name.lower())
         if column is None:
-            near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
-            hint = f"; did you mean '{_BY_NAME[near[0]]}'?" if near else ""
+            hint = did_you_mean(_BY_NAME[each] for each in near_names(name.lower(), _BY_NAME))
             raise ValueError(f"must name columns of {', '.join(COLUMNS)}, not '{name[:40]}'{hint}")
         if column in chosen:
             raise ValueError(f"must name every column once, but '{column}' is there twice")
