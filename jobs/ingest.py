@@ -40,7 +40,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
-from keyrange import KeyRangeDataSource, ProgressListener
+from keyrange import ProgressListener, register
 from keyrange.cli.arguments import named_values
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.last_batch import is_of_a_job
@@ -312,7 +312,7 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         signal.signal(number, remember)
     began = time.monotonic()
     try:
-        spark.dataSource.register(KeyRangeDataSource)
+        register(spark)
         spark.streams.addListener(follower.listener)
         follow(start(spark, arguments, options), follower, stopping)
         log.info(

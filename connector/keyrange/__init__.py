@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
     from keyrange.source.data_source import KeyRangeDataSource
+    from keyrange.source.registering import register
     from keyrange.work.record_timer import RecordTimeout
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "materialize",
     "process",
     "process_into",
+    "register",
     "reject",
     "replay_dead_letters",
     "slot",
@@ -77,6 +79,7 @@ _PLACES = {
     "materialize": "keyrange.individual_commits.api",
     "process": "keyrange.individual_commits.api",
     "process_into": "keyrange.individual_commits.api",
+    "register": "keyrange.source.registering",
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.replaying",
     "slot": "keyrange.members.slots",

@@ -34,6 +34,7 @@ def test_the_public_names_are_these() -> None:
         "materialize",
         "process",
         "process_into",
+        "register",
         "reject",
         "replay_dead_letters",
         "slot",

@@ -114,7 +114,7 @@ def _discovery() -> Iterator[CheckResult]:
         yield CheckResult(
             'format("keyrange")',
             MISSING,
-            "not visible to Spark's lookup: call spark.dataSource.register(KeyRangeDataSource)",
+            "not visible to Spark's lookup: call keyrange.register(spark)",
         )
 
 
