@@ -16,7 +16,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install "keyrange[commits,report]"
+# MAGIC %pip install "..[commits,report]"
 
 # COMMAND ----------
 
@@ -75,7 +75,7 @@ if not (checkpoint and commit_table):
         raise ValueError("name the checkpoint and the commit table, and run this cell again")
     sys.exit("set NOTEBOOK_CHECKPOINT and NOTEBOOK_COMMIT_TABLE to those of a query")
 spark = globals().get("spark") or own_session()
-spark.dataSource.register(keyrange.KeyRangeDataSource)
+keyrange.register(spark)
 plots = Path(setting("plots", "") or tempfile.mkdtemp(prefix="keyrange-inspect-"))
 
 

@@ -8,12 +8,13 @@
 # MAGIC
 # MAGIC This notebook runs on Databricks (fill in the widgets), in Jupyter, over Spark Connect, and
 # MAGIC as a script: `python jobs/quickstart.py`. On your own machine it needs Java 17 and
-# MAGIC `pip install 'keyrange[spark,commits]'`, and starts a Kafka broker where none is named.
-# MAGIC Databricks brings its own pyspark, so extra `spark` is left out here:
+# MAGIC `pip install '.[spark,commits]'` in a clone, and starts a Kafka broker where none is named.
+# MAGIC Databricks brings its own pyspark, so extra `spark` is left out here. The next cell installs
+# MAGIC the clone that this notebook is in. Elsewhere write a wheel's path in place of the two dots:
 
 # COMMAND ----------
 
-# MAGIC %pip install "keyrange[commits]"
+# MAGIC %pip install "..[commits]"
 
 # COMMAND ----------
 
@@ -88,7 +89,7 @@ else:
 
 spark = globals().get("spark") or own_session()
 # Spark finds the source by itself where keyrange was there when its JVM began.
-spark.dataSource.register(keyrange.KeyRangeDataSource)
+keyrange.register(spark)
 place = f"{home}/{topic}"
 table, checkpoint, commit_table = f"{place}/orders", f"{place}/checkpoint", f"{place}/commits"
 print(f"topic {topic} at {bootstrap_servers}, tables below {place}")

@@ -22,7 +22,7 @@ EMBEDDED_CONDITIONS: Final = (
         False,
         "install pyspark beside keyrange, or set SPARK_HOME",
         "A command needs the jars that pyspark brings, and there is no pyspark.",
-        "`keyrange doctor`; `pip install 'keyrange[spark]'`",
+        "`keyrange doctor`; extra `spark`, which brings pyspark",
     ),
     Condition(
         "JARS_NOT_RESOLVED",

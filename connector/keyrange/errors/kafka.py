@@ -70,7 +70,7 @@ KAFKA_CONDITIONS: Final = (
         False,
         "install the named package into the Python of driver and executors",
         "An option or command needs a Python package that is not installed.",
-        "the extra that the message names, such as `keyrange[kerberos]`",
+        "the line that the message names, such as `pip install '.[kerberos]'`",
         "security.md",
     ),
     Condition(

@@ -1,5 +1,5 @@
-"""The guard's figures for Prometheus, by its own client library (`pip install
-'keyrange[prometheus]'`).
+"""The guard's figures for Prometheus, by its own client library (extra
+`prometheus`).
 
 The names are those of the specification, in Prometheus' way of writing. A broker that is gone is
 gone from the figures too, once its last reading is no longer valid.

@@ -1,5 +1,5 @@
-"""The metrics of queries for OpenTelemetry, through its API alone (`pip install
-'keyrange[opentelemetry]'`): where they go is the business of the SDK that the user has set up.
+"""The metrics of queries for OpenTelemetry, through its API alone (extra `opentelemetry`): where
+they go is the business of the SDK that the user has set up.
 
 All instruments are observable. So a figure that ended with its query is no longer reported, and a
 reader that asks seldom costs nothing in between.
@@ -13,6 +13,7 @@ from typing import Any, Final
 from keyrange.errors import invalid_options
 from keyrange.observing.merging import MergedFigures, Samples
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind
+from keyrange.text.packages import install_line
 
 _PLACES: Final = MergedFigures()
 
@@ -27,7 +28,7 @@ def register(samples: Samples, provider: Any) -> None:
         from opentelemetry import metrics
     except ImportError:
         raise invalid_options(
-            ["opentelemetry needs opentelemetry-api: pip install 'keyrange[opentelemetry]'"]
+            [f"opentelemetry needs opentelemetry-api: {install_line('opentelemetry')}"]
         ) from None
     place = metrics.get_meter_provider() if provider is True else provider
     _PLACES.add(place, samples, lambda merged: _make_instruments(place, merged))

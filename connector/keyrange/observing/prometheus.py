@@ -1,5 +1,5 @@
-"""The metrics of queries for Prometheus, by its own client library (`pip install
-'keyrange[prometheus]'`).
+"""The metrics of queries for Prometheus, by its own client library (extra
+`prometheus`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from keyrange.errors import invalid_options
 from keyrange.observing.merging import MergedFigures
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
 from keyrange.observing.model.query_metrics import Sample
+from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -56,7 +57,7 @@ def register(samples: Callable[[], Iterable[Sample]], registry: Any) -> None:
         from prometheus_client import REGISTRY
     except ImportError:
         raise invalid_options(
-            ["prometheus needs prometheus-client: pip install 'keyrange[prometheus]'"]
+            [f"prometheus needs prometheus-client: {install_line('prometheus')}"]
         ) from None
     place = REGISTRY if registry is True else registry
     _PLACES.add(place, samples, lambda merged: place.register(QueryCollector(merged)))
@@ -69,7 +70,7 @@ def serve(port: int, host: str, collector: Any = None) -> None:
         from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
     except ImportError:
         raise invalid_options(
-            ["--metrics-port needs prometheus-client: pip install 'keyrange[prometheus]'"]
+            [f"--metrics-port needs prometheus-client: {install_line('prometheus')}"]
         ) from None
     registry = REGISTRY
     if collector is not None:

@@ -20,6 +20,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.compaction import small_files, statistics_of
 from keyrange.storage.failures import reading, text_of, writing_fault
 from keyrange.storage.store import Bounds, Conflict, Layout, Transaction, within
+from keyrange.text.packages import install_line
 
 _LOG = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
@@ -371,6 +372,6 @@ def load_deltalake() -> ModuleType:
         import deltalake.fs
         import deltalake.transaction
     except ImportError:
-        message = "keyrange writes Delta tables with deltalake: pip install 'keyrange[commits]'"
+        message = f"keyrange writes Delta tables with deltalake: {install_line('commits')}"
         raise error("PACKAGE_NOT_FOUND", message) from None
     return cast(ModuleType, deltalake)

@@ -148,7 +148,7 @@ def test_without_plotly_it_says_what_to_install(
         monkeypatch.setitem(sys.modules, name, None)
     text = refusal(lake.checkpoint, "--out", tmp_path / "page.html")
     assert text.startswith("[PACKAGE_NOT_FOUND] keyrange report needs plotly: ")
-    assert "pip install 'keyrange[report]'" in text
+    assert "pip install '.[report]'" in text
     assert list(tmp_path.iterdir()) == []
 
 

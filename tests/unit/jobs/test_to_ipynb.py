@@ -21,7 +21,7 @@ SOURCE = """# Databricks notebook source
 
 # COMMAND ----------
 
-# MAGIC %pip install "keyrange[commits]"
+# MAGIC %pip install "..[commits]"
 
 # COMMAND ----------
 
@@ -37,7 +37,7 @@ def test_cells_are_text_commands_and_code() -> None:
     cells = to_ipynb.read_cells(SOURCE)
     assert cells == [
         ("markdown", "# Title\n\nText"),
-        ("magic", '%pip install "keyrange[commits]"'),
+        ("magic", '%pip install "..[commits]"'),
         ("code", "a = 1\n# a comment\nb = 2"),
     ]
 

@@ -131,8 +131,8 @@ def test_opentelemetry_has_each_metric_by_its_kind_and_unit() -> None:
 @pytest.mark.parametrize(
     ("register", "library", "extra"),
     [
-        (to_prometheus.register, "prometheus_client", "keyrange[prometheus]"),
-        (to_opentelemetry.register, "opentelemetry", "keyrange[opentelemetry]"),
+        (to_prometheus.register, "prometheus_client", "pip install '.[prometheus]'"),
+        (to_opentelemetry.register, "opentelemetry", "pip install '.[opentelemetry]'"),
     ],
 )
 def test_a_library_that_is_missing_is_named(

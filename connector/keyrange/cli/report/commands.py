@@ -105,11 +105,12 @@ def report(
 def load_library() -> str:
     """plotly.js, as the plotly package brings it. Raises PACKAGE_NOT_FOUND."""
     from keyrange.errors import error
+    from keyrange.text.packages import install_line
 
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        message = "keyrange report needs plotly: pip install 'keyrange[report]'"
+        message = f"keyrange report needs plotly: {install_line('report')}"
         raise error("PACKAGE_NOT_FOUND", message) from None
     return str(get_plotlyjs())
 

@@ -18,6 +18,7 @@ from keyrange.kafka.security import tokens
 from keyrange.options.allowed import NotAllowed, check_path, not_allowed
 from keyrange.options.jaas import file_of
 from keyrange.options.kafka_properties import ClientSettings, read_login
+from keyrange.text.packages import install_line
 
 
 def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
@@ -61,8 +62,7 @@ def _require(package: str, mechanism: str, extra: str) -> None:
     except (ImportError, OSError) as failure:
         raise error(
             "PACKAGE_NOT_FOUND",
-            f"{mechanism} needs the Python package {package} (pip install 'keyrange[{extra}]'): "
-            f"{failure}",
+            f"{mechanism} needs the Python package {package} ({install_line(extra)}): {failure}",
         ) from None
 
 

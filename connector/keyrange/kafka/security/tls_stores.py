@@ -22,6 +22,7 @@ from keyrange.kafka.security import jks
 from keyrange.options.allowed import NotAllowed, check_path, not_allowed
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import Secret
+from keyrange.text.packages import install_line
 
 _STORE_BYTES_MAX: Final = 16 << 20
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -185,8 +186,8 @@ def _pkcs12(content: bytes, password: str) -> jks.Contents:
     except ImportError as failure:
         raise error(
             "PACKAGE_NOT_FOUND",
-            "PKCS12 stores need the Python package cryptography (pip install 'keyrange[stores]'): "
-            f"{failure}",
+            "PKCS12 stores need the Python package cryptography "
+            f"({install_line('stores')}): {failure}",
         ) from None
     try:
         held = pkcs12.load_pkcs12(content, password.encode() or None)

@@ -95,8 +95,8 @@ def test_a_referred_jaas_configuration_that_does_not_fit(
 @pytest.mark.parametrize(
     ("mechanism", "jaas", "package", "extra"),
     [
-        ("GSSAPI", KERBEROS + 'serviceName="kafka";', "gssapi", "keyrange[kerberos]"),
-        ("AWS_MSK_IAM", IAM + ";", "botocore", "keyrange[msk]"),
+        ("GSSAPI", KERBEROS + 'serviceName="kafka";', "gssapi", "pip install '.[kerberos]'"),
+        ("AWS_MSK_IAM", IAM + ";", "botocore", "pip install '.[msk]'"),
     ],
 )
 def test_a_package_that_is_not_there_is_named(

@@ -272,5 +272,5 @@ def test_pkcs12_without_its_package_names_it(made: Stores, monkeypatch: pytest.M
     text = refusal(**placed(made, TRUST["pkcs12"]))
     assert text.startswith("[PACKAGE_NOT_FOUND]")
     assert "cryptography" in text
-    assert "keyrange[stores]" in text
+    assert "pip install '.[stores]'" in text
     tls_stores.tls_context(settings(**placed(made, TRUST["jks"])))
