@@ -2,11 +2,14 @@
 # The packages as users get them: built twice and compared, the wheel installed into an environment of
 # its own, the command line run there, and the time that `import keyrange` takes. It installs what the
 # wheel requires, so it takes a minute or two; the tests look at the packages without installing them.
+#   packaging.sh [DIRECTORY]   DIRECTORY receives the packages, once all of this has gone well
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
+into="${1:-}"
+[[ -z "$into" || "$into" == /* ]] || into="$PWD/$into"
 cd "$root"
 step() {
   printf '==> %s\n' "$1" >&2
@@ -21,9 +24,10 @@ for number in 1 2; do
   }
 done
 diff -r "$work/1" "$work/2"
-step "installing the wheel"
+step "installing the wheel, with the extras of README's line for the command line"
 .venv/bin/python -m venv "$work/venv"
-"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$work"/1/keyrange-*.whl
+wheel="$(echo "$work"/1/keyrange-*.whl)"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel[commits,report]"
 cd "$work"
 step "running the command line"
 venv/bin/keyrange --version
@@ -32,3 +36,7 @@ venv/bin/keyrange errors COMMITS_FENCED >/dev/null
 venv/bin/keyrange options --output json >/dev/null
 step "import keyrange, without pyspark"
 venv/bin/python "$root/ci/import_time.py"
+if [[ -n "$into" ]]; then
+  mkdir -p "$into"
+  cp "$work"/1/* "$into"
+fi
