@@ -147,8 +147,18 @@ class ScriptedCluster:
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "gone")
         return self._world.view()
 
+    def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
+        view = self._world.view()
+        return view if matches("t") else ClusterView("", view.brokers, {})
+
+    def close(self) -> None: ...
+
     def list_offsets(
-        self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int = 0
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        level: int = 0,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         ends = {EARLIEST: self._world.earliest, LATEST: self._world.latest}
         return {p: (ends[which], self._world.epoch) for p, which in wanted.items()}

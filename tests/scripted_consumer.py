@@ -29,7 +29,9 @@ def a_key_each(offset: int, count: int) -> Fetched:
     return Fetched(encode_batch(Batch(offset, tuple(records))), count)
 
 
-def holding(world: World, path: Path, slot: str = "a", fails: bool = True) -> OwnedRanges:
+def holding(
+    world: World, path: Path, slot: str = "a", fails: bool = True, **given: str
+) -> OwnedRanges:
     """What a slot of group `g` holds, whose commits are at `path`; `fails` where data is lost."""
     options = {
         "kafka.bootstrap.servers": "h:1",
@@ -38,6 +40,7 @@ def holding(world: World, path: Path, slot: str = "a", fails: bool = True) -> Ow
         "mirrorOffsets": "false",
         "startingOffsets": "earliest",
         "failOnDataLoss": str(fails).lower(),
+        **given,
     }
     cluster: Any = ScriptedCluster(world)
     return OwnedRanges(parse_consumer_options(options), cluster, slot)

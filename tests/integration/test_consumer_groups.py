@@ -207,3 +207,59 @@ def test_topics_are_checked_when_they_are_subscribed(topics: Topics, tmp_path: P
         pytest.raises(KeyrangeError, match=r"SESSION_TIMEOUT_REFUSED"),
     ):
         patient.subscribe([topics.create_topic("patient")])
+
+
+def test_topics_of_a_pattern_are_shared_whenever_they_come(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create_topic("pattern")
+    later = f"{topic}-later"
+    servers, table = topics.cluster.bootstrap_servers, tmp_path / "commits"
+    given = {"memberGroup": f"m-{topic}", "kafka__metadata__max__age__ms": "1000"}
+    consumers = [Consumer(sharing_options(servers, table, f"p-{at}", **given)) for at in (0, 1)]
+
+    def are_shared(*names: str) -> bool:
+        """Whether each has some of each topic, and both have all."""
+        for each in consumers:
+            for batch in each.poll(100):
+                each.acknowledge(batch)
+        held = [each.assignment() for each in consumers]
+        parts = [[spans.get(TopicPartition(name, 0), []) for spans in held] for name in names]
+        return all(all(each) and merge([*each[0], *each[1]]) == [SPACE] for each in parts)
+
+    try:
+        for each in consumers:
+            each.subscribe(pattern=f"{topic}.*")
+        wait_until(lambda: are_shared(topic))
+        topics.create_named(later)
+        topics.produce(later, [Record(b"%d" % i, b"key-%d" % i) for i in range(90)])
+        wait_until(lambda: are_shared(topic, later))
+        assert [each.subscription() for each in consumers] == [{topic, later}] * 2
+        wait_until(lambda: are_shared(later) and consumers[0].committed((later, 0)) == 90)
+    finally:
+        for each in consumers:
+            each.close()
+
+
+def test_who_unsubscribes_may_subscribe_again(topics: Topics, tmp_path: Path) -> None:
+    topic, other = topics.create_topic("again"), topics.create_topic("again")
+    for each in (topic, other):
+        topics.produce(each, [Record(b"%d" % i, b"key-%d" % i) for i in range(20)])
+    servers, table = topics.cluster.bootstrap_servers, tmp_path / "commits"
+    options = sharing_options(servers, table, "again", memberGroup=f"m-{topic}")
+
+    def read(consumer: Consumer) -> set[str]:
+        """The topics of what comes, as soon as something does."""
+        found: list[Any] = []
+        wait_until(lambda: bool(found.extend(consumer.poll_records(100)) or found))
+        consumer.acknowledge(found)
+        return {record.topic for record in found}
+
+    with Consumer(options) as consumer:
+        consumer.subscribe([topic])
+        assert read(consumer) == {topic}
+        consumer.unsubscribe()
+        assert consumer.assignment() == {}
+        consumer.subscribe([other])
+        assert read(consumer) == {other}
+        consumer.unsubscribe()
+        consumer.assign({TopicPartition(topic, 0): [], TopicPartition(other, 0): []})
+        assert consumer.poll(200) == []

@@ -1,4 +1,4 @@
-"""The example of the guide on the plain consumer does what it says."""
+"""The examples of the guide on the plain consumer do what they say."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from keyrange import Consumer, TopicPartition
 GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "consumer.md"
 
 
-def example() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    [found] = [block for block in blocks if "keyrange.Consumer(" in block]
-    return str(found)
+def examples(topics: Topics, topic: str, table: Path) -> list[str]:
+    """The blocks, over a topic of a test."""
+    first, *others = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    for old, new in (
+        ("broker:9092", topics.cluster.bootstrap_servers),
+        ("/lake/consumer_commits", str(table)),
+        ('"prices"', f'"prices-{topic}"'),
+    ):
+        assert old in first
+        first = first.replace(old, new)
+    for each in (first, *others):
+        assert '["orders"]' in each
+    return [each.replace('["orders"]', f'["{topic}"]') for each in (first, *others)]
 
 
 def test_the_example_works_on_records_until_they_are_done(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create_topic("readme", partitions=2)
     topics.produce(topic, [Record(b"%d" % i, b"key-%d" % (i % 9), i % 2) for i in range(200)])
-    code = example()
-    for old, new in (
-        ("broker:9092", topics.cluster.bootstrap_servers),
-        ("/lake/consumer_commits", str(tmp_path / "commits")),
-        ('["orders"]', f'["{topic}"]'),
-        ('"prices"', f'"prices-{topic}"'),
-    ):
-        assert old in code
-        code = code.replace(old, new)
+    code, _ = examples(topics, topic, tmp_path / "commits")
     worked: list[tuple[int, int]] = []
 
     def work(row: dict[str, Any]) -> bool:
@@ -48,3 +49,23 @@ def test_the_example_works_on_records_until_they_are_done(topics: Topics, tmp_pa
         consumer.assign({TopicPartition(topic, 0): [], TopicPartition(topic, 1): []})
         left = [(r.partition, r.offset) for _ in range(5) for r in consumer.poll_records(200)]
         assert sorted(left) == [(0, 7), (1, 7)]
+
+
+def test_a_record_that_could_not_be_worked_on_comes_again(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create_topic("readme")
+    topics.produce(topic, [Record(b"%d" % i, b"key-%d" % (i % 9)) for i in range(100)])
+    before, code = examples(topics, topic, tmp_path / "commits")
+    worked: list[int] = []
+    answers = iter([False] * 30 + [True, True])
+    names: dict[str, Any] = {
+        "work": lambda record: worked.append(record.offset),
+        "running": lambda: len(worked) < 100,
+        "database_is_away": lambda: next(answers, False),
+    }
+    # The options are in the first block.
+    exec(before[: before.index("with ")], names)  # noqa: S102
+    exec(code, names)  # noqa: S102
+    assert worked == list(range(100))
+    with Consumer(names["options"]) as consumer:
+        consumer.assign({TopicPartition(topic, 0): []})
+        assert consumer.committed((topic, 0)) == 100

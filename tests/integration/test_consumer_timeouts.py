@@ -14,7 +14,7 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import GROUP
 from keyrange import Consumer
-from keyrange.consumer.owned_ranges import new_commit_log
+from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError

@@ -95,6 +95,15 @@ class Consuming(RuleBasedStateMachine):
         assert self.work.acknowledge(wanted) == len(new)
         self.done |= new
 
+    @rule(offset=st.integers(0, END))
+    def seek(self, offset: int) -> None:
+        """Back: what waits comes again as if it were new. Forward: what lies between is done."""
+        for at, piece in zip(self.work._scanned, self.work.spans, strict=True):
+            between = {o for o in self.own if at <= o < offset}
+            self.done |= {o for o in between if piece.contains(place_of(o))}
+        self.handed -= {o for o in self.handed - self.done if o >= offset}
+        self.work.seek(offset)
+
     @rule(later=st.integers(1, GAP_MS))
     def wait(self, later: int) -> None:
         self.now += later

@@ -106,6 +106,8 @@ class Process(KeyRangeListener):
 
     def work(self) -> None:
         """Poll, work, and say what is done; some of it later."""
+        if self._random.random() < 0.2:
+            self._steer()
         handed = []
         for batch in self._consumer.poll(self._random.choice([0, 300])):
             names = ("topic", "partition", "offset", "keyHash")
@@ -124,6 +126,30 @@ class Process(KeyRangeListener):
                 self._pending.add(each)
         if self._random.random() < 0.6:
             self.ends = self._consumer.commit()
+
+    def _steer(self) -> None:
+        """Read nothing of a partition for a while, or go on from another offset of it."""
+        consumer = self._consumer
+        consumer.resume(*consumer.paused())
+        if not self.spans:
+            return
+        partition = self._random.choice(sorted(self.spans))
+        what = self._random.choice(["pause", "back", "forward"])
+        if what == "pause":
+            consumer.pause(partition)
+            return
+        position, log = consumer.position(partition), self._world.topics.logs[partition]
+        if what == "back":
+            least = consumer.committed(partition)
+            assert least is not None
+            consumer.seek(partition, self._random.randint(least, position))
+        elif self._random.random() < 0.2:
+            offset = self._random.randint(position, log.end)
+            consumer.seek(partition, offset)
+            # Whether it is done is seen with the next commit.
+            self._journal.unsure |= {
+                Place(*partition, at, 0) for at in log.keys if position <= at < offset
+            }
 
     def close(self) -> None:
         self._consumer.close()

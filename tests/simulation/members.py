@@ -64,6 +64,9 @@ class SimulatedMember:
     def rejoin(self) -> None:
         self._member.rejoin(self.now_ms())
 
+    def introduce(self, metadata: bytes) -> None:
+        self._member.metadata = metadata
+
     def close(self) -> None:
         self._member.close(self.now_ms())
         self.step()

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
+import operator
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Final, Self
 
-import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.group_leader import GroupLeader
+from keyrange.consumer.given import Partition, Ranges, read_partitions, read_ranges
+from keyrange.consumer.joining import interest_of, join, read_subscription
 from keyrange.consumer.member import MemberThread
-from keyrange.consumer.owned_ranges import OwnedRanges, new_commit_log
+from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
-from keyrange.consumer.records import (
-    ConsumerRecord,
-    by_partition,
-    offsets_of,
-    partition_of,
-    records_of,
-)
+from keyrange.consumer.records import Acknowledged, ConsumerRecord, offsets_of, records_of
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
-from keyrange.members.group import check_session_timeout, describe_members
+from keyrange.members.group import describe_members
 from keyrange.members.listener import KeyRangeListener
-from keyrange.members.model.member_settings import MemberSettings
-from keyrange.members.model.shares import Interest, read_interest, write_interest
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, overlap
+from keyrange.members.model.shares import read_interest
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
 _PAUSE_S: Final = 0.005
 _PAUSE_MAX_S: Final = 0.1
-
-Ranges = Sequence[KeyRange | tuple[int, int]]
 
 
 class Consumer:
@@ -68,7 +59,7 @@ class Consumer:
 
     def assign(
         self,
-        ranges: Mapping[TopicPartition | tuple[str, int], Ranges],
+        ranges: Mapping[Partition, Ranges],
         listener: KeyRangeListener | None = None,
     ) -> None:
         """Read these key ranges, each `(lo, hi)` with both ends included, and no others; an empty
@@ -82,10 +73,8 @@ class Consumer:
         """
         self._check()
         if self._sharing is not None:
-            raise error(
-                "CONSUMER_STATE", "this consumer has subscribed: it is assigned by its group"
-            )
-        wanted = _read_ranges(ranges)
+            raise error("CONSUMER_STATE", "this consumer has subscribed: unsubscribe before assign")
+        wanted = read_ranges(ranges)
         self._settle()
         view = self._holding.describe({partition.topic for partition in wanted})
         missing = sorted(wanted.keys() - set(view.partitions()))
@@ -99,51 +88,63 @@ class Consumer:
         self._assigned = True
         self._listener.on_key_ranges_assigned(assigned)
 
-    def subscribe(self, topics: Sequence[str], listener: KeyRangeListener | None = None) -> None:
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        listener: KeyRangeListener | None = None,
+        *,
+        pattern: str | None = None,
+    ) -> None:
         """Share the partitions of topics with all consumers of the group, key range by key range.
 
-        Ranges come with `poll`, and move when consumers come and go. With a static name
-        (guides/consumer.md) a restart within session.timeout.ms moves nothing. Raises
+        With `pattern`, a regular expression for the whole name, these are all topics that match,
+        also later ones. Ranges come with `poll`, and move when consumers come and go. With a static
+        name (guides/consumer.md) a restart within session.timeout.ms moves nothing. Raises
         UNKNOWN_TOPIC_OR_PARTITION, NO_STATIC_MEMBER_INFO_SET, SESSION_TIMEOUT_REFUSED.
         """
         self._check()
-        if self._assigned or self._sharing is not None or isinstance(topics, str) or not topics:
-            message = "subscribe takes a list of topics, once, and not after assign"
+        if self._assigned:
+            message = "this consumer has ranges or a group already: unsubscribe first"
             raise error("CONSUMER_STATE", message)
+        wanted = read_subscription(topics, pattern)
         self._listener = listener or self._listener
         self._settle()
-        settings, name = self._settings, self._name
-        self._holding.describe(topics)
-        check_session_timeout(
-            self._cluster, settings.members.kafka_group, settings.members.session_timeout_ms
-        )
-        interest = Interest(
-            name.name, tuple(topics), socket.gethostname(), os.getpid(), f"consumer:{name.source}"
-        )
-        own = Cluster(settings.source.client)
-        leader = GroupLeader(settings, own, new_commit_log(settings, name.name), name.name)
-        self._member = MemberThread(
-            MemberSettings(
-                group=settings.members.kafka_group,
-                instance_id=name.name if name.is_static else None,
-                session_timeout_ms=settings.members.session_timeout_ms,
-                heartbeat_interval_ms=settings.members.heartbeat_interval_ms,
-                max_poll_interval_ms=settings.members.poll_interval_ms,
-                metadata=write_interest(interest),
-            ),
-            own,
-            leader,
-        )
-        self._sharing = Sharing(
-            self._holding,
-            self._member,
-            name.name,
-            topics,
-            settings.warmup_timeout_ms,
-            settings.source.client.metadata_max_age_ms,
-            leader,
+        said = interest_of(self._holding, self._name, wanted)
+        self._member, self._sharing = join(
+            self._settings, self._cluster, self._name, self._holding, said
         )
         self._assigned = True
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to, or found to match the pattern."""
+        return set(self._sharing.topics) if self._sharing is not None else set()
+
+    def unsubscribe(self) -> None:
+        """Commit, let go of all key ranges, and leave the group as `close` does; `subscribe` or
+        `assign` may follow.
+
+        The listener hears that the ranges are revoked: what it acknowledges then still counts.
+        Raises as `commit` does, but for RANGES_LOST; where the listener was told, it is over all
+        the same. Without an effect where there is nothing to leave.
+        """
+        self._check()
+        if not self._assigned:
+            return
+        self._commit_what_counts()
+        spans = self._holding.spans
+        try:
+            if spans:
+                self._listener.on_key_ranges_revoked(spans)
+                self._commit_what_counts()
+            self._end()
+        finally:
+            self._leave()
+            self._holding.drop()
+            if not self._name.is_static:
+                # Another consumer may go on under this name.
+                self._name = find_name(name_settings(self._settings.members), Surroundings())
+                self._holding.go_by(self._name.name)
+                self._settled = False
 
     def ready(self) -> None:
         """State is warm for what on_key_ranges_announced has told: it may come."""
@@ -154,6 +155,60 @@ class Consumer:
     def assignment(self) -> dict[TopicPartition, list[KeyRange]]:
         """The key ranges that are read."""
         return self._holding.spans
+
+    def pause(self, *partitions: Partition) -> None:
+        """`poll` returns nothing of these partitions until `resume`, or until this consumer has
+        none of their key ranges any more.
+
+        Membership, ranges and commits go on, and so does gap.timeout.ms: what has waited too long
+        comes with `resume`. Raises CONSUMER_STATE for a partition without a range of this consumer.
+        """
+        self._check()
+        self._holding.pause(read_partitions(partitions), pauses=True)
+
+    def resume(self, *partitions: Partition) -> None:
+        """`poll` returns records of these partitions again. Raises CONSUMER_STATE as `pause`."""
+        self._check()
+        self._holding.pause(read_partitions(partitions), pauses=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._holding.paused
+
+    def position(self, partition: Partition) -> int:
+        """The least offset that `poll` may return next of this consumer's ranges of a partition,
+        but for records that wait longer than gap.timeout.ms. Raises CONSUMER_STATE as `pause`."""
+        self._check()
+        return self._holding.position(TopicPartition(*partition))
+
+    def committed(self, partition: Partition) -> int | None:
+        """The group's committed offset of any partition: all records before it are done, whoever
+        has their key ranges. None where the group has not begun with it.
+
+        Reads the commit table. Raises UNKNOWN_TOPIC_OR_PARTITION, and as table and brokers do.
+        """
+        self._check()
+        return self._holding.committed(TopicPartition(*partition))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on from `offset` with this consumer's key ranges of a partition.
+
+        Back: what it was handed out from there on and has not acknowledged comes again, with the
+        next `poll` and no delivery more. What is acknowledged or committed does not. Forward: what
+        was handed out to nobody before `offset` is passed over, and counts as done with the next
+        `commit`; what was handed out waits on for its acknowledgement. Raises SEEK_REFUSED for an
+        offset below the group's committed one, or behind the end of the log; CONSUMER_STATE as
+        `pause`.
+        """
+        self._check()
+        self._holding.seek(TopicPartition(*partition), operator.index(offset))
+
+    def still_working(self) -> None:
+        """What `poll` has returned is still worked on: max.poll.interval.ms begins anew, as with a
+        `poll`. Ranges that are to move wait for the next `poll`; gap.timeout.ms goes on."""
+        self._check()
+        if self._member is not None:
+            self._member.polled()
 
     def poll(self, timeout_ms: float = 1_000) -> list[pa.RecordBatch]:
         """The next rows, each batch of one partition and in offset order; empty where there are
@@ -198,7 +253,7 @@ class Consumer:
 
     def acknowledge(
         self,
-        what: pa.RecordBatch | ConsumerRecord | Iterable[ConsumerRecord] | tuple[str, int],
+        what: Acknowledged,
         offsets: Iterable[int] | None = None,
     ) -> int:
         """Records are done: all of a batch, records, or a topic-partition's `offsets`.
@@ -208,17 +263,8 @@ class Consumer:
         max.num.ranges.to.commit ranges. Raises NOT_DELIVERED for what this consumer was not handed.
         """
         self._check()
-        done: Mapping[TopicPartition, Any]
-        if offsets is not None:
-            done = {TopicPartition(*what): np.fromiter(offsets, np.int64)}
-        elif isinstance(what, pa.RecordBatch):
-            done = {partition_of(what): offsets_of(what)} if len(what) else {}
-        else:
-            records = (
-                [what] if isinstance(what, ConsumerRecord) else cast(Iterable[ConsumerRecord], what)
-            )
-            done = by_partition(records)
-        found = sum(self._holding.acknowledge(p, np.unique(each)) for p, each in done.items())
+        done = offsets_of(what, offsets)
+        found = sum(self._holding.acknowledge(p, each) for p, each in done.items())
         if self._holding.holds_many():
             self.commit()
         return found
@@ -240,13 +286,10 @@ class Consumer:
         try:
             if self._assigned:
                 self.commit()
-                self._holding.mirror(at_once=True)
-                if not self._name.is_static:
-                    self._holding.close()
+                self._end()
         finally:
             self._closed = True
-            if self._member is not None:
-                self._member.close()
+            self._leave()
             if self._name.lock >= 0:
                 os.close(self._name.lock)
             self._cluster.close()
@@ -267,6 +310,28 @@ class Consumer:
             raise error("CONSUMER_STATE", "the consumer is closed")
         if threading.get_ident() != self._thread:
             raise error("CONSUMER_STATE", "another thread uses this consumer: give each its own")
+
+    def _commit_what_counts(self) -> None:
+        """As `commit`; what is lost is lost."""
+        try:
+            self.commit()
+        except KeyrangeError as failure:
+            if failure.condition.name != "RANGES_LOST":
+                raise
+
+    def _end(self) -> None:
+        """Say how far everything is done, and that a name which is nobody's is free."""
+        self._holding.mirror(at_once=True)
+        if not self._name.is_static:
+            self._holding.close()
+
+    def _leave(self) -> None:
+        """End the membership: the group gives the ranges of a static member to others when it has
+        been away for too long."""
+        if self._member is not None:
+            self._member.close()
+        self._member = self._sharing = None
+        self._assigned = False
 
     @contextmanager
     def _fenced_is_lost(self) -> Iterator[None]:
@@ -313,28 +378,6 @@ class Consumer:
             if list(spans) != [SPACE] and not accepts(partition.topic):
                 message = f"accept.range.fetch keeps topic {partition.topic} whole"
                 raise error("RANGE_FETCH_NOT_ACCEPTED", message)
-
-
-def _read_ranges(
-    ranges: Mapping[TopicPartition | tuple[str, int], Ranges],
-) -> dict[TopicPartition, list[KeyRange]]:
-    """Ranges as a user gives them. Raises INVALID_KEY_RANGES that names the partition."""
-    found: dict[TopicPartition, list[KeyRange]] = {}
-    for named, given in ranges.items():
-        partition = TopicPartition(*named)
-        try:
-            spans = sorted(
-                each if isinstance(each, KeyRange) else KeyRange(each[0], each[1] + 1)
-                for each in given
-            )
-        except (ValueError, TypeError, IndexError) as fault:
-            raise error("INVALID_KEY_RANGES", f"{partition}: {fault}") from None
-        if overlap(spans):
-            raise error("INVALID_KEY_RANGES", f"two ranges of {partition} overlap")
-        found[partition] = spans or [SPACE]
-    if not found:
-        raise error("INVALID_KEY_RANGES", "no partition is named")
-    return found
 
 
 def _text(ranges: Mapping[TopicPartition, Sequence[KeyRange]]) -> str:

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from keyrange.consumer.assignor import Dealing, overlap
@@ -20,6 +21,7 @@ from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, changes
 from keyrange.members.model.join_metadata import MemberMetadata
@@ -37,18 +39,25 @@ _PAUSE_S: Final = 0.2
 
 class GroupLeader:
     """An assignor. It runs in the member's thread, and `look` in the user's; `cluster` and
-    `commit_log` are its own. `slot` is the consumer's.
+    `commit_log` are its own. `slot` is the consumer's, and `pattern` what it has subscribed to.
 
     To be read: `due_at_ms`, when there is something to assign anew if nothing else happens, on the
     system's monotonic clock; `partitions`, all that somebody has.
     """
 
     def __init__(
-        self, settings: ConsumerSettings, cluster: Cluster, commit_log: CommitLog, slot: str
+        self,
+        settings: ConsumerSettings,
+        cluster: Cluster,
+        commit_log: CommitLog,
+        slot: str,
+        pattern: str = "",
     ) -> None:
         self._settings = settings
         self._commit_log = commit_log
         self._slot = slot
+        self._cluster = cluster
+        self._pattern = SubscribePattern(pattern) if pattern else None
         self._dealing = Dealing(cluster, settings.source.key_ranges.accepts_splits)
         self._lock = threading.Lock()
         self._table = self._open()
@@ -112,6 +121,7 @@ class GroupLeader:
     ) -> tuple[Assignment | None, Assignment]:
         """The assignment before, and the one that holds from now on."""
         last = self._follow(self._open())
+        interests = self._up_to_date(interests)
         membership, now_ms = self._written.membership, _passed_ms()
         before, known = self._written.assignment, membership.standings
         present = [
@@ -147,6 +157,18 @@ class GroupLeader:
         self.due_at_ms = membership.next_due_ms()
         self.partitions = frozenset(after.owners)
         return before, after
+
+    def _up_to_date(self, interests: Mapping[str, Interest]) -> Mapping[str, Interest]:
+        """Who reads by this consumer's pattern reads what it matches now: each finds a new topic at
+        its own time, and the first one would get all of it. No other pattern is tried: anybody may
+        write one that takes for ever."""
+        if self._pattern is None:
+            return interests
+        topics = tuple(sorted(self._cluster.describe_matching(self._pattern.matches).topics))
+        return {
+            member: replace(each, topics=topics) if each.pattern == self._pattern.pattern else each
+            for member, each in interests.items()
+        }
 
     def _follow(self, table: AssignmentTable) -> Stored | None:
         last = self._written.follow(table, _passed_ms())

@@ -63,6 +63,14 @@ class MemberThread:
         """Ask for another generation."""
         self._ask(self._member.rejoin)
 
+    def introduce(self, metadata: bytes) -> None:
+        """Join once more, and say something else of this member."""
+
+        def introduce(_: int) -> None:
+            self._member.metadata = metadata
+
+        self._ask(introduce)
+
     def close(self) -> None:
         """End the membership: a dynamic member leaves, a static one is silent."""
         self._ask(self._member.close)

@@ -4,33 +4,30 @@ committed to the table of the group."""
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
-from keyrange.consumer.commit_log import Begin, CommitLog
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import Leaders
+from keyrange.consumer.mirroring import Mirroring
+from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.reading import Batch, OwnedRangeReader, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
+from keyrange.consumer.spans import added, recreated, tell_lost
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Spans
-from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.mirror import GroupMirror
-from keyrange.kafka.model.offsets import EARLIEST, Positions, TopicPartition
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.ranges.model.key_ranges import KeyRange, merge
 
 _log = logging.getLogger(__name__)
-
-_MIRROR_EVERY_S: Final = 1.0
 
 
 class OwnedRanges:
@@ -46,10 +43,9 @@ class OwnedRanges:
         self._round: Iterator[Batch] | None = None
         self._count_again_at = 0
         self._said_full = False
-        self._mirrored_at_s = -_MIRROR_EVERY_S
-        self._mirror: GroupMirror | None = None
+        self._mirroring: Mirroring | None = None
         if settings.source.mirror_offsets and settings.source.client.group_id:
-            self._mirror = GroupMirror(cluster, settings.source.client.group_id)
+            self._mirroring = Mirroring(cluster, settings.source.client.group_id)
         # How far was handed out what was lost or let go of since, or was of a topic that was
         # created anew.
         self._had: dict[TopicPartition, int] = {}
@@ -57,7 +53,7 @@ class OwnedRanges:
         self._outrun = False
         # Where logs were cut back, below what is in the table.
         self._cut_back: dict[TopicPartition, int] = {}
-        self._told: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
         self.epoch = 0
         self.ready = True
 
@@ -69,6 +65,10 @@ class OwnedRanges:
     def describe(self, topics: Iterable[str]) -> ClusterView:
         """The topics as the cluster has them; raises UNKNOWN_TOPIC_OR_PARTITION."""
         return self._cluster.describe(topics)
+
+    def matching(self, pattern: SubscribePattern) -> ClusterView:
+        """The topics whose names match a pattern, of which there may be none."""
+        return self._cluster.describe_matching(pattern.matches)
 
     def contacted(self) -> None:
         """The group's coordinator has answered: brokers that are away now come back, and are waited
@@ -101,7 +101,7 @@ class OwnedRanges:
                 self.commit()
             goes_on = self.take(view, wanted, epoch, ready)
         if not goes_on and before:
-            _tell_lost(listener, added(revoked, before))
+            tell_lost(listener, added(revoked, before))
             before = {}
         return added(before, wanted)
 
@@ -114,7 +114,7 @@ class OwnedRanges:
         meanwhile: returns whether it does. Raises as `CommitLog.take` and
         `OwnedRangeReader.check` do; then nothing is held.
         """
-        self._stop_round()
+        self._round = None
         self._outrun = False
         try:
             try:
@@ -162,12 +162,66 @@ class OwnedRanges:
         self._reading = reading
         self._note_cut_back()
         self._works, self.epoch, self.ready = works, taken.epoch, ready
+        self._paused &= works.keys() & kept.keys()
 
     def drop(self) -> None:
         """Hold nothing: what was handed out is another's now."""
-        self._stop_round()
+        self._round = None
         self._note_had()
         self._works, self.epoch = {}, 0
+        self._paused.clear()
+
+    def go_by(self, slot: str) -> None:
+        """Hold nothing, and be another slot from now on."""
+        self.drop()
+        self._commit_log = new_commit_log(self._settings, slot, self._begin)
+
+    @property
+    def paused(self) -> set[TopicPartition]:
+        return set(self._paused)
+
+    def pause(self, partitions: Sequence[TopicPartition], *, pauses: bool) -> None:
+        """Hand out nothing of partitions while ranges of them are held, or hand them out again.
+        Raises CONSUMER_STATE."""
+        for each in partitions:
+            self._work(each)
+        change = self._paused.union if pauses else self._paused.difference
+        self._paused = change(partitions)
+        self._round = None
+
+    def position(self, partition: TopicPartition) -> int:
+        """The least offset that can come next. Raises CONSUMER_STATE."""
+        return self._work(partition).next_offset
+
+    def committed(self, partition: TopicPartition) -> int | None:
+        """Up to where the whole group has done everything of any partition; None where it has never
+        begun with it. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        view = self._view
+        if partition.topic not in view.topics:
+            view = self.describe([partition.topic])
+        return self._commit_log.committed([partition], view.topic_ids()).get(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from an offset, as `PartitionWork.seek`. Raises CONSUMER_STATE, SEEK_REFUSED."""
+        work = self._work(partition)
+        if offset < work.done_up_to:
+            first = self.committed(partition) or 0
+            if offset < first:
+                message = f"the group has committed all records of {partition} before {first}"
+                raise error("SEEK_REFUSED", message, offset=offset)
+        elif offset > work.position:
+            end, _ = self._cluster.list_offsets(self._view, {partition: LATEST})[partition]
+            if offset > end:
+                message = f"the log of {partition} ends at {end}"
+                raise error("SEEK_REFUSED", message, offset=offset)
+        self._round = None
+        work.seek(offset)
+
+    def _work(self, partition: TopicPartition) -> PartitionWork:
+        work = self._works.get(partition)
+        if work is None:
+            raise error("CONSUMER_STATE", f"this consumer has no key range of {partition}")
+        return work
 
     def next(self, listener: KeyRangeListener) -> Batch | None:
         """The next rows; None where there are none now."""
@@ -176,12 +230,12 @@ class OwnedRanges:
         full = self._is_full()
         if full:
             # What has waited too long comes again all the same.
-            self._stop_round()
+            self._round = None
         try:
             found = next(self._round, None) if self._round is not None else None
             if found is None:
                 self._settle_spent(listener)
-                self._round = self._reading.round(self._works, passed_ms(), again_only=full)
+                self._round = self._reading.round(self._unpaused(), passed_ms(), full)
                 self._note_cut_back()
                 found = next(self._round, None) if self._round is not None else None
         except KeyrangeError as failure:
@@ -240,18 +294,10 @@ class OwnedRanges:
     def mirror(self, at_once: bool = False) -> None:
         """Tell the Kafka group how far everything is done, of the partitions whose first keys are
         held here: one consumer tells of each."""
-        now_s = time.monotonic()
-        if self._mirror is None or (now_s - self._mirrored_at_s < _MIRROR_EVERY_S and not at_once):
-            return
-        self._mirrored_at_s = now_s
-        mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
-        ids = self._view.topic_ids()
-        for partition, at in self._commit_log.committed(mine, ids).items() if mine else ():
-            self._told[partition] = max(at, self._told.get(partition, 0))
-        epochs = {p: self._view.epoch(p) for p in mine}
-        self._mirror.mirror(
-            {p: self._told[p] for p in mine if p in self._told}, epochs, now_s * 1e3
-        )
+        if self._mirroring is not None and self._mirroring.is_due(at_once):
+            mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
+            done = self._commit_log.committed(mine, self._view.topic_ids()) if mine else {}
+            self._mirroring.tell(mine, done, self._view)
 
     def _note_cut_back(self) -> None:
         """What was handed out of records that are gone is not to be acknowledged any more."""
@@ -273,8 +319,9 @@ class OwnedRanges:
 
     def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
         """What is under way of the topics that a new view names by the ids that are known here."""
-        new = _recreated(self._view, view)
-        self._told = {p: at for p, at in self._told.items() if p.topic not in new}
+        new = recreated(self._view, view)
+        if self._mirroring is not None:
+            self._mirroring.forget(new)
         return {p: work for p, work in self._works.items() if p.topic not in new}
 
     def _take_anew(self, listener: KeyRangeListener) -> None:
@@ -282,7 +329,7 @@ class OwnedRanges:
         of the one before is lost."""
         spans, before = self.spans, self._view
         view, wanted = self._seen_anew(spans)
-        new = _recreated(before, view)
+        new = recreated(before, view)
         lost = {p: ranges for p, ranges in spans.items() if p.topic in new}
         with self._telling_lost(listener, {}, spans):
             self.take(view, wanted, self.epoch, self.ready)
@@ -299,7 +346,7 @@ class OwnedRanges:
             yield
         except BaseException:
             self.drop()
-            _tell_lost(listener, added(revoked, before))
+            tell_lost(listener, added(revoked, before))
             raise
 
     def _may_begin_anew(self, failure: KeyrangeError) -> bool:
@@ -311,8 +358,11 @@ class OwnedRanges:
         which was created anew does not have."""
         topics = {partition.topic for partition in wanted}
         view = self._cluster.describe(topics, may_miss=topics)
-        there, new = set(view.partitions()), _recreated(self._view, view)
+        there, new = set(view.partitions()), recreated(self._view, view)
         return view, {p: r for p, r in wanted.items() if p in there or p.topic not in new}
+
+    def _unpaused(self) -> dict[TopicPartition, PartitionWork]:
+        return {p: work for p, work in self._works.items() if p not in self._paused}
 
     def _is_full(self) -> bool:
         most = self._settings.unacknowledged_max
@@ -328,7 +378,7 @@ class OwnedRanges:
         """Hand what was handed out too often to the listener, which raises or takes it."""
         most = self._settings.source.commits.policy.deliveries_max
         assert self._reading is not None
-        for partition, work in sorted(self._works.items()):
+        for partition, work in sorted(self._unpaused().items()):
             spent = [record for record in work.due(passed_ms()) if record.deliveries >= most]
             if not spent:
                 continue
@@ -346,39 +396,3 @@ class OwnedRanges:
         if not found_later:
             positions = resolve_positions(self._cluster, self._view, self._settings.source.start)
         return bind(self._cluster, self._view, {p: positions[p] for p in wanted})
-
-    def _stop_round(self) -> None:
-        self._round = None
-
-
-def new_commit_log(settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> CommitLog:
-    """The commit table as a slot writes it; without `begin` it is there to be read."""
-    commits = settings.source.commits
-    store = DeltaRsStore(commits.table, LAYOUT, commits.revealed_storage())
-    terms = commits.terms(settings.source.key_ranges.nulls_first)
-    fails = settings.source.fail_on_data_loss
-    return CommitLog(
-        store, commits.group, slot, terms, begin or (lambda _wanted, _later: {}), fails
-    )
-
-
-def _recreated(before: ClusterView, now: ClusterView) -> set[str]:
-    """The topics that two views name by different ids."""
-    known, ids = before.topic_ids(), now.topic_ids()
-    return {topic for topic in known.keys() & ids.keys() if known[topic] != ids[topic]}
-
-
-def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> Spans:
-    """The keys that are in `after` and not in `before`."""
-    found: dict[TopicPartition, list[KeyRange]] = {}
-    for partition, spans in sorted(after.items()):
-        old = before.get(partition, ())
-        new = complement([*complement(spans), *old])
-        if new:
-            found[partition] = new
-    return found
-
-
-def _tell_lost(listener: KeyRangeListener, ranges: Spans) -> None:
-    if ranges:
-        listener.on_key_ranges_lost(ranges)

@@ -17,12 +17,14 @@ from typing import Final
 
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
-from keyrange.consumer.owned_ranges import OwnedRanges, added
+from keyrange.consumer.owned_ranges import OwnedRanges
+from keyrange.consumer.spans import added
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.listener import KeyRangeListener
-from keyrange.members.model.shares import Share, read_share
+from keyrange.members.model.shares import Interest, Share, read_share, write_interest
 from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
 
 _log = logging.getLogger(__name__)
@@ -39,23 +41,24 @@ Ranges = dict[TopicPartition, list[KeyRange]]
 
 
 class Sharing:
-    """Follows the assignment of one group with what one consumer holds."""
+    """Follows the assignment of one group with what one consumer holds. `interest` is what the
+    member has joined with."""
 
     def __init__(
         self,
         holding: OwnedRanges,
         member: MemberThread,
-        slot: str,
-        topics: Collection[str],
+        interest: Interest,
         warmup_ms: int,
         metadata_max_age_ms: int,
         leader: GroupLeader,
     ) -> None:
         self._holding = holding
         self._member = member
-        self._slot = slot
+        self._interest = interest
+        self._slot = interest.slot
         self._leader = leader
-        self._topics = sorted(topics)
+        self._pattern = SubscribePattern(interest.pattern) if interest.pattern else None
         self._warmup_s = warmup_ms / 1000
         self._look_at_topics_every_s = metadata_max_age_ms / 1000
         self._topics_seen_s = time.monotonic()
@@ -65,6 +68,11 @@ class Sharing:
         self._said_ready = False
         self._warm_until_s = 0.0
         self._look_at_s = 0.0
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those that are read; with a pattern, those that were found to match."""
+        return self._interest.topics
 
     def ready(self) -> None:
         """What was announced may come."""
@@ -86,9 +94,13 @@ class Sharing:
             self._follow(share, listener)
         elif self._share is not None and self._is_due():
             self._go_on(self._share, listener)
-        if self._share is not None and (seen.is_leader or self._share.leader == self._slot):
-            # The group still has a process as its leader that this one stands for now.
-            self._lead()
+        if self._share is not None:
+            # The group may still have a process as its leader that this one stands for now.
+            leads = seen.is_leader or self._share.leader == self._slot
+            if leads:
+                self._lead()
+            if leads or self._pattern is not None:
+                self._watch_topics(leads)
 
     def lose(self, listener: KeyRangeListener) -> None:
         """Another consumer has what this one had; what the group says is taken anew."""
@@ -179,14 +191,14 @@ class Sharing:
         if not moves and same_epoch and ready == self._holding.ready:
             return
         # A topic may have been created anew since the assignment came.
-        view = self._holding.describe(self._topics)
+        view = self._holding.describe(self._topics_of(share))
         assigned = self._holding.move(view, wanted, listener, share.epoch, ready)
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 
     def _lead(self) -> None:
         """What the leader of a group does between two generations: it calls for another one where
-        something is due, or where there are partitions that nobody has been given."""
+        something is due."""
         now_s = time.monotonic()
         if now_s < self._lead_at_s:
             return
@@ -194,16 +206,36 @@ class Sharing:
         if now_s >= self._table_seen_s + _LOOK_AT_TABLE_EVERY_S:
             self._table_seen_s = now_s
             self._attempt(self._leader.look)
-        if now_s >= self._topics_seen_s + self._look_at_topics_every_s:
-            self._topics_seen_s = now_s
-            self._attempt(self._look_at_topics)
         due_at_ms = self._leader.due_at_ms
         if due_at_ms is not None and self._member.now_ms() >= due_at_ms:
             self._member.rejoin()
 
-    def _look_at_topics(self) -> None:
-        there = set(self._holding.describe(self._topics).partitions())
-        if not there <= self._leader.partitions:
+    def _topics_of(self, share: Share) -> Collection[str]:
+        """Those that have to be there: of the topics of a pattern some may be gone."""
+        if self._pattern is None:
+            return self._interest.topics
+        return {partition.topic for partition in share.ranges}
+
+    def _watch_topics(self, leads: bool) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._topics_seen_s + self._look_at_topics_every_s:
+            self._topics_seen_s = now_s
+            self._attempt(lambda: self._look_at_topics(leads))
+
+    def _look_at_topics(self, leads: bool) -> None:
+        """Tell the group where other topics match. The leader calls for another generation where
+        there are partitions that nobody has been given."""
+        if self._pattern is None:
+            view = self._holding.describe(self._interest.topics)
+        else:
+            view = self._holding.matching(self._pattern)
+            now = replace(self._interest, topics=tuple(sorted(view.topics)))
+            if now != self._interest:
+                _log.info("the pattern %s matches %d topics now", now.pattern, len(now.topics))
+                self._member.introduce(write_interest(now))
+                self._interest = now
+                return
+        if leads and not set(view.partitions()) <= self._leader.partitions:
             self._member.rejoin()
 
     def _attempt(self, look: Callable[[], None]) -> None:
@@ -211,4 +243,4 @@ class Sharing:
         try:
             look()
         except KeyrangeError as failure:
-            _log.warning("the group's leader cannot see what is due: %s", failure)
+            _log.warning("this consumer cannot see what is due in its group: %s", failure)

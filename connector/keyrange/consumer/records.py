@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,14 +44,23 @@ def partition_of(batch: pa.RecordBatch) -> TopicPartition:
     return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
 
 
-def offsets_of(batch: pa.RecordBatch) -> Longs:
-    """The offsets of a batch."""
-    return np.asarray(batch.column("offset").to_numpy(), np.int64)
+Records: TypeAlias = ConsumerRecord | Iterable[ConsumerRecord]
+Acknowledged: TypeAlias = pa.RecordBatch | Records | tuple[str, int]
 
 
-def by_partition(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, Longs]:
-    """The offsets of records, by partition."""
+def offsets_of(
+    what: Acknowledged, offsets: Iterable[int] | None = None
+) -> dict[TopicPartition, Longs]:
+    """By partition the offsets, each once and in order, of a batch, of records, or those that are
+    given of a topic-partition."""
+    if offsets is not None:
+        partition = cast(tuple[str, int], what)
+        return {TopicPartition(*partition): np.unique(np.fromiter(offsets, np.int64))}
+    if isinstance(what, pa.RecordBatch):
+        column = what.column("offset").to_numpy()
+        return {partition_of(what): np.unique(np.asarray(column, np.int64))} if len(what) else {}
+    records = [what] if isinstance(what, ConsumerRecord) else cast(Iterable[ConsumerRecord], what)
     found: dict[TopicPartition, list[int]] = {}
     for each in records:
         found.setdefault(each.topic_partition, []).append(each.offset)
-    return {partition: np.array(offsets, np.int64) for partition, offsets in found.items()}
+    return {p: np.unique(np.array(each, np.int64)) for p, each in found.items()}

@@ -105,6 +105,8 @@ class PartitionWork:
         # What was not done when it was read from the table, and has not been handed out since.
         self._again = {record.offset: record for piece in self._pieces for record in piece.pending}
         self._scanned = [piece.scanned for piece in self._pieces]
+        # Below it what was not handed out was passed over.
+        self._passed = [0] * len(self._pieces)
         self._stretches: list[_Stretch] = []
         self._acknowledged = 0
 
@@ -122,6 +124,11 @@ class PartitionWork:
         return max(self._scanned)
 
     @property
+    def next_offset(self) -> int:
+        """The least offset that can be handed out next, but for records that wait too long."""
+        return min([self.scanned, *self._again])
+
+    @property
     def done_up_to(self) -> int:
         """Below it everything of these ranges is committed."""
         return min(piece.committed for piece in self._pieces)
@@ -134,8 +141,11 @@ class PartitionWork:
     @property
     def changed(self) -> bool:
         """Whether something is to be committed."""
+        if self._acknowledged:
+            return True
         moved = self._scanned != [piece.scanned for piece in self._pieces]
-        return self._acknowledged > 0 or (moved and not self.waiting)
+        # What a seek lets come again is to the table what was not handed out.
+        return moved and not self.waiting and self.pieces() != self._pieces
 
     def pending(self) -> Ranges:
         """The ranges that were acknowledged since the last commit, with what lies between records
@@ -241,6 +251,20 @@ class PartitionWork:
         self._acknowledged += found
         return found
 
+    def seek(self, offset: int) -> None:
+        """Go on from an offset. What waits from there on comes again at once, without one delivery
+        more. Ranges that are behind it pass over what lies between, which counts as done."""
+        kept: list[_Stretch] = []
+        for each in self._stretches:
+            back = each.waits & (each.offsets >= offset)
+            self._again |= {record.offset: record for record in _pending(each, back, worked=False)}
+            kept += each.only(~back)
+        self._stretches = kept
+        for at, scanned in enumerate(self._scanned):
+            if scanned < offset:
+                self._scanned[at] = self._passed[at] = offset
+                self._acknowledged += 1
+
     def pieces(self) -> list[KeyRangeState]:
         """What is done, to be committed. What waits behind the last record that is done is left
         out: to whoever goes on from there it is new."""
@@ -269,12 +293,14 @@ class PartitionWork:
         borders = [b for span in before.spans for b in (span.from_hash, span.until_hash)]
         self._pieces = cut_at(self._pieces, borders)
         self._scanned = [piece.scanned for piece in self._pieces]
+        self._passed = [0] * len(self._pieces)
         kept: list[KeyRange] = []
         for at, piece in enumerate(self._pieces):
             found = index_of(before.spans, piece.span.from_hash)
             if found is not None:
                 kept.append(piece.span)
                 self._scanned[at] = before._scanned[found]
+                self._passed[at] = before._passed[found]
         self._again = {
             offset: record
             for own, pending in ((False, self._again), (True, before._again))
@@ -293,6 +319,7 @@ class PartitionWork:
             for p in self._pieces
         ]
         self._scanned = [min(scanned, end) for scanned in self._scanned]
+        self._passed = [min(passed, end) for passed in self._passed]
         self._again = {offset: record for offset, record in self._again.items() if offset < end}
         below = [each.only(each.offsets < end) for each in self._stretches]
         self._stretches = [part for parts in below for part in parts]
@@ -302,7 +329,7 @@ class PartitionWork:
 
     def _piece(self, at: int, pending: list[PendingRecord]) -> KeyRangeState:
         piece, scanned = self._pieces[at], self._scanned[at]
-        done = piece.scanned
+        done = max(piece.scanned, self._passed[at])
         for each in self._stretches:
             own = ~each.waits & (each.key_hashes >= piece.span.from_hash)
             own &= each.key_hashes <= piece.span.until_hash - 1

@@ -30,6 +30,17 @@ CONSUMER_CONDITIONS: Final = (
         _CONSUMER,
     ),
     Condition(
+        "SEEK_REFUSED",
+        Kind.INVALID,
+        False,
+        "seek between committed(partition) and the end of the log; to read committed records once "
+        "more, take another commitGroup with startingOffsets",
+        "`seek` was given an offset below which the group has committed records, which are never "
+        "handed out again, or one behind the end of the log.",
+        "the partition and the offsets in the message",
+        _CONSUMER,
+    ),
+    Condition(
         "GAP_TIMED_OUT",
         Kind.INVALID,
         False,
@@ -54,8 +65,10 @@ CONSUMER_CONDITIONS: Final = (
         "CONSUMER_STATE",
         Kind.INVALID,
         False,
-        "call assign or subscribe, one of them, before poll, and nothing after close",
-        "A method was called in the wrong order, or from another thread.",
+        "call assign or subscribe, one of them, before poll, unsubscribe in between, and nothing "
+        "after close; pause, position and seek are for partitions in assignment()",
+        "A method was called in the wrong order, with arguments that do not go together, or from "
+        "another thread.",
         "the method in the message",
         _CONSUMER,
     ),

@@ -40,8 +40,9 @@ class KeyRangeListener:
         the others are lost."""
 
     def on_key_ranges_lost(self, ranges: Assigned) -> None:
-        """These are another one's already, or were meanwhile: nothing of them that was handed out
-        can be acknowledged any more."""
+        """These are another one's already, or were meanwhile: what is acknowledged of them counts
+        for nothing. Calls `on_key_ranges_revoked` unless it is overridden, as Kafka's does."""
+        self.on_key_ranges_revoked(ranges)
 
     def on_deliveries_spent(self, records: pa.RecordBatch) -> None:
         """Records that were handed out maxDeliveries times, and never acknowledged within

@@ -21,7 +21,7 @@ from keyrange.cli.main import app
 from keyrange.consumer import following as following_module
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import Leaders
-from keyrange.consumer.owned_ranges import new_commit_log
+from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit

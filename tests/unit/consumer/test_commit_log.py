@@ -12,7 +12,7 @@ import pytest
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
-from keyrange.consumer.owned_ranges import new_commit_log
+from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.state import KeyRangeState

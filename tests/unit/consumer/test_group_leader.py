@@ -39,6 +39,9 @@ class FakeCluster:
         }
         return ClusterView("", {0: Broker(0, "h", 1)}, found)
 
+    def describe_matching(self, matches: Any) -> ClusterView:
+        return self.describe([name for name in self.held if matches(name)])
+
     def list_offsets(
         self, _: ClusterView, wanted: Mapping[TopicPartition, int], timeout_ms: Any = None
     ) -> dict[TopicPartition, tuple[int, int]]:
@@ -63,7 +66,7 @@ class Stage:
         self.path, self.now_ms, self.cluster = path, 1_000_000, FakeCluster()
         monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
 
-    def leader(self, slot: str = "a", **given: str) -> GroupLeader:
+    def leader(self, slot: str = "a", pattern: str = "", **given: str) -> GroupLeader:
         settings = parse_consumer_options(
             {
                 "kafka.bootstrap.servers": "h:1",
@@ -74,19 +77,22 @@ class Stage:
                 **given,
             }
         )
-        return GroupLeader(settings, self.cluster, FakeCommitLog(), slot)  # type: ignore[arg-type]
+        log: Any = FakeCommitLog()
+        return GroupLeader(settings, self.cluster, log, slot, pattern)  # type: ignore[arg-type]
 
     def deal(
-        self, leader: GroupLeader, *names: str, minute: float = 0, **topics: str
+        self, leader: GroupLeader, *names: str, minute: float = 0, pattern: str = "", **topics: str
     ) -> dict[str, Share]:
         """The shares of a group; a name with ~ before it is a dynamic one. `topics` are those of a
-        name that reads another than t."""
+        name that reads another than t; all have the same `pattern`."""
         self.now_ms = 1_000_000 + int(minute * MINUTE)
         peers = [
             Peer(
                 f"id-{name}",
                 None if name.startswith("~") else name,
-                write_interest(Interest(name, (topics.get(name, "t"),), "host", 1, "option")),
+                write_interest(
+                    Interest(name, (topics.get(name, "t"),), "host", 1, "option", pattern)
+                ),
             )
             for name in names
         ]
@@ -295,3 +301,30 @@ def test_what_could_not_be_written_is_decided_anew(
     shares = stage.deal(leader, "a", "b")
 
     assert [hashes(share) for share in shares.values()] == [2 * SPACE.size] * 2
+
+
+class TestPattern:
+    def test_a_new_topic_is_shared_by_all_who_read_it_by_the_leader_s_pattern(
+        self, stage: Stage
+    ) -> None:
+        """However many of them have found it themselves."""
+        leader = stage.leader(pattern="t|new")
+        stage.deal(leader, "a", "b", minute=-10, pattern="t|new")
+        stage.deal(leader, "a", "b", minute=-5, pattern="t|new")
+        stage.cluster.held["new"] = [0, 0]
+        shares = stage.deal(leader, "a", "b", pattern="t|new")
+        for name in ("a", "b"):
+            assert sum(p.topic == "new" for p in shares[name].ranges) == 1
+        del stage.cluster.held["new"]
+        shares = stage.deal(leader, "a", "b", minute=1, pattern="t|new")
+        assert {p.topic for each in shares.values() for p in each.ranges} == {"t"}
+
+    def test_another_pattern_is_not_tried(self, stage: Stage) -> None:
+        leader = stage.leader(pattern="t|new")
+        stage.cluster.held["new"] = [0]
+        shares = stage.deal(leader, "a", pattern="t|new|")
+        assert {p.topic for p in shares["a"].ranges} == {"t"}
+
+    def test_a_pattern_may_match_nothing(self, stage: Stage) -> None:
+        stage.cluster.held = {}
+        assert stage.deal(stage.leader(pattern="t"), "a", pattern="t")["a"].ranges == {}

@@ -21,7 +21,7 @@ from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.group_states import GroupState
-from keyrange.members.model.shares import Share, write_share
+from keyrange.members.model.shares import Interest, Share, write_share
 from keyrange.ranges.model.key_ranges import SPACE
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -69,7 +69,7 @@ class Member:
         self.listener = Listener()
         stands_for: Any = self
         leader: Any = SimpleNamespace()
-        self.sharing = Sharing(self.holding, stands_for, slot, ["t"], 0, 300_000, leader)
+        self.sharing = Sharing(self.holding, stands_for, Interest(slot, ("t",)), 0, 300_000, leader)
 
     def polled(self) -> None: ...
 

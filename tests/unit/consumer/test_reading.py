@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyrange.consumer import owned_ranges as owned_ranges_module
 from keyrange.consumer import reading as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
@@ -65,8 +64,7 @@ class Reader:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (owned_ranges_module, reading_module):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(reading_module, "time", clock)
     monkeypatch.setattr(reading_module, "SplitReader", Reader)
     monkeypatch.setattr(
         OwnedRanges, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0)

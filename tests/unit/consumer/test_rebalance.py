@@ -13,10 +13,11 @@ from keyrange.consumer.rebalance import Sharing
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claim
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.group_states import GroupState
-from keyrange.members.model.shares import Share, write_share
+from keyrange.members.model.shares import Interest, Share, read_interest, write_share
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 FIRST = TopicPartition("t", 0)
@@ -26,7 +27,7 @@ LOW, HIGH = split_evenly(SPACE, 2)
 class Stage:
     """One consumer, `a`, whose group, table, cluster and clock a test sets."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pattern: str = "") -> None:
         self.now_s = 100.0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         # What it holds.
@@ -40,14 +41,29 @@ class Stage:
         self.partitions, self.there = frozenset({FIRST}), 1
         self.failure: Exception | None = None
         self.contacts = 0
+        # What a pattern may match, what was asked for, and what it has said of itself since.
+        self.topics, self.asked = ["t"], list[list[str]]()
+        self.introduced: list[bytes] = []
         stands_for: Any = self
-        self.sharing = Sharing(stands_for, stands_for, "a", ["t"], 30_000, 5_000, stands_for)
+        interest = Interest("a", (() if pattern else ("t",)), pattern=pattern)
+        self.sharing = Sharing(stands_for, stands_for, interest, 30_000, 5_000, stands_for)
 
-    def describe(self, _: Any) -> ClusterView:
+    def describe(self, topics: Any) -> ClusterView:
+        self.asked.append(sorted(topics))
         if self.failure is not None:
             raise self.failure
         leaders: Any = dict.fromkeys(range(self.there))
         return ClusterView("", {}, {"t": Topic("", leaders)})
+
+    def matching(self, pattern: SubscribePattern) -> ClusterView:
+        if self.failure is not None:
+            raise self.failure
+        leaders: Any = dict.fromkeys(range(self.there))
+        found = [topic for topic in self.topics if pattern.matches(topic)]
+        return ClusterView("", {}, {topic: Topic("", leaders) for topic in found})
+
+    def introduce(self, metadata: bytes) -> None:
+        self.introduced.append(metadata)
 
     def contacted(self) -> None:
         self.contacts += 1
@@ -178,3 +194,58 @@ def test_a_leader_looks_at_the_table_now_and_then(stage: Stage) -> None:
         stage.step(after_s=2.5)
 
     assert stage.looks == 3
+
+
+class TestPattern:
+    @pytest.fixture
+    def stage(self, monkeypatch: pytest.MonkeyPatch) -> Stage:
+        stage = Stage(monkeypatch, "t.*")
+        stage.told(share(1, SPACE, "ab", leader="b"))
+        stage.step(after_s=6)
+        return stage
+
+    def test_who_finds_another_topic_tells_the_group_once(self, stage: Stage) -> None:
+        assert [read_interest(each) for each in stage.introduced] == [
+            Interest("a", ("t",), pattern="t.*")
+        ]
+        assert stage.sharing.topics == ("t",)
+        stage.topics = ["t", "t2", "other"]
+        stage.step(after_s=4)
+        assert len(stage.introduced) == 1
+        stage.step(after_s=2)
+        stage.step(after_s=6)
+        assert read_interest(stage.introduced[-1]) == Interest("a", ("t", "t2"), pattern="t.*")
+        assert (len(stage.introduced), stage.rejoins) == (2, 0)
+        assert stage.sharing.topics == ("t", "t2")
+
+    def test_who_cannot_look_looks_again(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        stage.topics = []
+        stage.failure = error("BROKER_UNREACHABLE", "nobody answers")
+        stage.step(after_s=6)
+        assert "cannot see what is due" in caplog.text
+        stage.failure = None
+        stage.step(after_s=6)
+        assert stage.sharing.topics == ()
+
+    def test_more_topics_than_a_member_may_name_are_not_told(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        stage.topics = [f"topic-{number:04}" for number in range(500)]
+        stage.step(after_s=6)
+        assert "INVALID_ASSIGNMENT" in caplog.text
+        assert stage.sharing.topics == ("t",)
+
+    def test_only_topics_of_the_share_have_to_be_there(self, stage: Stage) -> None:
+        stage.topics = ["t", "t2"]
+        stage.step(after_s=6)
+        stage.asked.clear()
+        stage.told(share(2, LOW, "ab", leader="b"))
+        assert stage.asked == [["t"]]
+
+    def test_a_leader_looks_for_partitions_that_nobody_has(self, stage: Stage) -> None:
+        stage.told(share(2, SPACE, "a"), leads=True)
+        stage.there = 2
+        stage.step(after_s=6)
+        assert stage.rejoins == 1

@@ -26,3 +26,21 @@ def test_of_a_batch_that_is_committed_only_what_waits_is_kept() -> None:
     assert [record.offset for record in piece.pending] == list(range(0, 10_000, 1_000))
     assert work.acknowledge(np.arange(10_000)) == 10
     assert work.pieces() == [KeyRangeState(SPACE, 10_000)]
+
+
+def test_a_log_that_is_cut_back_ends_what_was_passed_over() -> None:
+    work = PartitionWork([KeyRangeState(SPACE, 0)], 300_000)
+    work.seek(10)
+    work.cut_back(4)
+    assert work.pieces() == [KeyRangeState(SPACE, 4)]
+
+
+def test_what_was_passed_over_is_done_of_ranges_that_are_kept() -> None:
+    before = PartitionWork([KeyRangeState(SPACE, 0)], 300_000)
+    before.hand_out(np.array([2]), np.array([14]), {}, 1_000, 1_000)
+    before.advance(SPACE, 0, 3)
+    before.seek(10)
+    after = PartitionWork([KeyRangeState(SPACE, 0)], 300_000)
+    after.go_on(before)
+    [piece] = after.pieces()
+    assert (piece.scanned, [record.offset for record in piece.pending]) == (10, [2])

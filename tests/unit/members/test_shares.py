@@ -27,6 +27,9 @@ def test_both_come_back_as_they_were() -> None:
     assert read_share(write_share(SHARE)) == SHARE
     interest = Interest("g-1", ("a", "b"), "host", 7, "option")
     assert read_interest(write_interest(interest)) == interest
+    assert b"pattern" not in write_interest(interest)
+    interest = Interest("g-1", ("a", "b"), "host", 7, "option", "a|b")
+    assert read_interest(write_interest(interest)) == interest
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"v":2}', b"[" * 3_000, b"\xff"])

@@ -75,7 +75,8 @@ class GroupMember:
     To be read: `state`; `member_id`, `generation`, `coordinator`, `is_leader`; `members`, the peers
     that the leader was told of; `assignment`, valid while STABLE; `failure`, why it was
     fenced, failed or gave up, with the error's name; `held_until_ms`, until when the coordinator
-    keeps the name for this member unless another one takes it.
+    keeps the name for this member unless another one takes it. `metadata` may be set: the member
+    joins once more with it.
     """
 
     def __init__(self, settings: MemberSettings, assignor: Assignor = nothing) -> None:
@@ -84,6 +85,7 @@ class GroupMember:
                 "NO_STATIC_MEMBER_INFO_SET", "a static member has no name", group=settings.group
             )
         self.settings: Final = settings
+        self.metadata = self._joined_with = settings.metadata
         self.state = GroupState.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
@@ -136,6 +138,8 @@ class GroupMember:
             return None
         if self.state is GroupState.UNJOINED:
             self._to(Event.BEGIN)
+        if self.state is GroupState.STABLE and self._joined_with != self.metadata:
+            self._rejoin(now_ms, pause=False)
         self._outstanding = self._request(now_ms)
         self._sent_ms = now_ms
         return self._outstanding
@@ -221,6 +225,7 @@ class GroupMember:
             case GroupState.FINDING:
                 return FindCoordinator(settings.group)
             case GroupState.JOINING:
+                self._joined_with = self.metadata
                 return Join(
                     settings.group,
                     self.member_id,
@@ -229,7 +234,7 @@ class GroupMember:
                     # The rebalance timeout: a member that is silent for so long is out anyway.
                     settings.session_timeout_ms,
                     settings.protocol_name,
-                    settings.metadata,
+                    self.metadata,
                 )
             case GroupState.SYNCING:
                 assignments = self._assignor(self.members) if self.is_leader else {}

@@ -23,13 +23,15 @@ SHARE_BYTES_MAX: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What a member says of itself when it joins: its slot, and the topics that it reads."""
+    """What a member says of itself when it joins: its slot, and the topics that it reads.
+    `pattern`: these are the topics that it has found to match."""
 
     slot: str
     topics: tuple[str, ...]
     host: str = ""
     pid: int = 0
     source: str = ""
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def write_interest(interest: Interest) -> bytes:
         "cores": 1,
         "source": interest.source,
         "pid": interest.pid,
+        **({"pattern": interest.pattern} if interest.pattern else {}),
     }
     return _written(document, INTEREST_BYTES_MAX, "what a member says of itself")
 
@@ -65,10 +68,11 @@ def read_interest(data: bytes) -> Interest | None:
         document = _read(data, INTEREST_BYTES_MAX)
         slot, topics = document["slot"], document["topics"]
         host, pid, source = document["host"], document["pid"], document["source"]
-        texts = [slot, host, source, *topics]
+        pattern = document.get("pattern", "")
+        texts = [slot, host, source, pattern, *topics]
         if not slot or not all(isinstance(each, str) for each in texts) or type(pid) is not int:
             return None
-        return Interest(slot, tuple(topics), host, pid, source)
+        return Interest(slot, tuple(topics), host, pid, source, pattern)
     except (ValueError, KeyError, TypeError):
         return None
 
