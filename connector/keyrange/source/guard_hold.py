@@ -113,14 +113,21 @@ class Admission:
         return ends
 
     def metrics(self) -> dict[str, Any]:
-        """The factor and why it is so, for the progress of the query."""
-        factor = self._known()
+        """The factor and why it is so, for the progress of the query. The counts are of the guard's
+        life, and begin anew with a run."""
+        assert self._watch is not None
+        figures = self._watch.figures
+        factor = figures.factor
         return {
             "throttleFactor": factor.value,
             "why": factor.why,
             "forMs": monotonic_ms() - factor.since_ms,
             "fallback": factor.is_fallback,
             "violated": len(factor.violated),
+            "activeBrokers": figures.active_brokers,
+            "activeLogDirs": figures.active_log_dirs,
+            "limitViolated": figures.limit_violated,
+            "fallbackApplied": figures.fallback_applied,
             "timeToFullMs": -1 if factor.time_to_full_ms is None else factor.time_to_full_ms,
             "partitionsHeld": len(self._held) if self._holds else 0,
         }

@@ -305,26 +305,12 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
         "4 records are not done, the oldest for 2 h 0 min: offset 50 of t-0",
         "1 member is away, with 25% of the keys: e-1",
     ]
-    assert document["throttle"] == {"factor": 0.5, "why": "/a is full", "known_by": "batch"}
+    assert document["throttle"]["known_by"] == "batch"
     assert document["members"]["there"] == 1
     assert document["commits"]["deliveries_max"] == 4
     assert document["partitions"][0]["committed"] == 50
     gone = next(row for row in document["partitions"] if row["partition"] == 1)
     assert gone["gone"] is True
-
-
-def test_the_guards_own_look_counts_before_what_the_query_said(tmp_path: Path) -> None:
-    volumes = {"factor": {"value": 1.0, "why": "none at the limit"}}
-    given = answers(
-        tmp_path / "cp",
-        4,
-        4,
-        volumes=Answer(volumes),
-        progress=told(0, volumes=FULL["volumes"]),
-    )
-    document = look(given, at(3))
-    assert document["throttle"]["known_by"] == "now"
-    assert document["why"] == []
 
 
 def test_the_state_of_keys_is_shown_where_a_query_keeps_some(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from committing import rejected
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.model.throttle_factor import Factor
+from keyrange.guard.sources import Figures
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.view import ClusterView
@@ -41,6 +42,10 @@ class ScriptedWatch:
     def factor(self) -> Factor:
         return Factor(self.value, self.why, 0, False, (), None)
 
+    @property
+    def figures(self) -> Figures:
+        return Figures(self.factor, (), 3, 6, 4, 2)
+
     def first(self) -> Factor:
         if self.failure is not None:
             raise self.failure
@@ -53,7 +58,11 @@ class GuardedCluster(ScriptedCluster):
     young = 0
 
     def list_offsets(
-        self, view: ClusterView, wanted: Mapping[TopicPartition, int], level: int | None = None
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        level: int | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         found = super().list_offsets(view, wanted)
         timed = {p: (self.young, 0) for p, at in wanted.items() if at >= 0}
@@ -159,6 +168,8 @@ def test_it_says_why_once_and_in_the_progress(
     metrics = known[RESERVED]["metrics"]["volumes"]
     assert (metrics["throttleFactor"], metrics["why"]) == (0.0, watch.why)
     assert (metrics["partitionsHeld"], metrics["timeToFullMs"]) == (1, -1)
+    assert (metrics["activeBrokers"], metrics["activeLogDirs"]) == (3, 6)
+    assert (metrics["limitViolated"], metrics["fallbackApplied"]) == (4, 2)
     watch.value = 1.0
     run.latest(end, limited=True)
     assert sum("takes in new records again" in each.message for each in caplog.records) == 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
@@ -298,21 +298,38 @@ def _members(answers: Answers) -> dict[str, Any] | None:
     }
 
 
+# What a query's guard says of itself; queries of before say less.
+_OF_GUARD: Final = {
+    "brokers": "activeBrokers",
+    "log_dirs": "activeLogDirs",
+    "at_limit": "violated",
+    "limit_violated": "limitViolated",
+    "fallback_applied": "fallbackApplied",
+}
+
+
 def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | None:
     """The volume guard's factor: by the brokers' disks now, else as the query said it last."""
     document = _value(answers.volumes)
     if document is not None and document["factor"] is not None:
+        rows = document["volumes"]
         return {
             "factor": document["factor"]["value"],
             "why": document["factor"]["why"],
             "known_by": "now",
+            "brokers": len({row["broker"] for row in rows}),
+            "log_dirs": len(rows),
+            "at_limit": sum(bool(row["violated"]) for row in rows),
+            "limit_violated": None,
+            "fallback_applied": None,
         }
     for each in reversed(told):
         for source in each.progress.sources:
             factor = source.number("volumes", "throttleFactor")
             if factor is not None:
                 why = str(source.parts["volumes"].get("why", ""))
-                return {"factor": factor, "why": why, "known_by": "batch"}
+                found = {key: source.number("volumes", name) for key, name in _OF_GUARD.items()}
+                return {"factor": factor, "why": why, "known_by": "batch", **found}
     return None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.watch.document import most_behind
 from keyrange.report.words import state_of_keys_text
-from keyrange.text.formats import clock, moment, number, short, short_span, span
+from keyrange.text.formats import clock, counted, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
@@ -138,7 +138,23 @@ def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "members", text
     if throttle := document["throttle"]:
         as_of = "" if throttle["known_by"] == "now" else " (last batch)"
-        yield "volumes", f"factor {throttle['factor']:g}{as_of}"
+        yield "volumes", f"factor {throttle['factor']:g}{as_of}{_of_guard(throttle)}"
+
+
+def _of_guard(throttle: Mapping[str, Any]) -> str:
+    """What the guard looked at last, and what it has told since the run began."""
+    known = {name: value for name, value in throttle.items() if value is not None}
+    words = []
+    if "brokers" in known and "log_dirs" in known:
+        dirs = counted(int(known["log_dirs"]), "log dir")
+        words.append(f"{dirs} of {counted(int(known['brokers']), 'broker')}")
+    if known.get("at_limit"):
+        words.append(f"{known['at_limit']:,.0f} at the limit")
+    if known.get("limit_violated"):
+        words.append(f"at the limit {known['limit_violated']:,.0f} times in this run")
+    if known.get("fallback_applied"):
+        words.append(f"fallback {known['fallback_applied']:,.0f} times in this run")
+    return "".join(f", {each}" for each in words)
 
 
 class Screen:

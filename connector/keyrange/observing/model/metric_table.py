@@ -200,6 +200,18 @@ _PARTS: Final = (
     ("fallback", "1", "1 while the guard's fallback is in force.", "volumes.fallback"),
     ("volumes.violated", "{volume}", "Volumes at the limit.", "volumes.violated"),
     (
+        "guard.active_brokers",
+        "{broker}",
+        "Brokers of the guard's last check.",
+        "volumes.activeBrokers",
+    ),
+    (
+        "guard.active_log_dirs",
+        "{dir}",
+        "Log directories of the guard's last check.",
+        "volumes.activeLogDirs",
+    ),
+    (
         "volumes.held",
         "{partition}",
         "Partitions that the guard holds back.",
@@ -266,6 +278,18 @@ _SUMS: Final = (
     ("mirror.refused", "{commit}", "Commits that Kafka refused.", "mirror.refused"),
     ("mirror.failed", "{commit}", "Commits that failed.", "mirror.failed"),
     ("lost", "{offset}", "Offsets that were gone before a task read them.", "losses.offsets"),
+    (
+        "guard.limit_violated",
+        "{volume}",
+        "Volumes at the limit, each once a check.",
+        "volumes.limitViolated",
+    ),
+    (
+        "guard.fallback_applied",
+        "{time}",
+        "How often the guard's fallback came into force.",
+        "volumes.fallbackApplied",
+    ),
 )
 OF_RUN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
     (_count(*row, _SOURCE), _of_part(row[-1])) for row in _SUMS

@@ -1,0 +1,70 @@
+"""What `keyrange watch` shows of the volume guard: by its own look, else by the last batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from documents import read_document
+from keyrange.cli.watch.document import Seen, describe
+from keyrange.cli.watch.sources import Answer, Answers, ToldBatch
+from keyrange.cli.watch.view import line
+from keyrange.observing.model.query_progress import read_query_progress
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from progresses import FULL, progress, source
+
+AT_MS = 1_750_000_000_000
+
+
+def look(home: Path, said: dict[str, Any], volumes: Any = None) -> dict[str, Any]:
+    """The document of a query of one batch, whose progress says this of its guard."""
+    make_checkpoint(home)
+    plan_batch(home, 0, AT_MS, {"0": 60})
+    commit_batch(home, 0)
+    read = read_query_progress(progress(0, source({"0": 60}, {"0": 60}, volumes=said)))
+    assert read is not None
+    known = Answer(load_progress(open_directory(str(home))))
+    told = Answer([ToldBatch(read, AT_MS + read.duration_ms)])
+    given = Answers(known, progress=told, volumes=None if volumes is None else Answer(volumes))
+    document = describe("/cp", given, Seen(), AT_MS + 1_000)
+    found: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/2", **document}))
+    assert found == document
+    return found
+
+
+def test_what_the_query_s_guard_has_said_last_is_shown(tmp_path: Path) -> None:
+    document = look(tmp_path / "cp", FULL["volumes"])
+    assert document["throttle"] == {
+        "factor": 0.5,
+        "why": "/a is full",
+        "known_by": "batch",
+        "brokers": 3,
+        "log_dirs": 6,
+        "at_limit": 1,
+        "limit_violated": 4,
+        "fallback_applied": 2,
+    }
+    assert (
+        "factor 0.5 (last batch), 6 log dirs of 3 brokers, 1 at the limit, at the limit 4 times in "
+        "this run, fallback 2 times in this run"
+    ) in line(document)
+
+
+def test_a_query_of_before_says_less(tmp_path: Path) -> None:
+    document = look(tmp_path / "cp", {"throttleFactor": 1.0, "why": ""})
+    assert set(document["throttle"].values()) == {1.0, "", "batch", None}
+    assert line(document).endswith("factor 1 (last batch)")
+
+
+def test_its_own_look_counts_before_what_the_query_said(tmp_path: Path) -> None:
+    rows = [{"broker": number // 2, "violated": number == 3 or None} for number in range(4)]
+    volumes = {"factor": {"value": 1.0, "why": "none at the limit"}, "volumes": rows}
+    document = look(tmp_path / "cp", FULL["volumes"], volumes)
+    throttle = document["throttle"]
+    assert throttle["known_by"] == "now"
+    assert (throttle["brokers"], throttle["log_dirs"], throttle["at_limit"]) == (2, 4, 1)
+    assert (throttle["limit_violated"], throttle["fallback_applied"]) == (None, None)
+    assert "factor 1, 4 log dirs of 2 brokers, 1 at the limit" in line(document)
+    assert document["why"] == []
