@@ -15,11 +15,12 @@ VOLUME_CONDITIONS: Final = (
         Kind.UNAVAILABLE,
         True,
         "let throttle.factor.file name a file that holds a number from 0 to 1 and that the "
-        "driver can read; another source's own documentation says what it needs",
-        "`throttle.factor.file` holds no number from 0 to 1, or a source of others fails or says "
-        "something else. The last factor holds for throttle.factor.validity.duration, then "
-        "the fallback.",
-        "the file or the source, where the query is planned",
+        "driver can read, or throttle.factor.topic a topic whose last record is one; another "
+        "source's own documentation says what it needs",
+        "`throttle.factor.file`, or the last record of `throttle.factor.topic`, is no number from "
+        "0 to 1, or a source of others fails or says something else. The last factor holds for "
+        "throttle.factor.validity.duration, then the fallback.",
+        "the file, the topic or the source, where the query is planned",
         _VOLUMES,
     ),
     # Where the rate is from that producers are slowed from: guard/quota_sources.py

@@ -35,5 +35,5 @@ def _key(options: VolumeOptions) -> Hashable:
         options.client,
         options.policy,
         (options.fallback, options.validity_ms, options.interval_ms),
-        (options.factor_source, options.static_factor, options.factor_file),
+        (options.factor_source, options.static_factor, options.factor_file, options.factor_topic),
     )

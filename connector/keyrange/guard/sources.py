@@ -1,4 +1,4 @@
-"""Where the throttle factor is from: the volumes of a cluster, a file, or one number.
+"""Where the throttle factor is from: the volumes of a cluster, a file, a topic, or one number.
 
 Others are found by their entry points, in the group `keyrange.throttle_factor_sources`: a name
 that the option can have, and a callable that takes `VolumeOptions` and returns a
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
@@ -21,6 +21,10 @@ from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.model.volume_readings import Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volumes import VolumeOptions
+
+if TYPE_CHECKING:
+    # What reads records takes long to load, and most sources need none of it.
+    from keyrange.guard.factor_topic import FactorTopic
 
 FACTOR_SOURCES: Final = "keyrange.throttle_factor_sources"
 
@@ -118,26 +122,31 @@ class StaticFactor:
     def close(self) -> None: ...
 
 
-class FileFactor:
-    """A number in a file, `throttle.factor.file`, read at every check: for tests, and for people.
+class SaidFactor:
+    """A number that somebody else says, read at every check. `what` names where it is said; `read`
+    returns it with a mark of when it was said, and only another mark makes it valid anew.
 
-    A file that cannot be read is a failed check: the number read last stands for the validity time,
-    and then the fallback, which it is from the start where none was read yet.
+    Where nothing new is said the number read last stands for the validity time, and then the
+    fallback, which it is from the start where none was read yet. A read that raises OSError or
+    ValueError is a failed check.
     """
 
     def __init__(
         self,
-        path: str,
+        what: str,
+        read: Callable[[], tuple[object, float]],
         fallback: float,
         validity_ms: int,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        self._path = path
+        self._what = what
+        self._read = read
         self._fallback = fallback
         self._validity_ms = validity_ms
         self._now_ms = now_ms
         self._valid_at_ms = now_ms()
-        self._failure = "the file was not read yet"
+        self._mark: object = None
+        self._failure = "nothing was read yet"
         self._fallback_applied = 0
         self._factor = Factor(
             fallback, self._failure, self._valid_at_ms, True, (), None, ThrottleState.UNKNOWN
@@ -146,18 +155,21 @@ class FileFactor:
     def check(self) -> None:
         now_ms = self._now_ms()
         try:
-            value = _read_factor(Path(self._path))
+            mark, value = self._read()
         except (OSError, ValueError) as failure:
             self._failure = str(failure)
             raise error(
                 "THROTTLE_FACTOR_UNREADABLE", f"the throttle factor cannot be read: {failure}"
             ) from None
-        self._valid_at_ms = now_ms
-        self._become(value, f"{self._path} says {value:g}", now_ms, False)
+        if mark == self._mark:
+            self._failure = "nothing new was said"
+            return
+        self._mark, self._valid_at_ms = mark, now_ms
+        self._become(value, f"{self._what} says {value:g}", now_ms, False)
 
     def figures(self, now_ms: int) -> Figures:
         if now_ms - self._valid_at_ms > self._validity_ms:
-            why = f"throttle.factor.fallback: {self._path} was not read for long: {self._failure}"
+            why = f"throttle.factor.fallback: {self._what} said nothing for long: {self._failure}"
             if self._factor.standing is not ThrottleState.FALLBACK:
                 self._fallback_applied += 1
             self._become(self._fallback, why, now_ms, True)
@@ -173,6 +185,52 @@ class FileFactor:
         self._factor = Factor(value, why, since_ms, is_fallback, (), None, standing)
 
 
+class FileFactor(SaidFactor):
+    """A number in a file, `throttle.factor.file`: for tests, and for people. It is valid for as
+    long as it can be read."""
+
+    def __init__(
+        self,
+        path: str,
+        fallback: float,
+        validity_ms: int,
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        super().__init__(
+            path, lambda: (object(), _read_factor(Path(path))), fallback, validity_ms, now_ms
+        )
+
+
+class TopicFactor(SaidFactor):
+    """A number in the last record of a Kafka topic, `throttle.factor.topic`: one who decides for
+    many clusters or queries. Who decides says it anew within the validity time: the last record of
+    one who has died is none to go by for ever."""
+
+    def __init__(
+        self,
+        topic: FactorTopic,
+        fallback: float,
+        validity_ms: int,
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self._topic = topic
+        super().__init__(f"topic {topic.name}", self._last, fallback, validity_ms, now_ms)
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except KeyrangeError as failure:
+            self._failure = failure.message
+            raise
+
+    def close(self) -> None:
+        self._topic.close()
+
+    def _last(self) -> tuple[object, float]:
+        offset, said = self._topic.last()
+        return offset, _factor_of(said, f"{self._topic.name}-0 at offset {offset}")
+
+
 def _standing(value: float) -> ThrottleState:
     """What a number that was said rests on, for who acts by it: nothing is done while it is
     UNKNOWN."""
@@ -184,13 +242,17 @@ _BYTES_MAX: Final = 100
 
 def _read_factor(path: Path) -> float:
     with path.open("rb") as file:
-        text = file.read(_BYTES_MAX).decode(errors="replace").strip()
+        return _factor_of(file.read(_BYTES_MAX), str(path))
+
+
+def _factor_of(said: bytes, where: str) -> float:
+    text = said[:_BYTES_MAX].decode(errors="replace").strip()
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{path} holds no number from 0 to 1: '{text[:20]}'")
+        raise ValueError(f"{where} holds no number from 0 to 1: '{text[:20]}'")
     return value
 
 
@@ -209,10 +271,20 @@ def _file(options: VolumeOptions) -> ThrottleFactorSource:
     return FileFactor(options.factor_file, options.fallback, options.validity_ms)
 
 
+def _topic(options: VolumeOptions) -> ThrottleFactorSource:
+    from keyrange.guard.factor_topic import FactorTopic
+
+    assert options.client is not None
+    timeout_ms = check_timeout_ms(options.interval_ms)
+    topic = FactorTopic(options.client, options.factor_topic, timeout_ms)
+    return TopicFactor(topic, options.fallback, options.validity_ms)
+
+
 BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], ThrottleFactorSource]]] = {
     "cluster-volumes": _cluster_volumes,
     "static": _static,
     "file": _file,
+    "topic": _topic,
 }
 
 

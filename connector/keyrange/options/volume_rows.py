@@ -26,6 +26,7 @@ _PRINCIPAL: Final = "User:"
 CLUSTER_VOLUMES: Final = "cluster-volumes"
 STATIC: Final = "static"
 FILE: Final = "file"
+TOPIC: Final = "topic"
 BASE_RATE: Final = 2**30
 
 
@@ -58,10 +59,10 @@ _DURATION: Final = "an ISO 8601 duration"
 class VolumeOptions:
     """The guard. `policy` None stands for no limit, which sources but cluster-volumes do without.
 
-    `excluded` are names of users, without `User:`. `static_factor` and `factor_file`, `base_rate`
-    and `quota_file` are for the sources of these names. `admin` are the properties behind
-    kafka.admin. as they were given, for a process that reads them anew. Rates are bytes a second,
-    durations in ms.
+    `excluded` are names of users, without `User:`. `static_factor`, `factor_file`, `factor_topic`,
+    `base_rate` and `quota_file` are for the sources of these names. `admin` are the properties
+    behind kafka.admin. as they were given, for a process that reads them anew. Rates are bytes a
+    second, durations in ms.
     """
 
     policy: Policy | None = None
@@ -117,10 +118,10 @@ class VolumeOptions:
         CLUSTER_VOLUMES,
         STREAM,
         _source,
-        "cluster-volumes, static, file, or a name",
+        "cluster-volumes, static, file, topic, or a name",
         "Where the throttle factor is from. cluster-volumes: the log dirs of all brokers. static: "
-        "throttle.factor. file: throttle.factor.file. Others are entry points of the group "
-        "keyrange.throttle_factor_sources.",
+        "throttle.factor. file: throttle.factor.file. topic: throttle.factor.topic. Others are "
+        "entry points of the group keyrange.throttle_factor_sources.",
     )
     static_factor: float = option(
         "throttle.factor",
@@ -138,6 +139,17 @@ class VolumeOptions:
         local_path,
         "a path",
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
+        unset="",
+    )
+    factor_topic: str = option(
+        "throttle.factor.topic",
+        None,
+        STREAM,
+        _said,
+        "a topic",
+        "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
+        "the last record of its first partition is the factor, as text. Without a newer record "
+        "for throttle.factor.validity.duration the fallback holds.",
         unset="",
     )
     quota_source: str = option(

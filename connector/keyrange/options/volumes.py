@@ -11,7 +11,14 @@ from keyrange.guard.model.throttle_factor import Limit, Policy
 from keyrange.options.given import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.parsing import Violations
-from keyrange.options.volume_rows import CLUSTER_VOLUMES, FILE, STATIC, VOLUME_ROWS, VolumeOptions
+from keyrange.options.volume_rows import (
+    CLUSTER_VOLUMES,
+    FILE,
+    STATIC,
+    TOPIC,
+    VOLUME_ROWS,
+    VolumeOptions,
+)
 
 __all__ = ["ADMIN_PREFIX", "VolumeOptions", "choose_volumes", "parse_volume_options"]
 
@@ -68,7 +75,8 @@ def choose_volumes(
         _check_enforcement(given, chosen, violations)
     _warn_of_ends(chosen)
     client = None
-    if admin or by_itself or (is_on and (reads_volumes or chosen.enforce)):
+    asks = reads_volumes or chosen.factor_source == TOPIC or chosen.enforce
+    if admin or by_itself or (is_on and asks):
         client = parse_client_options(admin, violations, ADMIN_PREFIX)
     policy = _policy(chosen, is_on and needs_limit and reads_volumes, violations)
     return replace(chosen, policy=policy, admin=dict(admin), client=client)
@@ -80,6 +88,7 @@ def _check_sources(given: GivenOptions, chosen: VolumeOptions, violations: Viola
     for option, source, named, name, needed in (
         ("throttle.factor", factor, chosen.factor_source, STATIC, True),
         ("throttle.factor.file", factor, chosen.factor_source, FILE, True),
+        ("throttle.factor.topic", factor, chosen.factor_source, TOPIC, True),
         ("quota.producer.byte.rate", quota, chosen.quota_source, STATIC, False),
         ("quota.file", quota, chosen.quota_source, FILE, True),
     ):

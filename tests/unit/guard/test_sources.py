@@ -19,6 +19,7 @@ from keyrange.guard.sources import (
     Figures,
     FileFactor,
     StaticFactor,
+    TopicFactor,
     check_timeout_ms,
     open_factor_source,
 )
@@ -68,6 +69,67 @@ def test_a_file_says_the_factor(tmp_path: Path) -> None:
         assert value(source, clock) == expected
     factor = source.figures(clock()).factor
     assert (factor.why, factor.is_fallback) == (f"{path} says 1", False)
+
+
+class SaidTopic:
+    """A topic whose last record a test sets."""
+
+    name = "decided"
+
+    def __init__(self) -> None:
+        self.record: tuple[int, bytes] | KeyrangeError = (7, b" 0.5\n")
+        self.is_closed = False
+
+    def last(self) -> tuple[int, bytes]:
+        if isinstance(self.record, KeyrangeError):
+            raise self.record
+        return self.record
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_topic_says_the_factor_for_as_long_as_somebody_says_it_anew() -> None:
+    clock, topic = Clock(), SaidTopic()
+    source = TopicFactor(topic, 0.0, VALIDITY_MS, clock)  # type: ignore[arg-type]
+    assert source.figures(clock()).factor.is_fallback
+    source.check()
+    factor = source.figures(clock()).factor
+    assert (factor.value, factor.why) == (0.5, "topic decided says 0.5")
+    clock.now_ms += VALIDITY_MS
+    source.check()
+    assert value(source, clock) == 0.5
+    # The same number in a newer record.
+    topic.record = (8, b"0.5")
+    source.check()
+    clock.now_ms += VALIDITY_MS
+    source.check()
+    assert value(source, clock) == 0.5
+    clock.now_ms += 1
+    source.check()
+    factor = source.figures(clock()).factor
+    assert (factor.value, factor.is_fallback) == (0.0, True)
+    assert "topic decided said nothing for long: nothing new was said" in factor.why
+    topic.record = (9, b"1")
+    source.check()
+    assert value(source, clock) == 1.0
+    assert source.figures(clock()).fallback_applied == 1
+    source.close()
+    assert topic.is_closed
+
+
+def test_what_a_topic_says_that_is_no_factor_fails_the_check() -> None:
+    clock, topic = Clock(), SaidTopic()
+    source = TopicFactor(topic, 1.0, VALIDITY_MS, clock)  # type: ignore[arg-type]
+    for said in (b"", b"2", b"half", b"nan", b"\xff" * 10_000):
+        topic.record = (7, said)
+        with pytest.raises(KeyrangeError, match="decided-0 at offset 7 holds no number"):
+            source.check()
+    topic.record = error("BROKER_UNREACHABLE", "nobody answers")
+    with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
+        source.check()
+    clock.now_ms += VALIDITY_MS + 1
+    assert "nobody answers" in source.figures(clock()).factor.why
 
 
 def test_a_file_that_was_never_read_is_the_fallback_counted_once(tmp_path: Path) -> None:
@@ -181,6 +243,8 @@ def test_sources_are_named_by_an_option(tmp_path: Path) -> None:
     assert isinstance(made, StaticFactor)
     given = SERVERS | {"throttle.factor.source": "file", "throttle.factor.file": str(tmp_path)}
     assert isinstance(open_factor_source(parse_volume_options(given)), FileFactor)
+    given = SERVERS | {"throttle.factor.source": "topic", "throttle.factor.topic": "decided"}
+    assert isinstance(open_factor_source(parse_volume_options(given)), TopicFactor)
     given = SERVERS | {"min.available.bytes": "1g"}
     assert isinstance(open_factor_source(parse_volume_options(given)), ClusterVolumes)
 

@@ -99,6 +99,13 @@ def test_other_sources_bring_their_settings_and_need_no_limit() -> None:
     assert (static.static_factor, static.policy, static.client) == (0.5, None, None)
     assert static.is_on
     assert file.factor_file == "/f"
+    said = {"throttle.factor.source": "topic", "throttle.factor.topic": "decided"}
+    topic = source({**ADMIN, **on, **said}).volumes
+    assert (topic.factor_topic, topic.policy) == ("decided", None)
+    # It is in the cluster of these properties.
+    assert topic.client is not None
+    with pytest.raises(InvalidError, match=r"kafka\.admin\.bootstrap\.servers"):
+        source({**on, **said})
     assert quota.quota_file == "/q"
 
 
@@ -258,8 +265,8 @@ def test_a_batch_read_has_no_guard() -> None:
 
 def test_every_option_of_the_guard_is_given_once_here() -> None:
     given = {name for wrong, _ in WRONG for name in wrong} | ENFORCED.keys()
-    others = {"throttle.factor.file", "guard.dry.run", "guard.request.max.bytes"}
-    others |= {"quota.producer.byte.rate"}
+    others = {"throttle.factor.file", "throttle.factor.topic", "quota.producer.byte.rate"}
+    others |= {"guard.dry.run", "guard.request.max.bytes"}
     assert {row.name for row in VOLUME_ROWS} - given == others
 
 
