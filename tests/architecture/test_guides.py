@@ -11,7 +11,9 @@ import pytest
 
 from keyrange.cli.error_reference import KINDS, markdown
 from keyrange.cli.examples import EXIT_CODES
+from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.errors import CATALOGUE, Kind
+from keyrange.options import OPTIONS
 from snippets import DOCUMENTS, PAGES, ROOT, Snippet, command_lines, snippets
 
 GUIDES = ROOT / "connector" / "guides"
@@ -174,6 +176,17 @@ def test_the_page_of_troubleshooting_is_the_catalogue() -> None:
     assert (GUIDES / "troubleshooting.md").read_text() == markdown()
     for each in CATALOGUE.values():
         assert f"\n### {each.name}\n" in markdown()
+
+
+def test_every_option_is_named_where_it_belongs() -> None:
+    """OPTIONS.md lists them all; who looks for what to do reads a guide."""
+    pages = "\n".join(path.read_text() for path in [ROOT / "README.md", *GUIDES.glob("*.md")])
+    missing = [
+        row.name
+        for row in (*OPTIONS, *CONSUMER_OPTIONS)
+        if not re.search(rf"(?<![\w.]){re.escape(row.name)}(?![\w]|\.\w)", pages)
+    ]
+    assert missing == []
 
 
 DESIGN = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *GUIDES.glob("design-*.md")]
