@@ -332,9 +332,13 @@ COMMIT_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "return None, a row (dict, tuple or Row) or a list of rows, of Arrow batches a "
-        "RecordBatch, with the columns of the schema",
-        "The function given to `process` returned something that is no row of the schema.",
-        "the value that the function returned, in the message",
+        "RecordBatch, with the columns of the schema and values of their types; where a type "
+        "depends on the record, convert the value in the function, as in float(order['price']): "
+        "what that raises rejects the record alone",
+        "The function returned something that is no row of the schema, or a value of a type that "
+        "its column never takes, such as text for a long. Nothing of the batch was committed. A "
+        "value that merely does not fit, such as a number that is too large, rejects its record.",
+        "the type and the column in the message, against the schema that the job was given",
         _COMMITS,
     ),
     Condition(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import Keys, Numbers
 from keyrange.keyed_state.handles import Current, Entries, Entry, KeyState, check_of
@@ -21,7 +21,7 @@ from keyrange.keyed_state.variables import StateForm
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_runs import RecordRun
-from keyrange.work.records import Record, RowForm
+from keyrange.work.records import UNFIT, Record, Row, RowForm, WrongResult
 from keyrange.work.run import ArrowWorker, RecordWorker
 from keyrange.work.task import Task
 
@@ -106,7 +106,8 @@ class KeyedRecords:
 
     def call(self, record: Record) -> Any:
         """Of the rows that the function answers with, those that fit. Raises what it raises, and
-        one of UNFIT for others: what was changed is to be taken back then."""
+        one of UNFIT for others: what was changed is to be taken back then. Raises WrongResult for
+        an answer that is none, whatever the record."""
         current = self._current
         if current.before is not None:
             self._settle()
@@ -116,7 +117,7 @@ class KeyedRecords:
         self._group = group = self._groups[row]
         current.entry = self._kept[group]
         answered = self._function(record, self._state)
-        return None if answered is None else self._checked(answered)
+        return None if answered is None else self._checked(record, answered)
 
     def _settle(self) -> None:
         """The record before is done: what was changed for it stays."""
@@ -132,14 +133,27 @@ class KeyedRecords:
         if row == self._row:
             self._current.take_back()
 
-    def _checked(self, answered: Any) -> Any:
+    def _checked(self, record: Record, answered: Any) -> Any:
         if type(answered) is tuple and len(answered) == self._width:
-            self._check(answered)
+            self._check_row(record, answered)
             return answered
-        rows = list(self._form.rows_of(answered))
+        try:
+            rows = list(self._form.rows_of(answered))
+        except KeyrangeError as failure:
+            raise WrongResult(failure) from None
         for row in rows:
-            self._check(row)
+            self._check_row(record, row)
         return rows
+
+    def _check_row(self, record: Record, row: Row) -> None:
+        try:
+            self._check(row)
+        except UNFIT:
+            try:
+                self._form.check_types([row], self._partition, record.offset)
+            except KeyrangeError as failure:
+                raise WrongResult(failure) from None
+            raise
 
     def finish(self) -> None:
         """What was changed goes to where states are: as objects of Python it would be looked

@@ -9,7 +9,9 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.record_runs import RecordRun
+from keyrange.work.value_types import is_of_wrong_type
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
@@ -115,6 +117,13 @@ class Record:
         return f"Record({self._columns.partition}, offset {self.offset})"
 
 
+class WrongResult(Exception):
+    """The function works, but answers with something else than was agreed: no record's fault."""
+
+    def __init__(self, failure: KeyrangeError) -> None:
+        self.error = failure
+
+
 class RowForm:
     """The rows that a function answers with, as Arrow columns of its schema."""
 
@@ -152,6 +161,21 @@ class RowForm:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def check_types(self, rows: Sequence[Row], partition: TopicPartition, offset: int) -> None:
+        """Of rows that do not fit: raises WRONG_RESULT where that is for the type of a value, which
+        no column of that type takes, whatever the value."""
+        for row in rows:
+            for value, field in zip(row, self.schema, strict=True):
+                if is_of_wrong_type(value, field.type):
+                    kind = type(value).__name__
+                    found = f"{kind} for column {field.name!r}, which is {field.type}"
+                    raise error(
+                        "WRONG_RESULT",
+                        f"the function answered with a value of type {found}",
+                        partition=partition,
+                        offset=offset,
+                    )
+
     def cast(self, result: Any) -> pa.RecordBatch:
         """What a function answers with that takes Arrow batches, in the columns of its schema."""
         if isinstance(result, pa.Table):
@@ -164,8 +188,16 @@ class RowForm:
         missing = sorted(self._known - set(result.schema.names))
         if missing:
             raise self._wrong(f"a batch without column {missing[0]!r}")
-        arrays = [result.column(field.name).cast(field.type) for field in self.schema]
+        arrays = [self._cast(result.column(field.name), field) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return column.cast(field.type)
+        except pa.ArrowNotImplementedError:
+            # Of no value of this type.
+            found = f"a column {field.name!r} of {column.type}, which is to be {field.type}"
+            raise self._wrong(found) from None
 
     def _wrong(self, found: str) -> KeyrangeError:
         return error(

@@ -21,10 +21,12 @@ from keyrange.work.model.task_results import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows, bounded, other_rows, output_rows
 from keyrange.work.record_runs import Numbers, RecordRun, cut
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
-from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm
+from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
 from keyrange.work.task import Job, Task
 
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
+# How the error of a record begins whose row has a value that its column does not take.
+UNFIT_TEXT: Final = "the function's row does not fit its schema"
 # What a function raises that makes its record a rejected one: a function that calls exit() would
 # end the worker again and again.
 FAILURES: Final = (Exception, SystemExit)
@@ -131,6 +133,8 @@ class RecordWorker:
                 if state.spent:
                     task.hand_back(stretch, slice(at + 1, None))
                     break
+            except WrongResult as failure:
+                raise failure.error from None
             except FAILURES as failure:
                 self._failed(stretch, at, Cause.REJECTED, text_of(failure), not_done)
             else:
@@ -182,7 +186,8 @@ class RecordWorker:
         not_done: OutcomeRows,
     ) -> set[int]:
         """Records whose rows do not fit the schema are rejected. What the function made of later
-        records of such a key is dropped: they wait as after any failure."""
+        records of such a key is dropped: they wait as after any failure. Raises WRONG_RESULT where
+        no row with values of these types could fit."""
         by_owner: dict[int, list[Row]] = {}
         for row, owner in zip(rows, owners, strict=True):
             by_owner.setdefault(owner, []).append(row)
@@ -194,10 +199,12 @@ class RecordWorker:
                 not_done.add(at, Cause.HELD_BACK)
                 unfit.add(at)
                 continue
+            found = by_owner.get(at, ())
             try:
-                self._form.batch_of(by_owner.get(at, ()))
+                self._form.batch_of(found)
             except UNFIT as failure:
-                text = f"the function's row does not fit its schema: {failure}"
+                self._form.check_types(found, stretch.partition, int(stretch.offsets[at]))
+                text = f"{UNFIT_TEXT}: {failure}"
                 if self._task.fail(stretch, at, Cause.REJECTED, text, not_done):
                     waiting.add(key_hash)
                 unfit.add(at)
@@ -237,7 +244,7 @@ class ArrowWorker:
                 task.fail(stretch, int(rows[0]), Cause.TIMED_OUT, text, not_done)
             else:
                 yield from self._halves(stretch, rows, not_done)
-        except _WrongResult as failure:
+        except WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
             if len(rows) == 1:
@@ -263,7 +270,7 @@ class ArrowWorker:
         try:
             return self._form.cast(self._answer(batch))
         except KeyrangeError as failure:
-            raise _WrongResult(failure) from None
+            raise WrongResult(failure) from None
 
     def _answer(self, batch: pa.RecordBatch) -> Any:
         assert self._task.job.function is not None
@@ -279,13 +286,6 @@ class ArrowWorker:
         return output_rows(
             output, {name: output.column(name) for name in ("topic", "partition", "offset")}
         )
-
-
-class _WrongResult(Exception):
-    """The function works, but answers with something else than was agreed: no record's fault."""
-
-    def __init__(self, failure: KeyrangeError) -> None:
-        self.error = failure
 
 
 class ColumnWorker:

@@ -162,13 +162,30 @@ def test_a_row_that_does_not_fit_leaves_no_state() -> None:
     def step(record: Any, state: Any) -> Any:
         n = state.v.get(default=0) + 1
         state.v.update(n)
-        return (record.key, "no number" if record.value == b"bad" else n)
+        return (record.key, 2**63 if record.value == b"bad" else n)
 
     made = harness(step, v=keyrange.ValueState("n long"))
     with pytest.raises(RecordsFailed):
         made.process([(b"k", b""), (b"k", b"bad"), (b"k", b"")])
     # What comes of the key behind it waits for it.
     assert made.state(b"k") == {"v": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((b"k", "no number"), "type str for column 'n', which is int64.*partition=.*offset=1"),
+        ({"key": b"k", "n": "no number"}, "type str for column 'n'"),
+        ({"key": b"k", "more": 1}, "a row with field 'more'"),
+    ],
+)
+def test_an_answer_that_no_record_could_have_is_no_records_fault(answer: Any, reason: str) -> None:
+    def step(record: Any, state: Any) -> Any:
+        return answer if record.value == b"bad" else None
+
+    made = harness(step, v=keyrange.ValueState("n long"))
+    with pytest.raises(KeyrangeError, match=rf"\[WRONG_RESULT\].*{reason}"):
+        made.process([(b"k", b""), (b"k", b"bad"), (b"k", b"")])
 
 
 def test_keys_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:

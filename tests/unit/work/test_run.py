@@ -106,6 +106,38 @@ def test_anything_else_fails_the_task(result: Any, mode: str) -> None:
         run(job(lambda record: result, mode), [batch_of([Sent(1, 1)])])
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_type_that_a_column_never_takes_fails_the_task_at_its_first_record(
+    is_whole: bool,
+) -> None:
+    def function(record: Any) -> Any:
+        return (record.offset if record.offset < 3 else str(record.offset), "s3cret")
+
+    records = [Sent(at, at) for at in range(6)]
+    found = r"type str for column 'offset', which is int64 \(partition=t-0, offset=3\)"
+    with pytest.raises(KeyrangeError, match=rf"\[WRONG_RESULT\].*{found}") as raised:
+        run(job(function, is_whole=is_whole), [batch_of(records)])
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_value_that_its_column_cannot_hold_is_its_records_fault() -> None:
+    def function(record: Any) -> Any:
+        return (2**63 if record.offset == 1 else record.offset, "x")
+
+    told = run(job(function), [batch_of([Sent(0, 0), Sent(1, 1), Sent(2, 2)])])
+    assert told.output == [0, 2]
+    assert told.causes == {1: Cause.REJECTED}
+
+
+def test_a_column_that_cannot_be_cast_fails_the_task() -> None:
+    def function(batch: pa.RecordBatch) -> Any:
+        return batch.select(["offset"]).append_column("text", pa.array([{"a": 1}] * batch.num_rows))
+
+    found = "a column 'text' of struct<a: int64>, which is to be string"
+    with pytest.raises(KeyrangeError, match=rf"\[WRONG_RESULT\].*{found}"):
+        run(job(function, "arrow"), [batch_of([Sent(1, 1), Sent(2, 2)])])
+
+
 def test_batches_may_be_tables_or_nothing_and_columns_in_any_order() -> None:
     def function(batch: pa.RecordBatch) -> Any:
         if batch.num_rows == 1:
