@@ -6,6 +6,8 @@ Rule of this file: as in `document`, no clock and no source.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.times import iso
@@ -21,6 +23,27 @@ RATE_MS: Final = 60_000
 # A batch is late when it takes this many times as long as usual, and longer than RATE_MS.
 _LATE_TIMES: Final = 5
 _HELD_SHOWN: Final = 3
+
+
+class Cause(Enum):
+    """What may hold a query up; by it a reader is told what to do."""
+
+    GUARD = "guard"
+    GONE = "gone"
+    TRANSACTION = "transaction"
+    LATE_BATCH = "late batch"
+    NO_BATCH = "no batch"
+    PENDING = "pending"
+    MEMBERS = "members"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A cause, with what is seen of it as a sentence without its full stop."""
+
+    cause: Cause
+    text: str
 
 
 def late_after_ms(batch: Mapping[str, Any]) -> int:
@@ -49,15 +72,15 @@ def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) 
         state = "idle" if is_late else "working"
     else:
         state = "stuck" if is_late else "working"
-    is_stuck = state == "stuck"
-    if is_stuck and lag["read"]:
+    if state == "stuck" and lag["read"]:
         # How fast it was before says nothing of when it will be done.
         none = {"all_read_in_ms": None, "least_ms": None, "most_ms": None}
         lag.update(none | {"shrinks_per_s": min(lag["shrinks_per_s"] or 0.0, 0.0)})
+    found = reasons({**document, "state": state}, answers)
     return {
         "state": state,
-        "stuck_since": batch["planned_at"] if is_stuck else None,
-        "why": [*_reasons(document, running, is_stuck), *_lost(answers)],
+        "stuck_since": batch["planned_at"] if state == "stuck" else None,
+        "why": [each.text for each in found],
     }
 
 
@@ -93,44 +116,56 @@ def _hangs(held: Mapping[str, Any] | None) -> bool:
     return held is not None and (held["silent_ms"] is None or held["silent_ms"] > RATE_MS)
 
 
-def _lost(answers: Answers) -> Iterable[str]:
+def reasons(document: Mapping[str, Any], answers: Answers) -> list[Reason]:
+    """What may hold a query up, the weightiest first, by its state and what else is known of it."""
+    return [*_reasons(document), *_lost(answers)]
+
+
+def _lost(answers: Answers) -> Iterable[Reason]:
     """What nobody will ever read, by the batches that the progress file knows of."""
     told = (answers.progress and answers.progress.value) or []
     if lost := [loss for each in told for loss in each.progress.lost]:
-        yield f"lost since batch {told[0].progress.batch_id}: {lost_text(lost)}"
+        since = told[0].progress.batch_id
+        yield Reason(Cause.LOST, f"lost since batch {since}: {lost_text(lost)}")
 
 
-def _reasons(document: Mapping[str, Any], running: bool, is_stuck: bool) -> Iterable[str]:
-    """What may hold a query up, what weighs most first."""
+def _reasons(document: Mapping[str, Any]) -> Iterable[Reason]:
     throttle, commits, members = document["throttle"], document["commits"], document["members"]
     if throttle is not None and throttle["factor"] < 1:
-        yield f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
+        text = f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
+        yield Reason(Cause.GUARD, text)
     if gone := [row for row in document["partitions"] if row["gone"]]:
         names = ", ".join(f"{row['topic']}-{row['partition']}" for row in gone[:3])
-        yield f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
+        text = f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
+        yield Reason(Cause.GONE, text)
     # A short transaction is nothing: what is held back by one that writes comes soon.
     for row in [row for row in document["partitions"] if _hangs(row["held_back"])][:_HELD_SHOWN]:
-        yield f"{row['topic']}-{row['partition']}: {held_text(row['held_back'])}"
-    batch = document["batch"]
-    if is_stuck and running:
+        text = f"{row['topic']}-{row['partition']}: {held_text(row['held_back'])}"
+        yield Reason(Cause.TRANSACTION, text)
+    batch, is_stuck = document["batch"], document["state"] == "stuck"
+    if is_stuck and batch["planned_not_committed"]:
         usual = f", others took {span(batch['usual_ms'])}" if batch["usual_ms"] else ""
-        yield (
+        text = (
             f"batch {batch['last_planned']} was planned {span(batch['for_ms'])} ago and is not "
             f"done{usual}: a task that is slow, or a query that has ended"
         )
+        yield Reason(Cause.LATE_BATCH, text)
     elif is_stuck:
-        yield (
+        text = (
             f"no batch was planned for {span(batch['for_ms'])}, and there is something to read: "
             "the query has ended, or is held back"
         )
+        yield Reason(Cause.NO_BATCH, text)
     if commits is not None and commits["oldest_pending"]:
         oldest = commits["oldest_pending"]
-        yield (
+        text = (
             f"{are(commits['pending'], 'record')} not done, the oldest for "
             f"{span(oldest['age_ms'])}: "
             f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
         )
+        yield Reason(Cause.PENDING, text)
     if members is not None and members["away"]:
         names = ", ".join(row["name"] for row in members["away"][:3])
         share = sum(row["share"] for row in members["away"])
-        yield f"{are(len(members['away']), 'member')} away, with {share:.0%} of the keys: {names}"
+        text = f"{are(len(members['away']), 'member')} away, with {share:.0%} of the keys: {names}"
+        yield Reason(Cause.MEMBERS, text)

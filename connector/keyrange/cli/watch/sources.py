@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TEXT_CHARACTERS_MAX: Final = 300
-_PROGRESSES: Final = 60
+PROGRESSES: Final = 60
 # What the query calls the tables that options of a command name.
 _TABLES: Final = {"commits": "committable", "members": "membertable", "letters": "deadlettertable"}
 _NO_PROGRESS: Final = (
@@ -263,18 +263,26 @@ def read_told(path: str, query_id: str) -> list[ToldBatch]:
     are left out. Raises OSError, and what they are where there are no others."""
     from keyrange.observing.progress_file import read_last
 
+    found, unreadable = told_of(read_last(path, PROGRESSES, query_id))
+    if unreadable is not None and not found:
+        raise unreadable
+    return found
+
+
+def told_of(
+    documents: Iterable[Mapping[str, Any]],
+) -> tuple[list[ToldBatch], Exception | None]:
+    """The batches of keyrange among progresses, and why the last one of the others is none."""
     found = []
     unreadable: Exception | None = None
-    for document in read_last(path, _PROGRESSES, query_id):
+    for document in documents:
         try:
             told = _told(document)
         except _NO_PROGRESS as failure:
             unreadable = failure
         else:
             found += [told] if told is not None else []
-    if unreadable is not None and not found:
-        raise unreadable
-    return found
+    return found, unreadable
 
 
 def _told(document: Mapping[str, Any]) -> ToldBatch | None:

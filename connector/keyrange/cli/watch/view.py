@@ -157,6 +157,16 @@ def _of_guard(throttle: Mapping[str, Any]) -> str:
     return "".join(f", {each}" for each in words)
 
 
+def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How the query stands, in the order of the screen: a name, and what is known."""
+    return [
+        ("batch", _batch_line(document["batch"])),
+        ("rate", rate_text(document["rate"])),
+        *_lags(document),
+        *_more(document),
+    ]
+
+
 class Screen:
     """Draws documents for a console, cut to its height."""
 
@@ -181,15 +191,9 @@ class Screen:
         title.append("  ")
         title.append(one_line(document["name"] or document["query_id"]), style="bold")
         title.append(f"  {one_line(document['checkpoint'])}", style="dim")
-        rows = [
-            ("batch", _batch_line(document["batch"])),
-            ("rate", rate_text(document["rate"])),
-            *_lags(document),
-            *_more(document),
-        ]
         lines = [title]
-        for name, text in rows:
-            row = Text(f"{name:>{_NAME_WIDTH}}  ", style="dim")
+        for name, text in facts(document):
+            row = Text(f"{name:>{_NAME_WIDTH}}  ", style="dim", overflow="fold")
             row.append(one_line(text), style="default not dim")
             lines.append(row)
         at = f"{'at':>{_NAME_WIDTH}}  {clock(document['at'])} UTC{self._help}"
