@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from keyrange.cli.commits.document import LogEnd, describe, gaps
+from keyrange.cli.report import sources as report_sources
+from keyrange.cli.report.sources import Collector, ReportWhere, causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
@@ -20,7 +23,7 @@ from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.report.parts import Source, Sources
+from keyrange.report.parts import QueryState, Source, Sources
 from keyrange.work.model.outcome import Cause
 from member_samples import append_all, assignment, member, owned, stored, table_at
 
@@ -30,15 +33,46 @@ RECORDS = 400
 HOSTILE = "</script><img src=x onerror=\"window.ran='yes'\"><b>%{x}</b>'\"&lt;"
 
 
-class Lake:
-    """Everything of one query below a directory; the last batch is not committed yet."""
+CAUGHT_UP = QueryState(
+    text="caught up",
+    level="good",
+    causes=["nothing is left to read"],
+    advice="Nothing needs to be done.",
+    facts=[("batch", "batch 1 done")],
+)
 
-    def __init__(self, path: Path, error: str = "ValueError: no such carrier") -> None:
+
+WORKING = QueryState(
+    text="working",
+    level="warning",
+    causes=["20,000 records are not done, the oldest for 2 h 0 min: offset 5 of flights-0"],
+    advice="The command lists these records.",
+    command="keyrange commits gaps /lake/commits --limit 5",
+    facts=[("batch", "batch 1 under way for 4 s"), ("pending", "20,000 pending")],
+)
+
+
+class Lake:
+    """Everything of one query below a directory. Its last batch is not committed yet unless it
+    `is_done`; of `fails` records the function fails at first, in `held` batches the volume guard
+    lets in a tenth, and at the end `tail` offsets of a partition are not read, None for some."""
+
+    def __init__(
+        self,
+        path: Path,
+        error: str = "ValueError: no such carrier",
+        *,
+        fails: float = 0.02,
+        is_done: bool = False,
+        held: range = range(11, 15),
+        tail: int | None = None,
+    ) -> None:
         self.path = path
+        self._held, self._last_tail = held, tail
         self.checkpoint, self.progress = path / "checkpoint", path / "progress.jsonl"
         self.commits, self.members = path / "commits", path / "members"
         self.random = Random(7)
-        self.query = Query(3, 16, fails=0.02, heals=0.35)
+        self.query = Query(3, 16, fails=fails, heals=0.35)
         self.ends: list[tuple[int, dict[TopicPartition, int], dict[TopicPartition, int]]] = []
         for number in range(BATCHES):
             self.query.batch(RECORDS, self._tail(number))
@@ -48,13 +82,24 @@ class Lake:
                 for each, at in ends.items()
             }
             self.ends.append((self.query.now_ms, ends, latest))
-        planned = {each: at + RECORDS for each, at in self.ends[-1][1].items()}
-        self.ends.append((self.query.now_ms + BATCH_MS, planned, self.ends[-1][2]))
+        if not is_done:
+            planned = {each: at + RECORDS for each, at in self.ends[-1][1].items()}
+            self.ends.append((self.query.now_ms + BATCH_MS, planned, self.ends[-1][2]))
         self._write_checkpoint()
         self._write_commits(error)
         self._write_members()
         lines = [self.line(number) for number in range(BATCHES)]
         self.progress.write_text("".join(f"{line}\n" for line in lines))
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The same as a report is told it."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "progress": str(self.progress),
+            "commits": str(self.commits),
+            "members": str(self.members),
+        }
 
     def options(self) -> list[str]:
         """The arguments of the command that names all of it."""
@@ -66,6 +111,8 @@ class Lake:
 
     def _tail(self, number: int) -> int:
         """Offsets that were not read yet: more and more, and then fewer."""
+        if number == BATCHES - 1 and self._last_tail is not None:
+            return self._last_tail
         return 900 + 150 * min(number, max(60 - 2 * number, -3)) + number % 7 * 40
 
     def _write_checkpoint(self) -> None:
@@ -150,9 +197,9 @@ class Lake:
             "commits": {"pending": number},
             "members": {"ownPortions": own, "foreignPortions": 12 - own, "unownedPortions": 0},
             "volumes": {
-                "throttleFactor": 0.0 if 10 < number < 15 else 1.0,
+                "throttleFactor": 0.1 if number in self._held else 1.0,
                 "why": "broker 1 /d has little left",
-                "partitionsHeld": 3 if 10 < number < 15 else 0,
+                "partitionsHeld": 3 if number in self._held else 0,
             },
         }
         source = {
@@ -187,6 +234,57 @@ def small_checkpoint(path: Path) -> Path:
     return path
 
 
+def samples(path: Path) -> dict[str, Sources]:
+    """What reports are about, by a name: a query that is caught up, one whose batch hangs behind
+    records that fail, one that the volume guard holds back, one of a single batch, one of very
+    many key ranges."""
+    healthy = Lake(path / "healthy", fails=0, is_done=True, tail=0, held=range(0))
+    broken = Lake(path / "broken")
+    held = Lake(path / "held", fails=0, is_done=True, tail=9_000, held=range(BATCHES - 6, BATCHES))
+    last_ms = BEGAN_MS + BATCHES * BATCH_MS
+    return {
+        "healthy": read_at(last_ms + 4_000, **alone(healthy)),
+        "broken": read_at(last_ms + 25 * 60_000, **broken.places),
+        "held": read_at(last_ms + 10 * 60_000, **alone(held)),
+        "one": read_at(BEGAN_MS + 4_000, **one_batch(path / "one")),
+        "many": many_ranges(10_000),
+    }
+
+
+def alone(lake: Lake) -> dict[str, str]:
+    """Without individual commits and members, as most queries are."""
+    return {name: each for name, each in lake.places.items() if name in ("checkpoint", "progress")}
+
+
+def one_batch(path: Path) -> dict[str, str]:
+    """Where a query of one batch has what there is of it."""
+    checkpoint, progress = small_checkpoint(path / "checkpoint"), path / "progress.jsonl"
+    source = {
+        "startOffset": {"flights": {"0": 1}},
+        "endOffset": {"flights": {"0": 5}},
+        "latestOffset": {"flights": {"0": 5}, "@keyrange": {"metrics": {}}},
+        "numInputRows": 4,
+    }
+    line = {
+        "id": QUERY,
+        "runId": "run-1",
+        "batchId": 0,
+        "timestamp": iso(BEGAN_MS)[:23] + "Z",
+        "batchDuration": 1_200,
+        "numInputRows": 4,
+        "sources": [source],
+    }
+    progress.write_text(f"{json.dumps(line)}\n")
+    return {"checkpoint": str(checkpoint), "progress": str(progress)}
+
+
+def read_at(now_ms: int, **places: Any) -> Sources:
+    """The sources of a page that is made at a time."""
+    usual: dict[str, Any] = {"source": None, "batches": 200, "letters": "", "named": {}}
+    with patch.object(report_sources, "now", lambda: now_ms):
+        return Collector(ReportWhere(**usual | places)).collect()
+
+
 def nested(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for each, at in sorted(positions.items()):
@@ -218,7 +316,12 @@ def sources(**known: Source) -> Sources:
     usual = {name: Source(missing=f"--{name}") for name in names}
     usual |= known
     return Sources(
-        query="/lake/checkpoint", at=iso(BEGAN_MS), checkpoint=checkpoint, history=history, **usual
+        query="/lake/checkpoint",
+        at=iso(BEGAN_MS),
+        state=CAUGHT_UP,
+        checkpoint=checkpoint,
+        history=history,
+        **usual,
     )
 
 
@@ -226,9 +329,10 @@ def batch(number: int, state: str, at: int, log_end: int | None) -> dict[str, An
     rows = [
         {"topic": "flights", "partition": each, "offset": at, "log_end": log_end} for each in (0, 1)
     ]
-    moment = iso(BEGAN_MS + number * BATCH_MS)
+    at_ms = BEGAN_MS + number * BATCH_MS
     return {
-        "batch": number, "at": moment, "state": state, "offsets": 20, "positions": rows
+        "batch": number, "at": iso(at_ms), "at_ms": at_ms, "state": state, "offsets": 20,
+        "positions": rows,
     }  # fmt: skip
 
 
@@ -259,10 +363,12 @@ def many_ranges(count: int, partitions: int = 1, pending: int = 2) -> Sources:
     document = {
         "show": describe(known, None, ends, BEGAN_MS),
         "gaps": list(gaps(known, BEGAN_MS)),
+        "causes": causes(known),
         "history": [],
     }
     made = sources(commits=Source(document))
-    return replace(made, checkpoint={**made.checkpoint, "positions": rows}, history=[])
+    checkpoint = {**made.checkpoint, "positions": rows}
+    return replace(made, state=WORKING, checkpoint=checkpoint, history=[])
 
 
 def _without(piece: KeyRangeState, taken: set[int]) -> KeyRangeState:

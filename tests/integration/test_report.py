@@ -62,6 +62,11 @@ def test_kafka_says_how_far_the_query_is_behind_and_how_batches_are_read(
     [standing] = standings(found)
     assert (standing.committed, standing.planned, standing.log_end) == (300, 700, 1_000)
     assert (standing.commit_lag, standing.known_by) == (700, "Kafka")
+    # As `keyrange watch` has it of the same cluster.
+    facts = dict(found.state.facts)
+    assert facts["read lag"].startswith("700 (now), ")
+    assert facts["commit lag"].startswith("700")
+    assert found.state.text.startswith("stuck since 2026-05-28")
     first, second = batches_of(found)
     assert first.bytes is not None
     assert second.bytes is not None

@@ -25,7 +25,7 @@ from keyrange.errors import error
 from keyrange.report.html import page as make_page
 from keyrange.report.html import report
 from keyrange.report.parts import Sources
-from report_samples import HOSTILE, Lake, many_ranges, sources
+from report_samples import HOSTILE, Lake, many_ranges, samples, sources
 from scripted_admin import GB, Told, scripted_brokers
 
 pytest.importorskip("plotly", reason="plotly is not installed")
@@ -80,7 +80,7 @@ def written(made: Sources, path: Path) -> str:
 def test_every_picture_is_drawn_and_the_console_is_silent(page: Page, lake_page: str) -> None:
     page.open(lake_page)
     pictures = page.run("document.querySelectorAll('.plot').length")
-    assert pictures == 10
+    assert pictures == 11
     assert page.run("document.querySelectorAll('.plot.js-plotly-plot .main-svg').length") >= 10
     empty = "[...document.querySelectorAll('.plot')].filter((e) => !e._fullData.length).length"
     assert page.run(empty) == 0
@@ -207,6 +207,40 @@ def test_ten_thousand_key_ranges_are_drawn(
     assert traces >= 6
     assert page.console() == []
     shoot(page, "many")
+
+
+# Labels of pictures that are cut at the edge, or lie upon one another.
+_BAD_LABELS = """(() => {
+  const found = [];
+  for (const plot of document.querySelectorAll('.plot')) {
+    const edge = plot.getBoundingClientRect();
+    const texts = [...plot.querySelectorAll('text')]
+      .map((each) => ({ said: each.textContent, at: each.getBoundingClientRect() }))
+      .filter(({ said, at }) => said.trim() && at.width);
+    texts.forEach(({ said, at }, index) => {
+      if (at.left < edge.left - 1 || at.right > edge.right + 1 || at.top < edge.top - 1 ||
+          at.bottom > edge.bottom + 1) found.push(`${plot.id}: ${said} is cut`);
+      for (const other of texts.slice(index + 1)) {
+        const wide = Math.min(at.right, other.at.right) - Math.max(at.left, other.at.left);
+        const high = Math.min(at.bottom, other.at.bottom) - Math.max(at.top, other.at.top);
+        if (wide > 1 && high > 2) found.push(`${plot.id}: ${said} lies upon ${other.said}`);
+      }
+    });
+  }
+  return found;
+})()"""
+
+
+def test_no_label_is_cut_or_lies_upon_another(page: Page, tmp_path: Path) -> None:
+    for name, made in samples(tmp_path).items():
+        address = written(made, tmp_path / f"{name}.html")
+        for width, scheme in ((520, "light"), (520, "dark"), (1600, "light"), (1600, "dark")):
+            page.scheme(scheme)
+            page.size(width, 900)
+            page.open(address)
+            shoot(page, f"{name}-{width}-{scheme}")
+            assert (page.run(_BAD_LABELS), page.console()) == ([], []), (name, width, scheme)
+            assert page.run("document.documentElement.scrollWidth") == width
 
 
 def test_a_served_page_is_brought_up_to_date_and_says_when_it_is_not(page: Page) -> None:

@@ -15,7 +15,7 @@ from keyrange.report.lag import lag_section
 from keyrange.report.letters import letters_section
 from keyrange.report.offsets import offsets_section
 from keyrange.report.overview import overview_section
-from keyrange.report.parts import Picture, Section, Sources, Table
+from keyrange.report.parts import Picture, QueryState, Section, Sources, Table
 from keyrange.report.ring import ring_section
 from keyrange.report.volumes import volumes_section
 from keyrange.report.words import escaped, in_script
@@ -24,14 +24,16 @@ from keyrange.text.formats import moment
 _SECTIONS: Final = (
     overview_section,
     lag_section,
-    offsets_section,
-    ring_section,
     batches_section,
     letters_section,
+    offsets_section,
+    ring_section,
     volumes_section,
 )
 # What is longer is a sentence: a fact gets a row of its own, a cell has room to wrap.
 _LONG: Final = 44
+# A sentence or a command that is cut says too little.
+_WHOLE: Final = 2_000
 
 
 def report(sources: Sources) -> dict[str, Any]:
@@ -104,14 +106,30 @@ def policy(scripts: Sequence[str], served: bool) -> str:
 def _section(section: Section) -> str:
     """The same places in each: a page that is brought up to date puts new for old there."""
     facts = "".join(_fact(name, value) for name, value in section.facts if value)
+    # As on the screen of `keyrange watch`: those are sentences, a line each.
+    kind = ' class="lines"' if section.state is not None else ""
     return (
         f'<h2 id="{section.name}-title">{escaped(section.title)}</h2>'
+        f"<div>{_state(section.state)}</div>"
         f"<div>{_paragraphs('failure', section.failures)}</div>"
-        f"{f'<dl>{facts}</dl>' if facts else '<div></div>'}"
+        f"{f'<dl{kind}>{facts}</dl>' if facts else '<div></div>'}"
         f"<div>{_paragraphs('note', section.notes)}</div>"
         f"<div>{''.join(map(_picture, section.pictures))}</div>"
         f"<div>{''.join(map(_table, section.tables))}</div>"
         f"<div>{_paragraphs('missing', section.missing)}</div>"
+    )
+
+
+def _state(state: QueryState | None) -> str:
+    """The state, why, and what to do."""
+    if state is None:
+        return ""
+    causes = "".join(f"<li>{escaped(each, _WHOLE)}</li>" for each in state.causes)
+    command = f"<pre><code>{escaped(state.command, _WHOLE)}</code></pre>" if state.command else ""
+    return (
+        f'<div class="state {state.level}"><p class="now">{escaped(state.text)}</p>'
+        f"<h3>Why</h3><ul>{causes}</ul>"
+        f"<h3>What to do</h3><p>{_sentence(state.advice)}</p>{command}</div>"
     )
 
 
@@ -121,7 +139,15 @@ def _fact(name: str, value: str) -> str:
 
 
 def _paragraphs(kind: str, texts: Sequence[str]) -> str:
-    return "".join(f'<p class="{kind}">{escaped(text, 2_000)}</p>' for text in texts)
+    return "".join(f'<p class="{kind}">{_sentence(text)}</p>' for text in texts)
+
+
+def _sentence(text: str) -> str:
+    """Options in it are marked as such, and not broken at their hyphens."""
+    return _OPTION.sub(r"<code>\g<0></code>", escaped(text, _WHOLE))
+
+
+_OPTION: Final = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
 
 _ZOOMS: Final = {
@@ -189,7 +215,8 @@ def _picture_data(picture: Picture) -> dict[str, Any]:
 
 def _table(table: Table) -> str:
     numeric = [
-        all(_NUMBER.fullmatch(row[at]) for row in table.rows) for at in range(len(table.columns))
+        any(row[at] for row in table.rows) and all(_NUMBER.fullmatch(row[at]) for row in table.rows)
+        for at in range(len(table.columns))
     ]
     head = "".join(
         f'<th scope="col"{_NUMERIC if numeric[at] and at else ""}>{escaped(each)}</th>'

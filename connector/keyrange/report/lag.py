@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import axis, layout, plot_time
+from keyrange.report.shapes import count_axis, layout, plot_time, time_axis
 from keyrange.report.words import label, short_label
 from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.text.formats import counted, moment, number
@@ -133,15 +133,30 @@ def lag_section(sources: Sources) -> Section:
         most = f"{rows[0].name}: {number(rows[0].most_behind)}"
         facts = [*lag_facts(rows), ("the partition that is behind most", most)]
     found = series(sources)
+    pictures = []
+    notes = []
+    if not is_over_time(found):
+        if found:
+            notes.append("The lag is known of one time, so there is no line to draw.")
+    elif not any(behind for points in found.values() for _, behind in points):
+        notes.append("No partition was behind at any time that is known.")
+    else:
+        pictures.append(_picture(found, rows))
     return Section(
         "lag",
         "Lag",
         facts,
-        [_picture(found, rows)] if found else [],
-        [] if found else [_table(rows)],
+        pictures,
+        [] if pictures else [_table(rows)],
+        notes,
         missing=sources.progress.wanted + sources.ends.wanted,
         failures=(*sources.progress.notes, *sources.ends.notes),
     )
+
+
+def is_over_time(found: Series) -> bool:
+    """Whether there are two times at least, between which a line can be drawn."""
+    return len({at for points in found.values() for at, _ in points}) > 1
 
 
 def _picture(found: Series, rows: Sequence[PartitionLag]) -> Picture:
@@ -188,12 +203,13 @@ def figure(found: Series) -> dict[str, Any]:
     data = [_line(name, found[name], at) for at, name in enumerate(most)]
     if len(found) > 1:
         data.insert(0, _sum(found))
+    top = max(behind for trace in data for behind in trace["y"])
     return {
         "data": data,
         "layout": layout(
             380,
-            xaxis=axis("time (UTC)", type="date"),
-            yaxis=axis("read lag, in offsets", rangemode="tozero", tickformat=","),
+            xaxis=time_axis(),
+            yaxis=count_axis("read lag, in offsets", top, fixedrange=True),
             hovermode="closest",
             showlegend=True,
         ),

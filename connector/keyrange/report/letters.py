@@ -1,4 +1,5 @@
-"""Dead letters: by their error, and one by one. What a record holds is not shown."""
+"""Records that fail: the pending ones by their cause, and dead letters by their error and one by
+one. What a record holds is not shown."""
 
 from __future__ import annotations
 
@@ -6,32 +7,93 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, partition_name, table
-from keyrange.report.shapes import axis, bar, layout
+from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
+from keyrange.report.shapes import axis, bar, count_axis, layout
 from keyrange.report.words import Row, label, visible
 from keyrange.text.formats import moment, number
 
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48
 _STATES: Final = (("dead", "--pending", "x"), ("replayed", "--committed", ""))
+# Of pending records, by how often they were delivered.
+_TRIES: Final = (
+    ("1 delivery", 1, 1, "--behind", ""),
+    ("2 deliveries", 2, 2, "--line1", "/"),
+    ("3 and more", 3, None, "--pending", "x"),
+)
 
 
 def letters_section(sources: Sources) -> Section:
-    """The chapter about dead letters."""
-    rows = sources.letters.document
-    failures = sources.letters.notes
-    if rows is None:
-        return Section("letters", "Dead letters", missing=sources.letters.wanted, failures=failures)
-    states = Counter(row["status"] for row in rows)
-    facts = [
-        ("dead", number(states["dead"])),
-        ("handed out again since", number(states["replayed"])),
+    """The chapter about records that fail."""
+    facts: list[tuple[str, str]] = []
+    pictures = []
+    commits, letters = sources.commits.document, sources.letters.document
+    if commits is not None:
+        causes = commits["causes"]
+        facts.append(("pending", number(sum(row["records"] for row in causes)) or "none"))
+        if causes:
+            pictures.append(_pending(causes, commits["gaps"]))
+    if letters is not None:
+        states = Counter(row["status"] for row in letters)
+        facts.append(("dead letters", number(states["dead"])))
+        facts.append(("delivered again since", number(states["replayed"])))
+        if letters:
+            pictures.append(_dead(letters))
+    return Section(
+        "letters",
+        "Records that fail",
+        facts,
+        pictures,
+        missing=sources.letters.wanted,
+        failures=sources.letters.notes,
+    )
+
+
+def _pending(causes: Sequence[Row], gaps: Sequence[Row]) -> Picture:
+    summary = "How many records are pending for which cause, by how often they were delivered. "
+    summary += "The commit table has no texts of errors; dead letters have them."
+    view = View("all", "all causes", summary, causes_figure(causes), _oldest(gaps))
+    return Picture("pending-causes", "Pending records, by cause", [view], zooms="")
+
+
+def causes_figure(causes: Sequence[Row]) -> dict[str, Any]:
+    """A bar for each cause, the most frequent on top, cut by the number of deliveries."""
+    counts: Counter[str] = Counter()
+    for row in causes:
+        counts[_words(row["cause"])] += row["records"]
+    names = [cause for cause, _ in counts.most_common()]
+    data = []
+    for title, least, most, *kind in _TRIES:
+        found = Counter[str]()
+        for row in causes:
+            if least <= row["deliveries"] and (most is None or row["deliveries"] <= most):
+                found[_words(row["cause"])] += row["records"]
+        if found:
+            data.append(bar(title, kind, [found[name] for name in names], names, "%{x:,d}"))
+    return _bars(data, names, max(counts.values()))
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")
+
+
+def _oldest(gaps: Sequence[Row]) -> Table:
+    columns = ["partition", "offset", "pending since (UTC)", "deliveries", "cause", "next (UTC)"]
+    cells = [
+        [
+            partition_name(row),
+            number(row["offset"]),
+            moment(row["since"]),
+            number(row["deliveries"]),
+            _words(row["cause"]),
+            moment(row["due"]),
+        ]
+        for row in sorted(gaps, key=lambda row: -row["age_ms"])
     ]
-    if not rows:
-        facts = [("dead letters", "none")]
-        return Section(
-            "letters", "Dead letters", facts, missing=sources.letters.wanted, failures=failures
-        )
+    return table("The pending records, oldest first", columns, cells, "keyrange commits gaps")
+
+
+def _dead(rows: Sequence[Row]) -> Picture:
     columns = ["partition", "offset", "given up (UTC)", "tries", "cause", "state", "key", "error"]
     newest = sorted(rows, key=lambda row: row["written_at"], reverse=True)
     cells = [
@@ -40,7 +102,7 @@ def letters_section(sources: Sources) -> Section:
             number(row["offset"]),
             moment(row["written_at"]),
             number(row["attempts"]),
-            row["cause"].replace("_", " "),
+            _words(row["cause"]),
             row["status"],
             row["key"],
             row["error"],
@@ -50,15 +112,7 @@ def letters_section(sources: Sources) -> Section:
     summary = "How many records were given up with which error, the most frequent first."
     shown = table("The dead letters, newest first", columns, cells, "keyrange deadletters list")
     view = View("all", "all errors", summary, figure(rows), shown)
-    picture = Picture("letters-errors", "By error", [view], zooms="")
-    return Section(
-        "letters",
-        "Dead letters",
-        facts,
-        [picture],
-        missing=sources.letters.wanted,
-        failures=failures,
-    )
+    return Picture("letters-errors", "Dead letters, by error", [view], zooms="")
 
 
 def figure(rows: Sequence[Row]) -> dict[str, Any]:
@@ -71,15 +125,24 @@ def figure(rows: Sequence[Row]) -> dict[str, Any]:
         totals[error] += count
     most = [error for error, _ in totals.most_common(ERRORS_MAX)]
     names = [label(error) for error in most]
+    data = [
+        bar(state, kind, [counts[error, state] for error in most], names, "%{x:,d}")
+        for state, *kind in _STATES
+        if any(counts[error, state] for error in most)
+    ]
+    return _bars(data, names, max(totals.values()))
+
+
+def _bars(data: Sequence[Row], names: Sequence[str], most: int) -> dict[str, Any]:
     return {
-        "data": [
-            bar(state, kind, [counts[error, state] for error in most], names, "%{x:,d}")
-            for state, *kind in _STATES
-        ],
+        "data": data,
         "layout": layout(
-            130 + 28 * len(most),
+            130 + 28 * len(names),
             barmode="stack",
-            xaxis=axis("records", tickformat=",", rangemode="tozero"),
+            showlegend=True,
+            # Where there is little room the start of a name is shown.
+            meta="start",
+            xaxis=count_axis("records", most),
             yaxis=axis(autorange="reversed", type="category"),
         ),
     }

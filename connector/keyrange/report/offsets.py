@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from keyrange.report.lag import PartitionLag, standings
-from keyrange.report.parts import Picture, Section, Sources, View, partition_name, table
-from keyrange.report.shapes import Path, area, axis, bar, layout, name_axis
+from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
+from keyrange.report.shapes import Path, area, axis, bar, count_axis, layout, name_axis
 from keyrange.report.words import Row, label
 from keyrange.source.model.lag import offsets_behind
 from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
@@ -35,8 +35,15 @@ def offsets_section(sources: Sources) -> Section:
     rows = standings(sources)
     show = sources.commits.document["show"] if sources.commits.document else None
     parts = {partition_name(row): row for row in show["partitions"]} if show else {}
-    pictures = [_whole(rows, parts)]
-    notes = []
+    lengths = [_lengths(each, parts.get(each.name)) for each in rows]
+    pictures, tables, notes = [], [], []
+    if any(any(found.values()) for found in lengths):
+        pictures.append(_whole(rows, lengths))
+    else:
+        tables.append(_standing(rows, lengths))
+        notes.append(
+            "As far as is known, all offsets are committed: there is nothing to draw above them."
+        )
     if show is not None:
         views, left_out = _views(sources, rows, parts)
         if views:
@@ -54,7 +61,8 @@ def offsets_section(sources: Sources) -> Section:
         "Offsets",
         facts,
         pictures,
-        notes=notes,
+        tables,
+        notes,
         missing=sources.commits.wanted,
         failures=sources.commits.notes,
     )
@@ -74,32 +82,24 @@ def _facts(show: Row) -> list[tuple[str, str]]:
     ]
 
 
-def _whole(rows: Sequence[PartitionLag], parts: Mapping[str, Row]) -> Picture:
+def _whole(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -> Picture:
     """All partitions, a bar each, from its committed offset on."""
-    columns = ["partition", "committed", "done above", "not done", "in flight", "to come"]
-    lengths = [_lengths(each, parts.get(each.name)) for each in rows]
-    cells = [
-        [each.name, number(each.committed), *(number(length) for length in found.values())]
-        for each, found in zip(rows, lengths, strict=True)
-    ]
     summary = "Of each partition, in offsets from its committed one on: what is done above it, "
     summary += "what is not done, what is in flight, and what is to come."
     if len(rows) > BARS_MAX:
         summary += f" Drawn are the {BARS_MAX} that are behind most."
     drawn = list(zip(rows, lengths, strict=True))[:BARS_MAX]
-    return Picture(
-        "offset-bars",
-        "All partitions",
-        [
-            View(
-                "all",
-                "all partitions",
-                summary,
-                bars(drawn),
-                table(summary, columns, cells, "keyrange commits show"),
-            )
-        ],
-    )
+    view = View("all", "all partitions", summary, bars(drawn), _standing(rows, lengths))
+    return Picture("offset-bars", "All partitions", [view])
+
+
+def _standing(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -> Table:
+    columns = ["partition", "committed", "done above", "not done", "in flight", "to come"]
+    cells = [
+        [each.name, number(each.committed), *(number(length) for length in found.values())]
+        for each, found in zip(rows, lengths, strict=True)
+    ]
+    return table("Offsets from the committed one on", columns, cells, "keyrange commits show")
 
 
 def _lengths(each: PartitionLag, part: Row | None) -> dict[str, int]:
@@ -124,13 +124,15 @@ def bars(rows: Sequence[tuple[PartitionLag, Mapping[str, int]]]) -> dict[str, An
     data = [
         bar(name, kind, [lengths[name] for _, lengths in rows], names, "%{x:,d} offsets")
         for name, *kind in (DONE, NOT_DONE, IN_FLIGHT, TO_COME)
+        if any(lengths[name] for _, lengths in rows)
     ]
+    most = max(sum(lengths.values()) for _, lengths in rows)
     return {
         "data": data,
         "layout": layout(
             min(110 + 26 * max(len(rows), 2), 700),
             barmode="stack",
-            xaxis=axis("offsets from the committed one on", tickformat=",", rangemode="tozero"),
+            xaxis=count_axis("offsets from the committed one on", most),
             yaxis=name_axis([each.name for each, _ in rows]),
         ),
     }
@@ -145,7 +147,7 @@ def _views(
     for gap in sources.commits.document["gaps"]:
         gaps.setdefault(partition_name(gap), []).append(gap)
     ordered = sorted(
-        (each for each in rows if each.name in parts),
+        (each for each in rows if each.name in parts and not _is_done(parts[each.name])),
         key=lambda each: (parts[each.name]["pending"] > 0, each.most_behind),
         reverse=True,
     )
@@ -158,6 +160,11 @@ def _views(
             break
         views.append(_view(each, part, gaps.get(each.name, [])))
     return views, len(ordered) - len(views)
+
+
+def _is_done(part: Row) -> bool:
+    """Whether all key ranges have done all that was handed out: they would be one block."""
+    return all(row["committed"] == part["position"] for row in part["ranges"])
 
 
 def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:

@@ -54,10 +54,27 @@ class Picture:
     zooms: str = "x"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryState:
+    """In which state a query is, as `keyrange watch` says it.
+
+    `level` is "good", "warning", "bad" or "unknown". `causes` say why, the weightiest first.
+    `advice` is what to do, in a sentence or two, and `command` the command for it, "" for none.
+    `facts` are the lines of `watch`: a name, and what is known.
+    """
+
+    text: str
+    level: str
+    causes: Sequence[str]
+    advice: str
+    command: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A chapter of the page. `missing` says which option brings what is not here, `failure` why
-    something could not be read."""
+    """A chapter of the page. `missing` says which option brings what is not here, `failures` why
+    something could not be read. `state` is of the chapter that begins with it."""
 
     name: str
     title: str
@@ -67,6 +84,7 @@ class Section:
     notes: Sequence[str] = ()
     missing: Sequence[str] = ()
     failures: Sequence[str] = ()
+    state: QueryState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +122,16 @@ class Source:
 class Sources:
     """All that a page is made of.
 
-    `query` is how the checkpoint was named, `at` when the documents were read (ISO 8601).
-    `checkpoint` is the document of `keyrange checkpoint show`, `history` the offsets of each of its
-    batches. The others may not be there: the events of a progress file, where the logs end by
-    Kafka, plans of batches by their number, and what `keyrange commits`, `members`, `deadletters`
-    and `volumes` print.
+    `query` is how the checkpoint was named, `at` when the documents were read (ISO 8601), `state`
+    what follows from them for the query as a whole. `checkpoint` is the document of `keyrange
+    checkpoint show`, `history` the offsets of each of its batches. The others may not be there: the
+    events of a progress file, where the logs end by Kafka, plans of batches by their number, and
+    what `keyrange commits`, `members`, `deadletters` and `volumes` print.
     """
 
     query: str
     at: str
+    state: QueryState
     checkpoint: Mapping[str, Any]
     history: Sequence[Mapping[str, Any]]
     progress: Source

@@ -10,7 +10,7 @@ from typing import Any, Final
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.offsets import keys_text
 from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import Path, area, bar_marker, layout
+from keyrange.report.shapes import Path, area, axis, bar_axis, bar_marker, layout
 from keyrange.report.words import (
     Row,
     command_text,
@@ -272,14 +272,8 @@ def moves_figure(moved: Sequence[Row]) -> dict[str, Any]:
         ],
         "layout": layout(
             240,
-            xaxis={"type": "category", "automargin": True, "title": {"text": "epoch"}},
-            yaxis={
-                "tickformat": ".0%",
-                "range": [0, 1.05],
-                "automargin": True,
-                "gridcolor": "--grid",
-                "title": {"text": "of all hashes moved"},
-            },
+            xaxis=bar_axis("epoch", len(moved)),
+            yaxis=axis("of all hashes moved", tickformat=".0%", range=[0, 1.05]),
             showlegend=False,
         ),
     }

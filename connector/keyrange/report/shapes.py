@@ -17,6 +17,10 @@ Cell = tuple[float, float, float, float]
 _STEP: Final = pi / 90
 # Of more the names would lie upon one another.
 _TICKS_MAX: Final = 25
+# From here on a count is written with the letter of its size.
+_LONG_COUNT: Final = 100_000
+# So many bars have room beside one another, where there are fewer.
+_BARS_LEAST: Final = 6
 
 
 @dataclass(slots=True)
@@ -166,6 +170,26 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
         "linecolor": "--grid",
         **more,
     }
+
+
+def count_axis(title: str, most: float, ticks: int = 8, **more: Any) -> dict[str, Any]:
+    """An axis from 0 on of what comes in whole numbers, `most` at the most: its ticks are whole
+    numbers too, and never much longer than five characters."""
+    # One tick more than there are numbers: a step of less than 1 would be rounded up to it.
+    usual = {"rangemode": "tozero", "nticks": int(min(max(most, 1) + 1, ticks))}
+    return axis(title, **usual, tickformat="," if most < _LONG_COUNT else "~s", **more)
+
+
+def time_axis(**more: Any) -> dict[str, Any]:
+    """An axis of times. Its marks keep its labels, which are wide, away from the other axis."""
+    marks = {"ticks": "outside", "ticklen": 7, "tickcolor": "--grid"}
+    return axis("time (UTC)", type="date", **marks, **more)
+
+
+def bar_axis(title: str, count: int) -> dict[str, Any]:
+    """An axis of so many bars, each under its own name: few of them are no wider than many."""
+    places = [-0.5, max(count, _BARS_LEAST) - 0.5]
+    return axis(title, type="category", range=places, nticks=_TICKS_MAX, tickangle=0)
 
 
 def name_axis(names: Sequence[str]) -> dict[str, Any]:

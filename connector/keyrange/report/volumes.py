@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.report.parts import Picture, Section, Sources, View, table
-from keyrange.report.shapes import axis, bar, layout, name_axis, plot_time
+from keyrange.report.shapes import axis, bar, layout, name_axis, plot_time, time_axis
 from keyrange.report.words import Row, factor_text, label, volume_state
 from keyrange.text.formats import moment, percent, rounded_span, size_text
 
@@ -26,8 +26,10 @@ def volumes_section(sources: Sources) -> Section:
         if known["volumes"]:
             pictures.append(_bars(known["volumes"]))
     held = [each for each in sources.progress.document or () if _factor_of(each) is not None]
-    if held:
+    if len(held) > 1 and len({_factor_of(each) for each in held}) > 1:
         pictures.append(_factors(held))
+    elif held:
+        facts.append(("throttle factor of each batch", f"{_factor_of(held[-1]):g}"))
     return Section(
         "volumes", "Volumes", facts, pictures, missing=sources.volumes.wanted, failures=failures
     )
@@ -150,8 +152,8 @@ def _factors(batches: Sequence[Row]) -> Picture:
         ],
         "layout": layout(
             240,
-            xaxis=axis("time (UTC)", type="date"),
-            yaxis=axis("throttle factor", range=[-0.05, 1.05]),
+            xaxis=time_axis(),
+            yaxis=axis("throttle factor", range=[-0.05, 1.05], dtick=0.25, fixedrange=True),
             showlegend=False,
         ),
     }

@@ -65,17 +65,18 @@ def test_the_page_has_every_section_of_a_query(lake: Lake, tmp_path: Path) -> No
     text, data = content(out)
     assert list(data["pictures"]) == [
         "lag-lines",
+        "batch-rows",
+        "batch-verdicts",
+        "pending-causes",
+        "letters-errors",
         "offset-bars",
         "offset-ranges",
         "ring",
         "moves",
-        "batch-rows",
-        "batch-verdicts",
-        "letters-errors",
         "volume-factor",
     ]
-    assert f"{BATCHES}, not committed yet" in text
-    assert "--bootstrap-servers asks Kafka where the logs end" in text
+    assert f"batch {BATCHES} under way for" in text
+    assert "name the cluster with <code>--bootstrap-servers</code> HOST:PORT." in text
     assert "kafka.admin.bootstrap.servers" in text
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
@@ -97,8 +98,8 @@ def test_the_checkpoint_is_enough(lake: Lake, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert run(lake.checkpoint, "--out", out).exit_code == 0
     text, data = content(out)
-    assert list(data["pictures"]) == ["lag-lines", "offset-bars", "batch-rows"]
-    assert "--commits TABLE, where commitMode=individual" in text
+    assert list(data["pictures"]) == ["lag-lines", "batch-rows", "offset-bars"]
+    assert "with <code>--commits</code> TABLE, if it has commitMode=individual." in text
 
 
 def test_what_cannot_be_read_is_on_the_page_and_ends_with_1(lake: Lake, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_what_cannot_be_read_is_on_the_page_and_ends_with_1(lake: Lake, tmp_path
     for name in ("progress", "commits", "members", "dead letters"):
         assert [line for line in said if line.startswith(f"not read: {name}: [")], said
     text, data = content(out)
-    assert list(data["pictures"]) == ["lag-lines", "offset-bars", "batch-rows"]
+    assert list(data["pictures"]) == ["lag-lines", "batch-rows", "offset-bars"]
     assert "there is no commit table at" in text
 
 

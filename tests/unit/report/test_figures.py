@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
 from commit_samples import BEGAN_MS
-from keyrange.cli.commits.document import LogEnd, describe, gaps
+from keyrange.cli.commits.document import describe
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
 from keyrange.report.parts import ROWS_MAX, Source
-from keyrange.work.model.outcome import Cause
-from report_samples import batch, many_ranges, sources
-
-HALF = 2**62
-LOWER, UPPER = KeyRange(0, HALF), KeyRange(HALF, HASH_MAX + 1)
-HOLES = (
-    PendingRecord(120, HALF, 2, 0, BEGAN_MS - 5_000, Cause.TIMED_OUT),
-    PendingRecord(130, HALF + HALF // 2, 1, 0, BEGAN_MS - 9_000),
-)
-
-
-def commits(log_end: int = 400) -> Source:
-    """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two pending records."""
-    pieces = (KeyRangeState(LOWER, 150), KeyRangeState(UPPER, 200, HOLES))
-    partition = TopicPartition("flights", 0)
-    known = Snapshot(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)
-    ends = {partition: LogEnd(log_end, "batch")}
-    show = describe(known, None, ends, BEGAN_MS)
-    return Source({"show": show, "gaps": list(gaps(known, BEGAN_MS)), "history": []})
+from report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
+from report_samples import many_ranges, sources
 
 
 def trace(figure: Any, name: str) -> Any:
@@ -153,15 +138,6 @@ def test_partitions_beyond_what_a_page_can_hold_are_named(
     assert section.notes[0].startswith("3 partitions would make the page too large")
 
 
-def told(number: int, lags: list[int], **more: Any) -> dict[str, Any]:
-    found = batch(number, "committed", 100, None)
-    for row, behind in zip(found["positions"], lags, strict=True):
-        row["log_end"] = 100 + behind
-    usual = {"records": 7, "duration_ms": 1500, "run_id": "run-1"}
-    usual |= {"plan": {}, "members": {}, "volumes": {}}
-    return found | usual | more
-
-
 def test_lag_is_a_line_for_each_partition_and_one_of_the_sum() -> None:
     made = sources(progress=Source([told(0, [5, 50]), told(1, [0, 80])]))
     figure = lag.lag_section(made).pictures[0].views[0].figure
@@ -222,7 +198,7 @@ def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
     assert len(LONG_NAMES[0]) > 240
     rows = [(lag.PartitionLag(name, 10, 10, 10, 110, "Kafka"), LENGTHS) for name in LONG_NAMES]
     figure = offsets.bars(rows)
-    assert figure["data"][3]["y"] == LONG_NAMES
+    assert figure["data"][-1]["y"] == LONG_NAMES
     axis = figure["layout"]["yaxis"]
     assert axis["tickvals"] == LONG_NAMES
     assert [len(text) for text in axis["ticktext"]] == [60] * 4
@@ -233,7 +209,7 @@ def test_partitions_of_a_topic_with_a_long_name_have_a_bar_each() -> None:
 def test_long_names_of_very_many_partitions_are_not_all_written() -> None:
     names = [f"{LONG}v1-{partition}" for partition in range(200)]
     figure = offsets.bars([(lag.PartitionLag(name, 1, 1, 1, 2, ""), LENGTHS) for name in names])
-    assert figure["data"][3]["y"] == names
+    assert figure["data"][-1]["y"] == names
     assert figure["layout"]["yaxis"]["tickvals"] == names[::8]
 
 
@@ -245,52 +221,83 @@ def test_lines_of_long_names_are_told_apart() -> None:
         assert each["hovertemplate"].endswith(f"<extra>{name}</extra>")
 
 
-def test_batches_have_a_row_for_each_measure_that_is_known() -> None:
-    """What is said of a batch's portions stands in the progress of the next one."""
-    events = [
-        told(0, [1, 1]),
-        told(1, [1, 1], members={"ownPortions": 3, "foreignPortions": 1, "unownedPortions": 0}),
+@pytest.mark.parametrize("most", range(25))
+def test_an_axis_of_few_things_has_whole_numbers_alone(most: int) -> None:
+    """As plotly rounds a step up: to the next 1, 2 or 5 of a power of ten."""
+    axis = shapes.count_axis("records", most)
+    step = max(most, 1) * 1.0556 / axis["nticks"]
+    assert any(step <= each for each in (1, 2, 5, 10))
+    assert step > 0.5
+    assert axis["tickformat"] == ","
+    assert shapes.count_axis("records", 2_500_000)["tickformat"] == "~s"
+
+
+def test_lag_that_there_is_none_of_is_said_and_not_drawn() -> None:
+    made = sources(progress=Source([told(0, [0, 0]), told(1, [0, 0])]))
+    section = lag.lag_section(made)
+    assert section.pictures == []
+    assert section.notes == ["No partition was behind at any time that is known."]
+    assert len(section.tables[0].rows) == 2
+    section = lag.lag_section(sources(progress=Source([told(1, [5, 0])])))
+    assert section.pictures == []
+    assert section.notes == ["The lag is known of one time, so there is no line to draw."]
+
+
+def test_where_all_is_committed_there_is_nothing_to_draw_above() -> None:
+    made = sources()
+    for row in made.checkpoint["positions"]:
+        row["committed"] = row["planned"]
+    section = offsets.offsets_section(made)
+    assert section.pictures == []
+    assert section.notes[0].startswith("As far as is known, all offsets are committed")
+    assert section.tables[0].rows[0] == ["flights-0", "100", "0", "0", "0", "0"]
+
+
+def test_key_ranges_that_have_done_all_are_no_picture() -> None:
+    done = (KeyRangeState(LOWER, 200), KeyRangeState(UPPER, 200))
+    partition = TopicPartition("flights", 0)
+    known = Snapshot(3, {partition: PartitionState("id", 200, done)}, 2, "run-1", None)
+    show = describe(known, None, {}, BEGAN_MS)
+    document = {"show": show, "gaps": [], "causes": [], "history": []}
+    section = offsets.offsets_section(sources(commits=Source(document)))
+    assert [each.name for each in section.pictures] == ["offset-bars"]
+
+
+def test_pending_records_are_counted_by_their_cause_and_deliveries() -> None:
+    rows = [
+        {"cause": "rejected", "deliveries": 1, "records": 2},
+        {"cause": "rejected", "deliveries": 4, "records": 5},
+        {"cause": "rejected", "deliveries": 3, "records": 1},
+        {"cause": "held_back", "deliveries": 1, "records": 30},
     ]
-    plan = {"bytes": 4096, "read_amplification": {"one_executor": 1.25, "without_sharing": 3.0}}
-    made = sources(progress=Source(events), plans=Source({1: plan}))
-    rows = {each["name"]: each["y"] for each in batches.figure(batches.batches_of(made))["data"]}
-    assert rows == {
-        "records": [7, 7],
-        "offsets": [20, 20],
-        "bytes (sampled)": [None, 4096],
-        "duration, s": [1.5, 1.5],
-        "read amplification": [None, 1.25],
-        "read by owners": [0.75, None],
-    }
-    table = batches.batches_section(made).pictures[0].views[0].table
-    assert table.rows[0][:3] == ["1", "2026-05-28 20:26:50", "planned"]
-    assert table.rows[0][5] == "4.00 KiB"
+    once, more = letters.causes_figure(rows)["data"]
+    assert (once["name"], once["y"], once["x"]) == (
+        "1 delivery", ["held back", "rejected"], [30, 2]
+    )  # fmt: skip
+    assert (more["name"], more["x"]) == ("3 and more", [0, 6])
+    section = letters.letters_section(sources(commits=commits()))
+    assert section.facts == [("pending", "2")]
+    [picture] = section.pictures
+    assert picture.name == "pending-causes"
+    assert picture.views[0].table.rows[0][:2] == ["flights-0", "130"]
 
 
-def test_the_querys_own_figures_of_a_batch_are_in_the_progress_of_the_next_one() -> None:
-    events = [
-        told(0, [1, 1], plan={"number": 4, "bytes": 1_000, "fetchedBytes": 1_500}),
-        told(1, [1, 1], plan={"number": 5, "bytes": 2_000, "fetchedBytes": 5_000}),
-        told(2, [1, 1], plan={"number": 5, "bytes": 2_000, "fetchedBytes": 5_000}),
-        told(3, [1, 1], plan={"number": 1, "bytes": 7, "fetchedBytes": 7}, run_id="run-2"),
+def test_no_colour_of_a_figure_is_unknown_to_the_page() -> None:
+    style = (files("keyrange.report") / "page" / "page.css").read_text()
+    made = many_ranges(4)
+    volume = {"broker": 1, "available_ratio": 0.05, "limit_ratio": 0.1, "log_dir": "/d"}
+    figures = [
+        *(picture.views[0].figure for picture in offsets.offsets_section(made).pictures),
+        *(picture.views[0].figure for picture in letters.letters_section(made).pictures),
+        batches.figure(batches.batches_of(sources(progress=Source([told(0, [1, 1])])))),
+        letters.figure([letter("a"), letter("b", "replayed")]),
+        lag.figure({f"t-{at}": [(iso(BEGAN_MS), at)] for at in range(20)}),
+        volumes.bars_figure([volume]),
+        ring.ring_figure({"t-0": list(ring.pieces(owners((0, 2**63 - 1, "a")), ()))}, {"a": "A"}),
     ]
-    plans = {at: {"bytes": 9, "read_amplification": {"one_executor": 1.0}} for at in (0, 1)}
-    found = batches.batches_of(sources(progress=Source(events), plans=Source(plans)))
-    assert [(each.bytes, each.amplification) for each in found] == [
-        (2_000, 2.5),
-        (9, 1.0),
-        (None, None),
-        (None, None),
-    ]
-
-
-def test_a_batch_that_is_not_committed_has_a_pattern() -> None:
-    [offsets_row] = batches.figure(batches.batches_of(sources()))["data"]
-    assert offsets_row["marker"]["pattern"]["shape"] == ["", "/"]
-
-
-def owners(*rows: tuple[int, int, str]) -> list[dict[str, Any]]:
-    return [{"range": [lo, hi], "slot": slot} for lo, hi, slot in rows]
+    used = set(re.findall(r'"(--\w+)"', json.dumps(figures)))
+    assert {"--pending", "--committed", "--slot0", "--grid"} <= used
+    assert {each for each in used if f"{each}:" not in style} == set()
 
 
 @pytest.mark.parametrize(
@@ -330,19 +337,14 @@ def test_the_ring_has_a_trace_for_each_owner_and_one_of_what_moved() -> None:
     assert letters_drawn["x"][0] > 0 > letters_drawn["x"][1]
 
 
-def letter(error: str, status: str = "dead", **more: Any) -> dict[str, Any]:
-    usual = {"topic": "t", "partition": 0, "offset": 5, "written_at": iso(BEGAN_MS)}
-    usual |= {"attempts": 5, "cause": "timed_out", "key": "k"}
-    return {**usual, "error": error, "status": status, **more}
-
-
 def test_dead_letters_are_counted_by_their_error() -> None:
     rows = [letter("a"), letter("b"), letter("b"), letter("b", "replayed")]
     dead, replayed = letters.figure(rows)["data"]
     assert (dead["y"], dead["x"]) == (["b", "a"], [2, 1])
     assert (replayed["name"], replayed["x"]) == ("replayed", [1, 0])
     section = letters.letters_section(sources(letters=Source(rows)))
-    assert section.facts == [("dead", "3"), ("handed out again since", "1")]
+    assert section.facts == [("dead letters", "3"), ("delivered again since", "1")]
+    assert len(letters.figure([letter("a")])["data"]) == 1
 
 
 def test_volumes_have_their_limit_and_the_factor() -> None:
@@ -375,3 +377,6 @@ def test_the_factor_of_each_batch_is_drawn() -> None:
     [line] = section.pictures[0].views[0].figure["data"]
     assert line["y"] == [1.0, 0.0]
     assert section.pictures[0].views[0].table.rows[0][2:] == ["0", "2", "full"]
+    section = volumes.volumes_section(sources(progress=Source(events[:1])))
+    assert section.pictures == []
+    assert section.facts == [("throttle factor of each batch", "1")]

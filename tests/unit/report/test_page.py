@@ -6,20 +6,19 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from commit_samples import BEGAN_MS
-from keyrange.cli.report.document import event
 from keyrange.cli.times import iso
 from keyrange.report.html import page, report
 from keyrange.report.overview import overview_section
-from keyrange.report.parts import Source
+from keyrange.report.parts import QueryState, Source
 from keyrange.report.words import escaped, in_script, label, visible
 from keyrange.text.formats import rounded_span
-from progresses import FULL, KEPT, progress, source
 from report_samples import HOSTILE, sources
 
 LIBRARY = "window.Plotly = {};"
@@ -156,6 +155,12 @@ def test_what_is_not_there_says_which_option_brings_it() -> None:
         assert f"--{option}" in words
 
 
+def test_an_option_in_a_sentence_is_not_broken_at_its_hyphens() -> None:
+    made = sources(members=Source(missing="Give it with --members TABLE, or a--b <--x>."))
+    text = page(report(made), LIBRARY)
+    assert "Give it with <code>--members</code> TABLE, or a--b &lt;--x&gt;." in text
+
+
 def test_a_source_that_failed_says_why_and_since_when() -> None:
     failed = Source(failure="[COMMITS_UNREADABLE] it is <gone>", since=iso(BEGAN_MS))
     content = report(sources(members=failed))
@@ -213,24 +218,31 @@ def test_spans(ms: int, expected: str) -> None:
     assert rounded_span(ms) == expected
 
 
-@pytest.mark.parametrize(
-    ("state", "observed", "told"),
-    [
-        (None, None, None),
-        (FULL["state"], None, "400 rows of state, 8.79 KiB, 3 runs"),
-        (
-            FULL["state"],
-            KEPT,
-            "400 rows of state, 8.79 KiB, 3 runs, last batch: 100 of 400 keys found, 300 changed, "
-            "1.91 MiB restored in 0.2 s",
-        ),
-        ({"rows": 1, "bytes": "many", "runs": 1}, None, None),
-    ],
-)
-def test_the_overview_tells_of_the_state_of_keys_where_there_is_some(
-    state: Any, observed: Any, told: str | None
-) -> None:
-    parts = {} if state is None else {"state": state}
-    batch = progress(0, source({"0": 1}, {"0": 1}, **parts), observed=observed)
-    made = sources(progress=Source([event(json.dumps(batch).encode(), 0)]))
-    assert dict(overview_section(made).facts).get("state of keys") == told
+def test_the_page_begins_with_the_state_why_and_what_to_do() -> None:
+    state = QueryState(
+        text="stuck since <noon>",
+        level="bad",
+        causes=["the volume guard lets in 0%: <d> is full", "no batch was planned"],
+        advice="Free space.",
+        command="keyrange volumes show --option 'a=<b>'",
+        facts=[("batch", "batch 7 done"), ("lag", "5 (now)")],
+    )
+    made = replace(sources(letters=Source([])), state=state)
+    text = page(report(made), LIBRARY)
+    begin = text.index('<div class="state bad"><p class="now">stuck since &lt;noon&gt;</p>')
+    assert begin < text.index('<div class="picture"')
+    read = Reader(text)
+    parts = ["stuck since", "Why", "<d> is full", "no batch was planned", "What to do"]
+    parts += ["Free space.", "keyrange volumes show --option 'a=<b>'"]
+    places = [read.words.index(each) for each in parts]
+    assert places == sorted(places)
+    assert dict(overview_section(made).facts) == {
+        "batch": "batch 7 done",
+        "lag": "5 (now)",
+        "partitions": "2",
+        "dead letters": "none",
+    }
+    assert '<dl class="lines"><div><dt>batch</dt><dd>batch 7 done</dd></div>' in text
+    calm = page(report(sources()), LIBRARY)
+    assert '<div class="state good"><p class="now">caught up</p>' in calm
+    assert "<pre>" not in calm

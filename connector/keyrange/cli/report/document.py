@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.times import iso
+from keyrange.cli.times import iso, ms_of
 from keyrange.observing.model.query_progress import WorkDone, is_figure, work_done
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def history(progress: CheckpointProgress, source: int, batches: int) -> list[dic
             {
                 "batch": batch.batch_id,
                 "at": iso(batch.planned_at_ms),
+                "at_ms": batch.planned_at_ms,
                 "state": "planned" if batch in progress.unfinished else "committed",
                 "offsets": None if None in spans else sum(span.size for span in spans),
                 "positions": positions,
@@ -98,12 +99,14 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
     metrics, work = _metrics(latest), work_done(document)
+    at = _time(document.get("timestamp"))
     rows = _whole(found.get("numInputRows", document.get("numInputRows")))
     return {
         "query_id": str(document.get("id", "")),
         "run_id": str(document.get("runId", "")),
         "batch": document["batchId"],
-        "at": _time(document.get("timestamp")),
+        "at": at,
+        "at_ms": ms_of(at),
         "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),

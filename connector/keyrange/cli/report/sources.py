@@ -6,17 +6,20 @@ Rule of this file: the checkpoint has to be there; whatever else cannot be read 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.opening import ask, open_commits
 from keyrange.cli.source import is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
-from keyrange.cli.watch.sources import Where
+from keyrange.cli.watch.document import Seen
+from keyrange.cli.watch.sources import PROGRESSES, Ends, ToldBatch, Where, told_of
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.report.offsets import PENDING_MAX
 from keyrange.report.parts import Source, Sources, partition_name
@@ -35,18 +38,22 @@ _LETTERS_MAX: Final = 5_000
 _PLANS_MAX: Final = 30
 _LOOKS_PAUSE_MS: Final = 1_000
 
-# Which option brings what, in the order of the page.
+# Which option brings what is not on the page.
 MISSING: Final = {
-    "progress": "Lag over time, records and durations of batches: --progress FILE, the progress "
-    "file of the query.",
-    "ends": "Lag as of now: --bootstrap-servers asks Kafka where the logs end.",
-    "plans": "Bytes and read amplification of batches: --progress FILE; or --bootstrap-servers, "
-    "with the query's own splitBy and parallelism as --option.",
-    "commits": "What is done of each key range: --commits TABLE, where commitMode=individual.",
-    "members": "Who owns which key ranges: --members TABLE, the query's memberTable.",
-    "letters": "Records that were given up: --commits TABLE, or --dead-letters TABLE.",
-    "volumes": "Volumes: --option kafka.admin.bootstrap.servers=HOST:PORT, and the factor with "
-    "--option min.available.ratio=0.1 or min.available.bytes.",
+    "progress": "For the lag by time, and rows per second, duration and records of each batch, "
+    "give the query's progress file with --progress FILE; "
+    "keyrange.ProgressListener(progress_file=FILE) in the job writes it.",
+    "ends": "For the lag as of now, name the cluster with --bootstrap-servers HOST:PORT.",
+    "plans": "For bytes and read amplification of batches, give --progress FILE; or "
+    "--bootstrap-servers HOST:PORT, with the query's own splitBy and parallelism as --option.",
+    "commits": "For what is done of each key range, give the query's commitTable with "
+    "--commits TABLE, if it has commitMode=individual.",
+    "members": "For the owners of key ranges, give the query's memberTable with --members TABLE, "
+    "if its key ranges belong to executors.",
+    "letters": "For records that fail, and those that were given up, give the query's commitTable "
+    "with --commits TABLE, or its deadLetterTable with --dead-letters TABLE.",
+    "volumes": "For the brokers' volumes, give --option kafka.admin.bootstrap.servers=HOST:PORT; "
+    "for the throttle factor also --option min.available.ratio=0.1 or min.available.bytes.",
 }
 # Options of the source by which a batch is planned.
 _PLANNED_BY: Final = frozenset(
@@ -84,6 +91,15 @@ class ReportWhere(Where):
         }
 
 
+@dataclass(slots=True)
+class _Beside:
+    """What is read with a document and is not in it: for the state of the query, and plans."""
+
+    ends: Ends | None = None
+    told: Sequence[ToldBatch] = ()
+    plans: dict[int, Any] = field(default_factory=dict)
+
+
 class Collector:
     """Reads the documents, as often as it is asked. What cannot be read any more stays as it was
     read last, and says so."""
@@ -91,7 +107,8 @@ class Collector:
     def __init__(self, where: ReportWhere) -> None:
         self._where = where
         self._last: dict[str, Source] = {}
-        self._plans: dict[int, Any] = {}
+        self._beside = _Beside()
+        self._seen = Seen()
         # Two at first: what grows shows between them.
         self._looks = VolumeLooks(where.named, _LOOKS_PAUSE_MS, skipped=1)
 
@@ -100,39 +117,47 @@ class Collector:
         from keyrange.cli.checkpoint.commands import describe
         from keyrange.cli.checkpoint.export import choose_source
         from keyrange.cli.report.document import history
+        from keyrange.cli.report.query_state import answers_of, query_state
         from keyrange.storage.checkpoint_files import load_progress, open_directory
 
-        where = self._where
+        where, beside = self._where, self._beside
         progress = load_progress(open_directory(where.checkpoint))
         source = choose_source(progress, where.source)
         described = describe(progress, where.batches)
         rows = [row for row in described["positions"] if row["source"] == source]
-        end = progress.planned[-1].ends[source]
-        commits = self._read(
-            "commits",
-            where.commits,
-            lambda: _commits(where, end.commits.source_id if end and end.commits else ""),
-        )
-        asked: dict[int, Any] = {}
-        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, asked))
-        self._plans = self._plans if ends.failure else asked
+        read = self._read_all(progress, source)
+        now_ms = now()
+        answers = answers_of(progress, read, beside.told, beside.ends, now_ms)
         return Sources(
             query=where.checkpoint,
-            at=iso(now()),
+            at=iso(now_ms),
+            state=query_state(where, answers, self._seen, now_ms),
             checkpoint={**described, "positions": rows},
             history=history(progress, source, where.batches),
-            progress=self._read(
-                "progress", where.progress, lambda: _events(where, source, progress)
+            plans=Source(beside.plans, missing="" if where.asks_kafka else MISSING["plans"]),
+            **read,
+        )
+
+    def _read_all(self, progress: CheckpointProgress, source: int) -> dict[str, Source]:
+        """The sources beside the checkpoint, by their names."""
+        where, beside = self._where, self._beside
+        end = progress.planned[-1].ends[source]
+        source_id = end.commits.source_id if end and end.commits else ""
+        commits = self._read("commits", where.commits, lambda: _commits(where, source_id))
+        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, beside))
+        may_ask = not ends.failure
+        return {
+            "progress": self._read(
+                "progress", where.progress, lambda: _events(where, source, progress, beside)
             ),
-            ends=ends,
-            plans=Source(self._plans, missing="" if where.asks_kafka else MISSING["plans"]),
-            commits=commits,
-            members=self._read("members", where.members, lambda: _members(where, not ends.failure)),
-            letters=self._read(
+            "ends": ends,
+            "commits": commits,
+            "members": self._read("members", where.members, lambda: _members(where, may_ask)),
+            "letters": self._read(
                 "letters", where.letters or where.commits, lambda: _letters(where, commits.document)
             ),
-            volumes=self._read("volumes", where.asks_brokers, lambda: Source(self._looks())),
-        )
+            "volumes": self._read("volumes", where.asks_brokers, lambda: Source(self._looks())),
+        }
 
     def _read(self, name: str, wanted: object, read: Callable[[], Source]) -> Source:
         """A document, or why it is not there."""
@@ -153,7 +178,9 @@ def _stale(before: Source, failure: str) -> Source:
     return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
 
 
-def _events(where: ReportWhere, source: int, progress: CheckpointProgress) -> Source:
+def _events(
+    where: ReportWhere, source: int, progress: CheckpointProgress, beside: _Beside
+) -> Source:
     from keyrange.cli.report.document import last_events
     from keyrange.storage.model.spark_log import untold
 
@@ -165,6 +192,8 @@ def _events(where: ReportWhere, source: int, progress: CheckpointProgress) -> So
     except FAILURES as failure:
         raise invalid_options([f"--progress {where.progress} cannot be read: {failure}"]) from None
     found = last_events(lines, source, progress.query_id, where.batches)
+    last_first = islice(_progresses(lines, progress.query_id), PROGRESSES)
+    beside.told, _ = told_of(list(last_first)[::-1])
     remarks = []
     last = found["events"][-1]["batch"] if found["events"] else None
     outdated = last is not None and untold(progress, last, now())
@@ -177,6 +206,15 @@ def _events(where: ReportWhere, source: int, progress: CheckpointProgress) -> So
     if found["unreadable"]:
         remarks.append(f"{found['unreadable']:,} lines of the progress file could not be read.")
     return Source(found["events"], remarks=tuple(remarks), outdated=outdated)
+
+
+def _progresses(lines: Sequence[bytes], query_id: str) -> Iterator[Mapping[str, Any]]:
+    """The documents of a query among lines, the last one first."""
+    for line in reversed(lines):
+        with suppress(ValueError, RecursionError):
+            document = json.loads(line)
+            if isinstance(document, dict) and document.get("id") == query_id:
+                yield document
 
 
 def _tail(path: str) -> list[bytes]:
@@ -203,6 +241,7 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
         {
             "show": describe(known, last, known_ends(commits, known), now_ms),
             "gaps": _gaps(known, now_ms),
+            "causes": causes(known),
             "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),
         }
     )
@@ -219,23 +258,38 @@ def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
-def _ends(
-    where: ReportWhere, progress: CheckpointProgress, source: int, plans: dict[int, Any]
-) -> Source:
-    """Where the logs end, by Kafka. While it answers `plans` gets what it tells of batches."""
+def causes(known: Snapshot) -> list[dict[str, Any]]:
+    """How many records are pending for which cause, by how often they were delivered."""
+    counts = Counter(
+        (record.cause.name.lower(), record.deliveries)
+        for state in known.states.values()
+        for record in state.pending
+    )
+    return [
+        {"cause": cause, "deliveries": deliveries, "records": records}
+        for (cause, deliveries), records in sorted(counts.items())
+    ]
+
+
+def _ends(where: ReportWhere, progress: CheckpointProgress, source: int, beside: _Beside) -> Source:
+    """Where the logs end, by Kafka. While it answers, it also tells of transactions and plans."""
     from keyrange.individual_commits.model.state import fresh
     from keyrange.kafka.model.offsets import LATEST
+    from keyrange.kafka.open_transactions import held_back
 
     end = progress.planned[-1].ends[source]
     assert end is not None
     states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
     with ask(where.reading, states) as asked:
         found = asked.offsets_at(LATEST)
+        held = held_back(asked.cluster, asked.view, asked.partitions)
+        plans: dict[int, Any] = {}
         remarks = _plan(asked, progress, source, min(where.batches, _PLANS_MAX), plans)
     rows = [
         {**partition._asdict(), "offset": offset} for partition, offset in sorted(found.items())
     ]
     gone = sorted(states.keys() - found.keys())
+    beside.ends, beside.plans = Ends(found, tuple(gone), held), plans
     if gone:
         remarks.append(f"{', '.join(map(str, gone))}: not in the cluster any more.")
     return Source({"at": iso(now()), "ends": rows}, remarks=tuple(remarks))

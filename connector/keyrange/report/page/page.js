@@ -14,7 +14,7 @@
 
   const COLOURS = new Set(
     ("color fillcolor bgcolor fgcolor bordercolor gridcolor linecolor zerolinecolor " +
-      "paper_bgcolor plot_bgcolor").split(" ")
+      "tickcolor paper_bgcolor plot_bgcolor").split(" ")
   );
   const CONFIG = {
     responsive: true,
@@ -24,6 +24,7 @@
     doubleClick: "reset+autosize",
   };
   const LABEL_CHARACTERS = 16;
+  const START_CHARACTERS = 24;
 
   // A figure names CSS variables in the place of colours.
   function coloured(value, styles, key) {
@@ -53,19 +54,21 @@
     if (coarse.matches) layout.dragmode = false;
     if (width < 560) {
       layout.font = { ...layout.font, size: 11 };
-      if (layout.yaxis && layout.yaxis.type === "category") shorten(layout.yaxis, traces);
+      if (layout.yaxis && layout.yaxis.type === "category") shorten(layout, traces);
     }
     return [traces, layout];
   }
 
-  // Long names would leave no room for what they are names of; their ends tell them apart.
-  function shorten(axis, traces) {
+  // Long names would leave no room for what they are names of. Their ends tell them apart; of a
+  // sentence the start says most.
+  function shorten({ yaxis: axis, meta }, traces) {
+    const most = meta === "start" ? START_CHARACTERS : LABEL_CHARACTERS;
+    const cut = (text) =>
+      meta === "start" ? `${text.slice(0, most - 1)}…` : `${text.slice(0, 8)}…${text.slice(-7)}`;
     const names = [...new Set(traces.flatMap((each) => each.y))];
     axis.tickmode = "array";
     axis.tickvals = names;
-    axis.ticktext = names.map((each) =>
-      each.length <= LABEL_CHARACTERS ? each : `${each.slice(0, 8)}…${each.slice(-7)}`
-    );
+    axis.ticktext = names.map((each) => (each.length <= most ? each : cut(each)));
   }
 
   async function draw(name) {
