@@ -137,6 +137,7 @@ def test_a_cluster_that_does_not_answer_is_looked_at_first(home: Path) -> None:
     silent: Answer[Ends] = Answer(None, failure="[BROKER_UNREACHABLE] no")
     found = state(home, broker=silent)
     assert found.command == "keyrange doctor --bootstrap-servers broker:9092"
+    assert (found.level, found.causes[-1]) == ("warning", "broker: [BROKER_UNREACHABLE] no")
 
 
 HELD = {T0: HeldBack(OffsetRange(240, 300), 4711, 3, BEGAN_MS - 900_000)}

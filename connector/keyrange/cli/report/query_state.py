@@ -14,7 +14,7 @@ from keyrange.cli.times import ms_of
 from keyrange.cli.watch.document import Seen, describe
 from keyrange.cli.watch.reasons import Reason, reasons
 from keyrange.cli.watch.sources import Answer, Answers
-from keyrange.cli.watch.view import all_read_text, facts, read_lag_text, state_text
+from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag_text, state_text
 from keyrange.report.parts import QueryState, Source
 from keyrange.text.formats import span
 
@@ -30,12 +30,13 @@ def query_state(where: Where, answers: Answers, seen: Seen, now_ms: int) -> Quer
     saw of the lag."""
     document = describe(where.checkpoint, answers, seen, now_ms)
     found = reasons(document, answers)
-    level = _LEVELS.get(document["state"], "warning" if found else "good")
+    failures = [f"{each['source']}: {failure_text(each)}" for each in document["failures"]]
+    level = _LEVELS.get(document["state"], "warning" if found or failures else "good")
     text, command = advice(document, found, where)
     return QueryState(
         text=state_text(document),
         level=level,
-        causes=_causes(document, found),
+        causes=[*_causes(document, found), *failures],
         advice=text,
         command=command,
         facts=facts(document),
