@@ -19,6 +19,10 @@ why. A checkpoint goes on the way that it began.
 It runs until it is stopped (SIGTERM or Ctrl-C), or with `--available-now` until what is there has
 been read. One line is logged for every batch, as JSON with `--log-format json`; `--progress` keeps
 what Spark reports of each batch, for `keyrange watch` and `keyrange report`.
+
+The exit code is 0, or 1 for an error, 2 for a wrong command line, 143 if the JVM was stopped. With
+`--option commitMode=individual` it is 3 if a run with `--available-now` leaves records that are
+neither done nor dead; the last line of the log says how many.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from keyrange import ProgressListener, register
 from keyrange.cli.arguments import named_values
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.last_batch import is_of_a_job
+from keyrange.jobs.run_end import pending_records
 from keyrange.observing import logs, prometheus
 from keyrange.observing.model import query_progress
 from keyrange.observing.model.query_progress import QueryProgress
@@ -53,6 +58,8 @@ from keyrange.options.commits import IS_PATH
 log = logging.getLogger("ingest")
 
 POLL_S = 0.5
+# The exit code of a run that ended by itself and left records that are neither done nor dead.
+RECORDS_WAIT = 3
 # How long to wait for what Spark still has to tell of a query that has ended.
 TOLD_S = 10.0
 TABLE_FLAGS = "--partition-by, --compression and --optimize-every"
@@ -157,7 +164,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """The options of the source, those of `--option` last."""
-    options = {
+    commit_table = getattr(arguments, "commit_table", None)
+    individual = {"commitMode": "individual", "commitTable": commit_table} if commit_table else {}
+    options = individual | {
         "kafka.bootstrap.servers": arguments.bootstrap_servers,
         "subscribe": arguments.topic,
         "startingOffsets": arguments.starting_offsets,
@@ -258,6 +267,9 @@ class Follower:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.batches = 0
         self.records = 0
+        # Of a query that commits individually.
+        self.done = 0
+        self.dead = 0
         self.listener = ProgressListener(
             progress_file=arguments.progress,
             prometheus=bool(arguments.metrics_port),
@@ -269,6 +281,17 @@ class Follower:
     def _count(self, progress: QueryProgress) -> None:
         self.batches += 1
         self.records += progress.records
+        if progress.result is not None:
+            self.done += progress.result.done
+            self.dead += progress.result.dead
+
+    def summary(self, waiting: int | None) -> str:
+        """What the run came to; `waiting` records are neither done nor dead."""
+        batches = "batch" if self.batches == 1 else "batches"
+        words = [f"ended: {self.records:,} records in {self.batches} {batches}"]
+        if waiting is not None:
+            words += [f"{self.done:,} done", f"{waiting:,} waiting", f"{self.dead:,} dead"]
+        return ", ".join(words)
 
 
 def follow(query: StreamingQuery, follower: Follower, stopping: list[int]) -> None:
@@ -315,13 +338,12 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         register(spark)
         spark.streams.addListener(follower.listener)
         follow(start(spark, arguments, options), follower, stopping)
-        log.info(
-            "ended: %s records in %s %s, %.1f s",
-            f"{follower.records:,}",
-            follower.batches,
-            "batch" if follower.batches == 1 else "batches",
-            time.monotonic() - began,
-        )
+        waiting = pending_records(parse_options(options, "stream"), arguments.checkpoint, spark)
+        level = logging.WARNING if waiting else logging.INFO
+        log.log(level, "%s, %.1f s", follower.summary(waiting), time.monotonic() - began)
+        # What is stopped from outside is not to come to an end.
+        if waiting and arguments.available_now and not stopping:
+            return RECORDS_WAIT
     except PySparkException as failure:
         log.error("%s", first_cause(str(failure)))
         return 1

@@ -15,6 +15,9 @@ goes to the dead letters (`keyrange deadletters list`). `keyrange commits show` 
 key range is. Options of the source, `maxDeliveries` and `redelivery.backoff` among them, are passed
 with `--option name=value`. Each row is in the table once, whatever was killed on the way.
 
+A run with `--available-now` that leaves records which are neither done nor dead ends with exit code
+3, and its last line says how many; `maxFailureRatio` stops a query when too many fail.
+
 With `--written-by keyrange` the tasks that read call the function and write the table's files
 (`keyrange.job`). Without `--commit-table` such a job commits whole batches: a record for which the
 function raises then fails the query.
@@ -93,11 +96,9 @@ def start_with(
     options: dict[str, str],
 ) -> StreamingQuery:
     """Start a query that calls a function with each record and appends its rows to the table."""
-    table, given = arguments.table, options
-    if arguments.commit_table:
-        given = {"commitMode": "individual", "commitTable": arguments.commit_table, **options}
+    table = arguments.table
     if arguments.written_by == "keyrange":
-        job = keyrange.job(given, function, schema)
+        job = keyrange.job(options, function, schema)
         into = job.into(table, arguments.checkpoint, **table_settings(arguments), spark=spark)
         return with_trigger(into, arguments).start()
     if table_settings(arguments):
@@ -114,9 +115,9 @@ def start_with(
         else:
             writer.saveAsTable(table)
 
-    records = spark.readStream.format("keyrange").options(**given).load()
+    records = spark.readStream.format("keyrange").options(**options).load()
     writer = records.writeStream.foreachBatch(
-        keyrange.each_batch(work, given, arguments.checkpoint)
+        keyrange.each_batch(work, options, arguments.checkpoint)
     ).option("checkpointLocation", arguments.checkpoint)
     return with_trigger(writer, arguments).start()
 

@@ -166,7 +166,8 @@ def print_by(
     rows: Sequence[Sequence[str]],
     below: Sequence[str] = (),
 ) -> None:
-    """Print rows in columns under the head that they have in common, each with a line below it."""
+    """Print rows in columns under the head that they have in common, each with a line below it
+    where there is one."""
     names, *lines = [f"  {line}".rstrip() for line in aligned(columns, rows)]
     width = terminal_width()
     fits = width is None or max(map(len, (names, *lines))) <= width
@@ -180,7 +181,7 @@ def print_by(
         row = [lines[at]] if fits else as_paragraph(columns, rows[at], width or 0)
         for line in row:
             print_text(line)
-        if below:
+        if below and below[at]:
             text = one_line(below[at])
             for line in [f"    {text}"] if width is None else wrapped(text, width, "    "):
                 print_text(line)

@@ -342,6 +342,17 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "TOO_MANY_FAILURES",
+        Kind.INVALID,
+        False,
+        "correct the function and start the query again, which calls it with the same records; or "
+        "raise option 'maxFailureRatio', or leave it out",
+        "More records of a batch failed than `maxFailureRatio` allows. Nothing of the batch was "
+        "written or committed.",
+        "the exceptions in the message, and the record at the offset that it names of each",
+        _COMMITS,
+    ),
+    Condition(
         "RECORD_FAILED",
         Kind.INVALID,
         False,

@@ -115,6 +115,7 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     held = any(intake.held for intake in plan.intakes.values())
     if error_column is not None:
         run.said = True
+        run.errors_are_exceptions = False
         output = StructType([each for each in output.fields if each.name != error_column])
     elif plan.commits.transactional:
         run.said = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -15,10 +15,9 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import collecting, parts, release
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.collecting import HIDDEN_SPARK, ReportedResults
-from keyrange.individual_commits.model.state_after_batch import (
-    Outcome,
-    apply_verdict,
-)
+from keyrange.individual_commits.failures import check_failures
+from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.verdicts import (
     Floors,
     Manifest,
@@ -66,6 +65,8 @@ class BatchRun:
         self.is_worked_on = False
         # Whether its job keeps state for keys.
         self.keeps_state = False
+        # Whether errors are exceptions of a function, and no texts of a column.
+        self.errors_are_exceptions = True
 
     def __enter__(self) -> BatchRun:
         self._token = _current.set(self)
@@ -160,7 +161,16 @@ class BatchRun:
             table,
             verdict.rows,
         )
+        self._check_failures(made)
         return self._store.publish(made, at.start, at.end)
+
+    def _check_failures(self, made: Manifest) -> None:
+        """Raises TOO_MANY_FAILURES. The verdict is not kept then: the next run calls the function
+        again."""
+        most = self.plan.commits.failure_ratio_max
+        if most is not None and made.counted:
+            told = collecting.reported_in(self._said_in(made, collecting.REPORTED))
+            check_failures(self.plan, told, most, lambda: self._failures_in(made))
 
     def _check_terms(
         self, manifest: Manifest, table: str = "", schema: Mapping[str, Any] | None = None
@@ -281,11 +291,33 @@ class BatchRun:
 
     def reported(self, wanted: parts.Wanted, offsets: Collection[int] | None = None) -> parts.Found:
         """What the verdict says besides output; with `offsets` of records at these."""
-        manifest = self.manifest
-        if manifest is None:
+        if self.manifest is None:
             return parts.merged([], wanted)
+        return self._said_in(self.manifest, wanted, offsets)
+
+    def _said_in(
+        self, manifest: Manifest, wanted: parts.Wanted, offsets: Collection[int] | None = None
+    ) -> parts.Found:
         found = self._store.rows_in(manifest, wanted, offsets)
         return parts.merged([manifest.rows, *found], wanted)
+
+    def failures(self) -> list[Failure]:
+        """The records that failed. Raises VERDICT_DAMAGED."""
+        found = [] if self.manifest is None else self._failures_in(self.manifest)
+        known = {(each.partition, each.offset) for each in found}
+        # What the job said by DataFrame, or did not say, is in no file.
+        for partition, said in self.told().not_done.items():
+            errors = self._rejected.errors.get(partition, {})
+            found += [
+                Failure(partition, at, each.cause, errors.get(at, ""), is_exception=False)
+                for at, each in said.items()
+                if each.cause is not Cause.HELD_BACK and (partition, at) not in known
+            ]
+        return found
+
+    def _failures_in(self, manifest: Manifest) -> list[Failure]:
+        found = self._store.failures_in(manifest)
+        return [replace(each, is_exception=self.errors_are_exceptions) for each in found]
 
     def judged(self) -> dict[TopicPartition, Outcome]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""

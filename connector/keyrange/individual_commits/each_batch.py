@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink, state_files
+from keyrange.individual_commits import dead_letter_sink, last_results, state_files
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.delivery_plans import (
@@ -27,20 +27,25 @@ from keyrange.individual_commits.delivery_plans import (
     state_of,
 )
 from keyrange.individual_commits.model import takeover
+from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.resetting import carried
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.planned import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
+from keyrange.storage.directory import FAILURES
+from keyrange.text.plain import one_line
 from keyrange.work.model.outcome import Cause
 
 _log = logging.getLogger(__name__)
 
 Function = Callable[[DataFrame, int], Any]
+OpenTable = Callable[[SourceOptions, str, SparkSession], CommitTable]
 
 
 def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) -> EachBatch:
@@ -77,6 +82,7 @@ class _Run:
     source_id: str
     table: CommitTable
     spark: SparkSession
+    errors: PendingErrors | None = None
 
 
 @dataclass
@@ -86,7 +92,7 @@ class EachBatch:
     function: Function
     options: SourceOptions
     checkpoint: str
-    open_table: Callable[[SourceOptions, str, SparkSession], CommitTable] = open_table
+    open_table: OpenTable = open_table
     bury: dead_letter_sink.WriteDeadLetters = field(default_factory=dead_letter_sink.DeadLetterSink)
     _run: _Run | None = None
 
@@ -122,8 +128,10 @@ class EachBatch:
             judged = running.judged()
             letters = dead_letter_sink.letters_of(running, judged)
             self.bury.append(self.options, plan, letters, run.spark)
-            commit = self._commit(run, running, run.table.known(), judged)
+            known = run.table.known()
+            commit = self._commit(run, running, known, judged)
             run.table.append(commit)
+            self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
 
@@ -278,6 +286,32 @@ class EachBatch:
         )
         return carried(judged, before, after) if after and same and not written else judged
 
+    def _tell(self, run: _Run, running: BatchRun, known: Snapshot, commit: Commit) -> None:
+        """Let people know what failed: listeners, the log, and the commands. `known` is the state
+        before the commit, which is written: nothing that goes wrong here changes the batch."""
+        planned, states = running.plan.planned, {**known.states, **commit.states}
+        result = result_of(commit, states)
+        last_results.keep(planned.query_id, planned.batch_id, result)
+        try:
+            failures = running.failures() if result.failed else []
+            if failures:
+                _log.warning(
+                    "batch %d: %s records failed, %s of them for the last time, and %s wait for "
+                    "them: %s",
+                    planned.batch_id,
+                    f"{result.failed:,}",
+                    f"{result.dead:,}",
+                    f"{result.held_back:,}",
+                    one_line(kinds_text(failure_kinds(failures))),
+                )
+            if run.errors is None:
+                location = self.options.commits.verdict_directory
+                run.errors = PendingErrors(location, run.source_id)
+            run.errors.update(states, failures)
+        except (KeyrangeError, *FAILURES) as failure:
+            why = f"its errors cannot be told: {failure}"
+            _log.warning("batch %d is committed; %s", planned.batch_id, one_line(why))
+
     def _clean(self, run: _Run, running: BatchRun, commit: Commit, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
         plan = running.plan
@@ -322,6 +356,18 @@ def counts_of(running: BatchRun, partition: TopicPartition, judged: Outcome) -> 
         dead=len(judged.dead),
         redelivered=len(running.plan.intakes[partition].redelivered),
         log_end=running.plan.planned.mark.log_ends.get(partition, end.positions[partition]),
+    )
+
+
+def result_of(commit: Commit, states: Mapping[TopicPartition, PartitionState]) -> BatchResult:
+    """What a commit did; `states` are those after it."""
+    counts = commit.counts.values()
+    return BatchResult(
+        done=sum(each.done for each in counts),
+        failed=sum(each.rejected for each in counts),
+        held_back=sum(each.held_back for each in counts),
+        dead=sum(each.dead for each in counts),
+        pending=sum(len(piece.pending) for state in states.values() for piece in state.pieces),
     )
 
 

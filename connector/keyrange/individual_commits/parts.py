@@ -13,9 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
 
 _ROWS_AT_A_TIME: Final = 65_536
+# The name of an exception is among so many characters.
+_NAME_CHARACTERS_MAX: Final = 200
+_FAILED: Final = ("topic", "partition", "offset", "cause", "error")
 
 # Of each member that is asked for the fields; the first of them is never null where it is set.
 Wanted = Mapping[str, Sequence[str]]
@@ -56,6 +62,27 @@ def rows_in(source: pa.NativeFile, wanted: Wanted, offsets: Collection[int] | No
             columns = [pc.struct_field(said, name).to_pylist() for name in names]
             found[member] += zip(*columns, strict=True)
     return found
+
+
+def failures_in(source: pa.NativeFile) -> Iterator[Failure]:
+    """The records that failed, each with the beginning of its error.
+
+    Raises as `rows_in` does.
+    """
+    file = pq.ParquetFile(source, pre_buffer=True)
+    for batch in file.iter_batches(
+        _ROWS_AT_A_TIME,
+        row_groups=list(_groups_with(file.metadata, f"{HIDDEN}.outcome.error")),
+        columns=[f"{HIDDEN}.outcome.{name}" for name in _FAILED],
+        use_threads=False,
+    ):
+        values = pc.struct_field(batch.column(HIDDEN), "outcome")
+        failed = values.filter(pc.is_valid(pc.struct_field(values, "error")))
+        *places, texts = (pc.struct_field(failed, name) for name in _FAILED)
+        begins = pc.utf8_slice_codeunits(texts, 0, _NAME_CHARACTERS_MAX)
+        rows = zip(*(each.to_pylist() for each in (*places, begins)), strict=True)
+        for topic, number, offset, cause, text in rows:
+            yield Failure(TopicPartition(topic, number), offset, Cause(cause), text)
 
 
 def _groups_with(metadata: pq.FileMetaData, path: str) -> Iterator[int]:

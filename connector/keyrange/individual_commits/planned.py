@@ -56,6 +56,16 @@ def read_planned(location: str, batch_id: int) -> Planned:
     return Planned(at.query_id, batch_id, at.start, at.end, at.end.commits, at.finished)
 
 
+def last_source(location: str) -> str | None:
+    """The source of a query that commits individually, by its last batch; None where there is none.
+    Raises as `read_planned` does."""
+    try:
+        last = max(Directory(location).numbered("offsets"), default=None)
+    except FAILURES:
+        return None
+    return None if last is None else read_planned(location, last).mark.source_id
+
+
 def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
     """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH."""
     try:

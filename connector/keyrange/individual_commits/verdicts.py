@@ -17,14 +17,15 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import parts
+from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.parts import Found, Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory
@@ -49,6 +50,7 @@ _NO_FILES: Final = (
     "AccessDenied",
 )
 
+_T = TypeVar("_T")
 # Topic, partition, and an offset of it.
 Floors = tuple[tuple[str, int, int], ...]
 
@@ -206,18 +208,25 @@ class VerdictStore:
         self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
     ) -> list[Found]:
         """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED."""
+        return self._in_each(manifest, lambda source: parts.rows_in(source, wanted, offsets))
 
-        def rows_of(name: str) -> Found:
+    def failures_in(self, manifest: Manifest) -> list[Failure]:
+        """What `parts.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED."""
+        found = self._in_each(manifest, lambda source: list(parts.failures_in(source)))
+        return [failure for each in found for failure in each]
+
+    def _in_each(self, manifest: Manifest, read: Callable[[Any], _T]) -> list[_T]:
+        def read_part(name: str) -> _T:
             path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
             with self._directory.open(path) as source:
-                return parts.rows_in(source, wanted, offsets)
+                return read(source)
 
         if not manifest.files:
             return []
         try:
             # A remote store takes its time for each.
             with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
-                return list(readers.map(rows_of, sorted(manifest.files)))
+                return list(readers.map(read_part, sorted(manifest.files)))
         except FAILURES as failure:
             raise self._damaged(manifest.batch_id, str(failure)) from None
 

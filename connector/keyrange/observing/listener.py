@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from keyrange.individual_commits.last_results import result_of
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import (
     QueryProgress,
@@ -23,6 +24,7 @@ from keyrange.observing.model.query_progress import (
     batch_line,
     first_cause,
     read_query_progress,
+    with_result,
 )
 from keyrange.observing.progress_file import BYTES_MAX, ProgressFile
 from keyrange.text.plain import one_line
@@ -110,6 +112,9 @@ class ProgressListener(StreamingQueryListener):
             progress = read_query_progress(document)
             if progress is None:
                 return
+            result = result_of(progress.query_id, progress.batch_id)
+            if result is not None:
+                progress = with_result(progress, result)
             with self._lock:
                 _remember(self._runs, progress.run_id, (progress.label, progress.batch_id))
                 _remember(self._queries, progress.query_id, (progress.label, True))

@@ -20,6 +20,7 @@ from keyrange.options.parsing import (
     int_between,
     is_one,
     one_of,
+    part_of_one,
     path_or_uri,
     size_between,
 )
@@ -194,6 +195,16 @@ class CommitOptions:
         "a number of times",
         "How often a record is worked on before it goes to the dead letters.",
         part=True,
+    )
+    failure_ratio_max: float | None = option(
+        "maxFailureRatio",
+        None,
+        STREAM,
+        part_of_one,
+        "0.0 to 1.0",
+        "Which share of the records that a batch delivers for the first time may fail. If more "
+        "fail, and at least 10, the query stops before anything of the batch is written or "
+        "committed. Default: no limit.",
     )
     dead_letter_table: str = option(
         "deadLetterTable",

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.work.model.outcome import Cause
+from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.task_results import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows, bounded, other_rows, output_rows
 from keyrange.work.record_runs import Numbers, RecordRun, cut
@@ -25,8 +25,6 @@ from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongRes
 from keyrange.work.task import Job, Task
 
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
-# How the error of a record begins whose row has a value that its column does not take.
-UNFIT_TEXT: Final = "the function's row does not fit its schema"
 # What a function raises that makes its record a rejected one: a function that calls exit() would
 # end the worker again and again.
 FAILURES: Final = (Exception, SystemExit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,16 @@ from typing import Any
 import pytest
 
 import keyrange
+from commit_tables import MemoryCommitTable
+from committing import commit_states
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.batch_results import BatchResult
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.jobs.last_batch import is_of_a_job
+from keyrange.jobs.run_end import pending_records
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import parse_options
+from keyrange.ranges.model.key_ranges import SPACE
 from notebooks import load_job
 
 SERVERS = "broker:9092"
@@ -181,3 +190,102 @@ def test_what_is_wrong_otherwise_is_no_reason_for_spark(start: Start) -> None:
 def test_settings_of_a_table_are_not_passed_over(start: Start, flag: tuple[str, str]) -> None:
     with pytest.raises(KeyrangeError, match=f"{flag[0]}.* are not for Spark.*--text"):
         start("--text", *flag)
+
+
+class Session:
+    """A session that does nothing, and the builder that makes it."""
+
+    streams = dataSource = SimpleNamespace(addListener=print, register=print)
+
+    def config(self, *_: str) -> Session:
+        return self
+
+    appName = config
+
+    def getOrCreate(self) -> Session:
+        return self
+
+    def stop(self) -> None:
+        """It ends."""
+
+
+@pytest.fixture
+def ended(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Run a job to its end, which leaves so many records waiting; the exit code."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(job, "SparkSession", SimpleNamespace(builder=Session()))
+    monkeypatch.setattr(job.logs, "configure", lambda _: None)
+
+    def run(waiting: int | None, *more: str, results: Sequence[BatchResult] = ()) -> int:
+        def follow(_: Any, follower: Any, stopping: list[int]) -> None:
+            for each in results:
+                follower._count(SimpleNamespace(records=100, result=each))
+            if "stopped" in more:
+                stopping.append(signal.SIGTERM)
+
+        monkeypatch.setattr(job, "follow", follow)
+        monkeypatch.setattr(job, "pending_records", lambda *_: waiting)
+        flags = [each for each in more if each != "stopped"]
+        required = ("--bootstrap-servers", SERVERS, "--topic", "t", "--table", "/lake/t")
+        arguments = job.parse_arguments([*required, "--checkpoint", "/lake/c", *flags])
+        code: int = job.run_query("ingest t", arguments, lambda *_: None)
+        return code
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "more", "code"),
+    [
+        (None, ["--available-now"], 0),
+        (0, ["--available-now"], 0),
+        (15, ["--available-now"], 3),
+        (15, ["--available-now", "stopped"], 0),
+        (15, ["stopped"], 0),
+    ],
+)
+def test_a_run_that_leaves_records_neither_done_nor_dead_does_not_end_well(
+    ended: Callable[..., int], waiting: int | None, more: list[str], code: int
+) -> None:
+    assert ended(waiting, *more) == code
+
+
+def test_the_last_line_says_what_became_of_records(
+    ended: Callable[..., int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ingest")
+    results = [BatchResult(985, 1, 14, 0, 15), BatchResult(14, 1, 0, 1, 0)]
+    ended(0, results=results)
+    ended(15, results=results[:1])
+    ended(None)
+    said = [(each.levelname, each.getMessage().rpartition(",")[0]) for each in caplog.records]
+    assert said == [
+        ("INFO", "ended: 200 records in 2 batches, 999 done, 0 waiting, 1 dead"),
+        ("WARNING", "ended: 100 records in 1 batch, 985 done, 15 waiting, 0 dead"),
+        ("INFO", "ended: 0 records in 0 batches"),
+    ]
+
+
+def test_records_wait_that_the_last_commit_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = MemoryCommitTable(SOURCE)
+    place = TopicPartition("t", 0)
+    pending = (PendingRecord(3, 5), PendingRecord(4, 5))
+    state = PartitionState("", 9, (KeyRangeState(SPACE, 9, pending),))
+    commit_states(table.store, SOURCE, {place: state})
+    given = {"kafka.bootstrap.servers": SERVERS, "subscribe": "t"}
+    individual = {**given, "commitMode": "individual", "commitTable": "/lake/commits"}
+
+    def found(options: dict[str, str]) -> int | None:
+        parsed = parse_options(options, "stream")
+        spark: Any = None
+        return pending_records(parsed, str(tmp_path), spark, lambda *_: table)
+
+    assert found(individual) is None, "it has planned nothing"
+    plan(tmp_path, 0, "individual")
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    assert found(individual) == 2
+    assert found(given) is None

@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from keyrange.errors import InvalidError
+from keyrange.individual_commits import last_results
+from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.listener import ProgressListener
 from keyrange.observing.model.query_progress import QueryProgress
 from keyrange.observing.progress_file import read_last
@@ -38,6 +40,24 @@ def test_a_batch_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) -
     ]
     fields = caplog.records[0].keyrange  # type: ignore[attr-defined]
     assert (fields["event"], fields["query"], fields["lag"]) == ("batch", "orders", 2)
+
+
+def test_a_batch_that_this_process_committed_is_told_with_what_it_came_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    got: list[QueryProgress] = []
+    listener = ProgressListener(report=got.append)
+    last_results.keep(QUERY_ID, 8, BatchResult(3, 1, 14, 0, 15))
+    for batch_id in (8, 9):
+        document = progress(batch_id, source({"0": 1}, {"0": 3}, commits={"pending": 37}))
+        listener.onQueryProgress(event(document))
+    assert [text.split(", ")[2:-1] for _, text in said(caplog)] == [
+        ["1 failed", "15 pending"],
+        ["37 pending before it"],
+    ]
+    pending = {"keyrange.pending_records": 37.0}
+    assert pending.items() <= {each.metric.name: each.value for each in listener.samples()}.items()
+    assert [each.result and each.result.pending for each in got] == [15, None]
 
 
 def test_as_spark_connect_hands_it_over(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import (
     QueryProgress,
@@ -15,6 +16,7 @@ from keyrange.observing.model.query_progress import (
     batch_line,
     first_cause,
     read_query_progress,
+    with_result,
 )
 from progresses import FULL, KEPT, QUERY_ID, RUN_ID, WORK, progress, source
 
@@ -43,7 +45,7 @@ def test_what_all_parts_say() -> None:
     assert found.label == QUERY_ID
     assert batch_line(found) == (
         "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, "
-        "lost 4 offsets: t-0 [3, 7), 37 pending, 1 partitions take in less, "
+        "lost 4 offsets: t-0 [3, 7), 37 pending before it, 1 partitions take in less, "
         "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
         "90% read by owners"
     )
@@ -59,6 +61,22 @@ def test_what_all_parts_say() -> None:
     }
     assert fields["lost"] == [{"topic": "t", "partition": 0, "from_offset": 3, "until_offset": 7}]
     json.dumps(fields)
+
+
+def test_what_is_pending_is_the_number_after_the_batch_where_that_is_known() -> None:
+    found = with_result(
+        read(progress(7, source({"0": 1}, {"0": 3}, commits=FULL["commits"]))),
+        BatchResult(done=3, failed=2, held_back=14, dead=1, pending=15),
+    )
+    assert batch_line(found) == (
+        "batch 7: 3 records in 1.50 s (2/s), lag 2, 2 failed, 1 dead, 15 pending, "
+        "1 partitions take in less, query orders"
+    )
+    fields = batch_fields(found)
+    assert (fields["pending"], fields["failed"], fields["dead"]) == (15, 2, 1)
+    none = with_result(found, BatchResult(done=3, failed=0, held_back=0, dead=0, pending=0))
+    assert "pending" not in batch_line(none)
+    assert batch_fields(none)["pending"] == 0
 
 
 def test_a_job_counts_records_and_not_the_rows_that_its_tasks_hand_on() -> None:

@@ -35,6 +35,13 @@ def test_without_a_word_whole_batches_are_committed() -> None:
     assert parse_options(REQUIRED, "stream").chosen_columns == USUAL
 
 
+def test_any_share_of_records_may_fail_unless_it_is_said() -> None:
+    assert commits(INDIVIDUAL).failure_ratio_max is None
+    assert commits(INDIVIDUAL | {"maxFailureRatio": "0.25"}).failure_ratio_max == 0.25
+    [said] = refused(INDIVIDUAL | {"maxFailureRatio": "25"})
+    assert said == "option 'maxFailureRatio' must be a number from 0.0 to 1.0, not '25'"
+
+
 def test_the_table_says_where_everything_else_is() -> None:
     assert commits(INDIVIDUAL) == CommitOptions(
         individual=True,

@@ -42,6 +42,7 @@ from keyrange.cli.source import (
     SourceOptionsOption,
     TopicOption,
     check_live,
+    folded,
     named_options,
 )
 from keyrange.cli.times import iso, now, read_since
@@ -69,6 +70,8 @@ app.command()(verify)
 app.command()(reset)
 
 _ENDS_WITHIN: Final = 1000
+# Of an error, in a line; a document has what is kept of it.
+_ERROR_SHOWN: Final = 76
 
 
 @app.command()
@@ -123,12 +126,20 @@ def gaps(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """The pending records one by one: records that were handed out and are not done."""
-    from keyrange.cli.commits import document as commits_document
+    """The pending records one by one: records that were handed out and are not done.
 
-    commits = open_commits(table, group, source, named_options("", "", option))
+    Their last errors are read from beside the verdicts: option verdictDirectory, if it was set.
+    """
+    from keyrange.cli.commits import document as commits_document
+    from keyrange.individual_commits.pending_errors import pending_errors
+
+    named = named_options("", "", option)
+    commits = open_commits(table, group, source, named)
     known = chosen(known_at(commits, at), topic, partition)
-    rows = list(islice(commits_document.gaps(known, now()), limit))
+    location = folded(named).get("verdictdirectory") or f"{table.rstrip('/')}_verdicts"
+    # Those of earlier commits are not kept.
+    errors = pending_errors(location, commits.source_id) if at is None else {}
+    rows = list(islice(commits_document.gaps(known, now(), errors), limit))
     if output is OutputFormat.JSON:
         print_document("commits.gaps/2", {"table": table, "gaps": rows})
     else:
@@ -313,7 +324,8 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells)
+    errors = [one_line(row["error"] or "")[:_ERROR_SHOWN] for row in rows]
+    print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells, errors)
     if not rows:
         print_text("no pending records")
 

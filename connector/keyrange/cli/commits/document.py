@@ -110,9 +110,11 @@ def bounds_of(span: KeyRange) -> list[int]:
     return [span.from_hash, span.until_hash - 1]
 
 
-def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
+def gaps(
+    known: Snapshot, now_ms: int, errors: Mapping[tuple[TopicPartition, int], str] | None = None
+) -> Iterator[dict[str, Any]]:
     """The pending records one by one, in order of partition and offset. One that was held back is
-    due with the first of its key."""
+    due with the first of its key. `errors` are the last ones, as far as they are known."""
     for partition, state in sorted(known.states.items()):
         first: dict[int, int] = {}
         for record in state.pending:
@@ -125,6 +127,7 @@ def gaps(known: Snapshot, now_ms: int) -> Iterator[dict[str, Any]]:
                 "range": bounds_of(state.piece_of(record.key_hash).span),
                 "deliveries": record.deliveries,
                 "cause": record.cause.name.lower(),
+                "error": (errors or {}).get((partition, record.offset)) or None,
                 "since": iso(record.since_ms),
                 "age_ms": max(now_ms - record.since_ms, 0),
                 "due": iso(due_ms),

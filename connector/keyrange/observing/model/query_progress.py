@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from keyrange.errors import CATALOGUE
+from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
 from keyrange.source.model.lag import Lag, read_source, total_behind
@@ -90,7 +91,9 @@ class WorkDone:
 class QueryProgress:
     """A finished batch. `name` is "" where the query has none, `began` is when its trigger began,
     in ISO 8601; `records` are those of all its sources, `sources` only keyrange's. `work` is None
-    of a query that is no job, and of a batch that was worked on before: it reads no record."""
+    of a query that is no job, and of a batch that was worked on before: it reads no record.
+    `result` is what became of the records of a query that commits individually, None where that is
+    not known here: pending records are those before the batch then."""
 
     query_id: str
     run_id: str
@@ -101,6 +104,7 @@ class QueryProgress:
     records: int
     sources: tuple[SourceProgress, ...]
     work: WorkDone | None = None
+    result: BatchResult | None = None
 
     @property
     def label(self) -> str:
@@ -225,8 +229,7 @@ def batch_line(progress: QueryProgress) -> str:
         words += _state_words(work.state)
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
-    if pending := progress.sum_of("commits", "pending"):
-        words.append(f"{pending:,.0f} pending")
+    words += _pending_words(progress)
     if held := progress.sum_of("commits", "partitionsHeld"):
         words.append(f"{held:,.0f} partitions take in less")
     if progress.factor is not None:
@@ -236,6 +239,29 @@ def batch_line(progress: QueryProgress) -> str:
     if progress.name:
         words.append(f"query {one_line(progress.name)}")
     return ", ".join(words)
+
+
+def with_result(progress: QueryProgress, result: BatchResult) -> QueryProgress:
+    """With what became of the records: what was pending when the batch was planned is not the
+    number after it."""
+    sources = tuple(_with_pending(each, result.pending) for each in progress.sources)
+    return replace(progress, sources=sources, result=result)
+
+
+def _with_pending(source: SourceProgress, pending: int) -> SourceProgress:
+    commits = source.parts.get("commits")
+    if commits is None:
+        return source
+    return replace(source, parts={**source.parts, "commits": {**commits, "pending": pending}})
+
+
+def _pending_words(progress: QueryProgress) -> list[str]:
+    pending, result = progress.sum_of("commits", "pending"), progress.result
+    if result is None:
+        return [f"{pending:,.0f} pending before it"] if pending else []
+    words = [f"{result.failed:,} failed"] if result.failed else []
+    words += [f"{result.dead:,} dead"] if result.dead else []
+    return words + ([f"{result.pending:,} pending"] if result.pending else [])
 
 
 def _state_words(state: StateFigures | None) -> list[str]:
@@ -294,6 +320,8 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "read_lag": progress.lag,
         "commit_lag": progress.commit_lag,
         "pending": progress.sum_of("commits", "pending"),
+        "failed": progress.result.failed if progress.result else None,
+        "dead": progress.result.dead if progress.result else None,
         "held": progress.sum_of("commits", "partitionsHeld"),
         "throttle_factor": progress.factor,
         "lost": [

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
+
+# How the error of a record begins whose row has a value that its column does not take.
+UNFIT_TEXT: Final = "the function's row does not fit its schema"
 
 
 class Cause(IntEnum):

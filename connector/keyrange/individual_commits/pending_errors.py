@@ -1,0 +1,83 @@
+"""The last errors of pending records, for people who look at them.
+
+    <verdictDirectory>/<source id>/pending_errors.json
+
+The verdict of a batch is removed soon after it, and the commit table has no errors, which may quote
+records. So the process that commits keeps these beside the verdicts. Nothing rests on them: what
+cannot be read or written is missing there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.storage.directory import FAILURES, Directory
+
+_FILE: Final = "pending_errors.json"
+# Those of the lowest offsets hold back the most.
+_KEPT_MAX: Final = 1_000
+
+Errors = dict[tuple[TopicPartition, int], str]
+
+
+class PendingErrors:
+    """Those of one source, in the process that commits."""
+
+    def __init__(self, location: str, source_id: str) -> None:
+        self._directory = _directory(location, source_id)
+        self._known: Errors | None = None
+
+    def update(
+        self, states: Mapping[TopicPartition, PartitionState], failures: Iterable[Failure]
+    ) -> None:
+        """With those of a batch, and without those of records that are not pending after it.
+
+        Raises OSError or ValueError where they cannot be kept.
+        """
+        known = _read(self._directory) if self._known is None else self._known
+        found = known | {(each.partition, each.offset): each.error for each in failures}
+        left: Errors = {}
+        if found:
+            pending = {
+                (partition, record.offset)
+                for partition, state in states.items()
+                for piece in state.pieces
+                for record in piece.pending
+            }
+            places = sorted(found.keys() & pending, key=lambda each: (each[1], each[0]))
+            left = {each: found[each] for each in places[:_KEPT_MAX]}
+        if left != known:
+            rows = [[*partition, offset, text] for (partition, offset), text in left.items()]
+            document = {"version": 1, "errors": rows}
+            self._directory.write(_FILE, [json.dumps(document).encode()])
+        self._known = left
+
+
+def pending_errors(location: str, source_id: str) -> Errors:
+    """The last errors of pending records, as far as they are there."""
+    try:
+        return _read(_directory(location, source_id))
+    except FAILURES:
+        return {}
+
+
+def _directory(location: str, source_id: str) -> Directory:
+    return Directory(f"{location.rstrip('/')}/{source_id}")
+
+
+def _read(directory: Directory) -> Errors:
+    data = directory.read_if_there(_FILE)
+    if data is None:
+        return {}
+    try:
+        document: Any = json.loads(data)
+        rows = document["errors"] if document["version"] == 1 else []
+        return {(TopicPartition(*place), int(at)): str(text) for *place, at, text in rows}
+    except (ValueError, KeyError, TypeError):
+        # A driver was killed while it wrote them.
+        return {}

@@ -1,0 +1,54 @@
+"""How what failed is told: by the names of exceptions, and never by what they say."""
+
+from __future__ import annotations
+
+from keyrange.individual_commits import last_results
+from keyrange.individual_commits.model.batch_results import (
+    BatchResult,
+    Failure,
+    failure_kinds,
+    kinds_text,
+)
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.model.outcome import UNFIT_TEXT, Cause
+
+PLACE = TopicPartition("t", 0)
+
+
+def failed(offset: int, error: str, cause: Cause = Cause.REJECTED) -> Failure:
+    return Failure(PLACE, offset, cause, error)
+
+
+def test_exceptions_are_counted_by_their_names() -> None:
+    found = failure_kinds(
+        [
+            failed(3, "KeyError: 's3cret'"),
+            failed(4, "ValueError"),
+            failed(5, "KeyError: 'other s3cret'"),
+            failed(6, f"{UNFIT_TEXT}: s3cret"),
+            failed(7, "RecordTimeout: it took longer than 5 ms", Cause.TIMED_OUT),
+            failed(8, "s3cret: no number", Cause.UNREADABLE),
+            failed(9, "s3cret of a customer"),
+        ]
+    )
+    assert kinds_text(found) == (
+        "KeyError 2 (such as offset 3 of t-0), ValueError 1 (such as offset 4 of t-0), "
+        "a value that does not fit its column 1 (such as offset 6 of t-0), "
+        "rejected 1 (such as offset 9 of t-0), timed out 1 (such as offset 7 of t-0) "
+        "and 1 other kinds"
+    )
+
+
+def test_texts_of_a_job_are_not_told() -> None:
+    texts = ("s3cret: wrong", "s3cret")
+    found = failure_kinds(Failure(PLACE, 3, Cause.REJECTED, text, False) for text in texts)
+    assert kinds_text(found) == "rejected 2 (such as offset 3 of t-0)"
+
+
+def test_results_are_kept_for_a_while() -> None:
+    result = BatchResult(1, 0, 0, 0, 0)
+    for batch_id in range(1_500):
+        last_results.keep("q", batch_id, result)
+    assert last_results.result_of("q", 1_499) == result
+    assert last_results.result_of("q", 0) is None
+    assert last_results.result_of("other", 1_499) is None

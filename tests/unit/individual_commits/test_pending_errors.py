@@ -1,0 +1,67 @@
+"""The errors of pending records: kept while they are pending, and nothing rests on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.work.model.outcome import Cause
+
+PLACE = TopicPartition("t", 0)
+
+
+def states(*offsets: int) -> dict[TopicPartition, PartitionState]:
+    pending = tuple(PendingRecord(at, at) for at in offsets)
+    return {PLACE: PartitionState("", 5_000, (KeyRangeState(SPACE, 5_000, pending),))}
+
+
+def failed(offset: int, error: str) -> Failure:
+    return Failure(PLACE, offset, Cause.REJECTED, error)
+
+
+def test_an_error_is_kept_until_its_record_is_done(tmp_path: Path) -> None:
+    kept = PendingErrors(str(tmp_path), "s")
+    kept.update(states(3, 5), [failed(3, "KeyError: 3"), failed(5, "KeyError: 5")])
+    kept.update(states(3, 5), [failed(5, "ValueError: 5")])
+    both = {(PLACE, 3): "KeyError: 3", (PLACE, 5): "ValueError: 5"}
+    assert pending_errors(f"{tmp_path}/", "s") == both
+    # The next run of the query knows them too.
+    later = PendingErrors(str(tmp_path), "s")
+    later.update(states(5), [])
+    assert pending_errors(str(tmp_path), "s") == {(PLACE, 5): "ValueError: 5"}
+    assert pending_errors(str(tmp_path), "other") == {}
+
+
+def test_nothing_is_written_where_nothing_changes(tmp_path: Path) -> None:
+    kept = PendingErrors(str(tmp_path), "s")
+    kept.update(states(), [])
+    assert list(tmp_path.iterdir()) == []
+    kept.update(states(3), [failed(3, "KeyError: 3")])
+    [file] = (tmp_path / "s").iterdir()
+    file.unlink()
+    kept.update(states(3, 9), [])
+    assert not file.exists()
+
+
+def test_those_of_the_lowest_offsets_are_kept(tmp_path: Path) -> None:
+    kept = PendingErrors(str(tmp_path), "s")
+    kept.update(states(*range(1_500)), [failed(at, "KeyError") for at in reversed(range(1_500))])
+    assert sorted(at for _, at in pending_errors(str(tmp_path), "s")) == list(range(1_000))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "errors": [3]}']
+)
+def test_what_cannot_be_read_is_missing(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "s" / "pending_errors.json"
+    file.parent.mkdir()
+    file.write_bytes(data)
+    assert pending_errors(str(tmp_path), "s") == {}
+    PendingErrors(str(tmp_path), "s").update(states(3), [failed(3, "KeyError")])
+    assert pending_errors(str(tmp_path), "s") == {(PLACE, 3): "KeyError"}
