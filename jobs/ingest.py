@@ -47,10 +47,11 @@ import keyrange
 from keyrange import ProgressListener, register
 from keyrange.cli.arguments import named_values
 from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.jobs.delta_jars import check_delta
 from keyrange.jobs.last_batch import is_of_a_job
 from keyrange.jobs.run_end import pending_records
 from keyrange.observing import logs, prometheus
-from keyrange.observing.model import query_progress
+from keyrange.observing.model.causes import cause_of
 from keyrange.observing.model.query_progress import QueryProgress
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
@@ -188,6 +189,7 @@ def start(
     if writer is not None:
         return with_trigger(writer, arguments).start()
     log.info("Spark writes the table, and not the tasks that read: %s", why)
+    check_delta()
     if table_settings(arguments):
         raise invalid_options([f"{TABLE_FLAGS} are not for Spark, which writes: {why}"])
     return start_sink(spark, arguments, options)
@@ -322,6 +324,13 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     def remember(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 the signal's form
         stopping.append(number)
 
+    try:
+        # Before the session, which tells at length of each class that it misses.
+        if getattr(arguments, "written_by", "") == "spark":
+            check_delta()
+    except KeyrangeError as failure:
+        log.error("%s", failure)
+        return 1
     spark = (
         SparkSession.builder.appName(name)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -345,7 +354,7 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         if waiting and arguments.available_now and not stopping:
             return RECORDS_WAIT
     except PySparkException as failure:
-        log.error("%s", first_cause(str(failure)))
+        log.error("%s", cause_of(str(failure)) or "the query failed without a message")
         return 1
     except KeyrangeError as failure:
         log.error("%s", failure)
@@ -367,12 +376,6 @@ def made_follower(arguments: argparse.Namespace) -> Follower:
         return Follower(arguments)
     except (KeyrangeError, OSError) as failure:
         raise SystemExit(str(failure)) from None
-
-
-def first_cause(text: str) -> str:
-    """keyrange's own paragraph out of a Java and Python traceback, or the first line of it."""
-    first = query_progress.one_line(text.strip().partition("\n")[0])
-    return query_progress.first_cause(text) or first or "the query failed without a message"
 
 
 def main() -> int:

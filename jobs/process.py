@@ -36,6 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import keyrange
 from ingest import TABLE_FLAGS, run_query, source_arguments, table_settings, with_trigger
 from keyrange.errors import invalid_options
+from keyrange.individual_commits.collecting import schema_of
 from keyrange.jobs.named_function import named_function
 
 
@@ -105,9 +106,11 @@ def start_with(
         raise invalid_options([f"{TABLE_FLAGS} need --written-by keyrange"])
     if not arguments.commit_table:
         raise invalid_options(["--written-by spark needs --commit-table"])
+    # Before the first batch needs it.
+    columns = schema_of(schema)
 
     def work(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 the form that Spark calls
-        rows = keyrange.process(batch, function, schema)
+        rows = keyrange.process(batch, function, columns)
         # Written once, also where a batch runs again after a crash.
         writer = rows.write.format("delta").mode("append").options(**keyrange.transaction())
         if "/" in table:

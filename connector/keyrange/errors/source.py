@@ -188,4 +188,15 @@ SOURCE_CONDITIONS: Final = (
         "After offsets and times were looked up, a partition would end before it starts.",
         "both offsets in the message",
     ),
+    Condition(
+        "DELTA_NOT_FOUND",
+        Kind.INVALID,
+        False,
+        "submit the job with the --packages that the message names, or with these jars by --jars; "
+        "or let keyrange write the table: --written-by keyrange needs no jars",
+        "A job whose table Spark writes was started without the jars of Delta. No query was "
+        "started.",
+        "the arguments of spark-submit, and `spark.jars.packages`",
+        "reading.md",
+    ),
 )

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
-from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns
+from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.options.commits import IS_PATH
 from keyrange.work.appending import Target, work_into
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
@@ -179,8 +179,7 @@ def _checked(
     check_columns(batch, call)
     if mode not in ("record", "arrow"):
         raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
-    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    output = StructType(list(parsed))  # type: ignore[call-overload]
+    output = StructType(list(schema_of(schema)))  # type: ignore[call-overload]
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
     return output

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructType
 
-from keyrange.errors import error
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
 from keyrange.individual_commits.parts import Found
 from keyrange.kafka.model.offsets import TopicPartition
@@ -120,6 +122,18 @@ def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
         .dropDuplicates(["topic", "partition", "offset"])
         .collect()
     )
+
+
+def schema_of(schema: str | StructType) -> StructType:
+    """The columns that are given, in DDL or as they are. Raises INVALID_OPTIONS."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        # Not every line of DDL is one of columns.
+        return StructType(list(StructType.fromDDL(schema)))  # type: ignore[call-overload]
+    except (PySparkException, TypeError) as failure:
+        reason = str(failure).strip().partition("\n")[0]
+        raise invalid_options([f"schema {schema[:200]!r} is no DDL of columns: {reason}"]) from None
 
 
 def check_columns(frame: DataFrame, call: str, names: Iterable[str] = _PLACE) -> None:

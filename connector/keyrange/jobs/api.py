@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.collecting import HIDDEN_SPARK
+from keyrange.individual_commits.collecting import HIDDEN_SPARK, schema_of
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
@@ -69,8 +69,8 @@ def job(
     if kept:
         _check_state(parsed, function)
     if function is not None:
-        output: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        return TableJob(options, parsed, output, mode, pickled(function), kept)
+        assert schema is not None
+        return TableJob(options, parsed, schema_of(schema), mode, pickled(function), kept)
     return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
 
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyrange.individual_commits.last_results import result_of
+from keyrange.observing.model.causes import first_cause, last_cause
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import (
     QueryProgress,
     batch_fields,
     batch_line,
-    first_cause,
     read_query_progress,
     with_result,
 )
@@ -220,7 +220,8 @@ def _log_end(event: Any, label: str, batch_id: int | None) -> None:
     if text is None:
         _log.info(what, name, "has ended", after, extra={"keyrange": fields})
         return
-    why = first_cause(text) or cause or "see what Spark says of it"
+    found = ", ".join(filter(None, (cause, last_cause(text))))
+    why = first_cause(text) or found or "see what Spark says of it"
     _log.error(f"{what}: %s", name, "has failed", after, why, extra={"keyrange": fields})
 
 

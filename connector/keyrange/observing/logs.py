@@ -86,6 +86,8 @@ def configure(log_format: LogFormat | str | None = None, level: int = logging.IN
     logging.basicConfig(handlers=[handler], level=level, force=True)
     # Every call into the JVM is logged there, at INFO.
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    # What a function of foreachBatch raises Spark tells as well, and its text may quote a record.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
 
 def follow_environment() -> None:

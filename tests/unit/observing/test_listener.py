@@ -22,6 +22,7 @@ from progresses import FULL, OTHER_RUN, QUERY_ID, RUN_ID, ended, event, progress
 BATCH = progress(7, source({"0": 1}, {"0": 3}))
 OTHERS = progress(7, source({"0": 1}, {"0": 3}) | {"endOffset": 1, "latestOffset": 2})
 LOGGER = "keyrange.observing.listener"
+UNTOLD = "whose text may quote a record and is in Spark's own log alone"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -105,9 +106,15 @@ def test_two_queries_and_a_restart_are_told_apart(caplog: pytest.LogCaptureFixtu
             "STREAM_FAILED",
             "[INVALID_OFFSETS] odd. To mend it: wait.",
         ),
-        ("a.PySparkTypeError: [NOT_INT] s3cret in type `str`.", "STREAM_FAILED", "STREAM_FAILED"),
-        ("ValueError: s3cret", "STREAM_FAILED", "STREAM_FAILED"),
-        ("ValueError: s3cret", None, "see what Spark says of it"),
+        (
+            "a.PySparkTypeError: [NOT_INT] s3cret in type `str`.",
+            "STREAM_FAILED",
+            f"STREAM_FAILED, PySparkTypeError, {UNTOLD}",
+        ),
+        ("ValueError: s3cret", "STREAM_FAILED", f"STREAM_FAILED, ValueError, {UNTOLD}"),
+        ("ValueError: s3cret", None, f"ValueError, {UNTOLD}"),
+        ("s3cret", "STREAM_FAILED", "STREAM_FAILED"),
+        ("s3cret", None, "see what Spark says of it"),
     ],
 )
 def test_why_a_run_failed_quotes_no_record(
@@ -151,7 +158,7 @@ def test_runs_that_fail_before_their_first_batch_are_counted_where_the_query_is_
         listener.onQueryStarted(started(QUERY_ID, "orders"))
         listener.onQueryTerminated(ended(run_id=f"r{number}", exception="ValueError: x"))
     assert failures(listener) == {"orders": 3}
-    assert said(caplog)[-1] == ("ERROR", "query orders has failed: see what Spark says of it")
+    assert said(caplog)[-1] == ("ERROR", f"query orders has failed: ValueError, {UNTOLD}")
 
 
 @pytest.mark.parametrize(("name", "label"), [("orders", "orders"), (None, QUERY_ID)])

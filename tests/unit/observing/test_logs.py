@@ -103,6 +103,12 @@ def test_a_job_says_how_it_logs() -> None:
     assert run("logs.configure('text')", KEYRANGE_LOG="json")[0].endswith(" INFO held")
 
 
+def test_what_py4j_says_of_a_function_is_not_logged_twice() -> None:
+    """Its text may quote a record."""
+    said = "logging.getLogger('py4j.clientserver').error('s3cret')"
+    assert "s3cret" not in "".join(run(f"logs.configure('json'); {said}"))
+
+
 def test_a_process_of_somebody_else_is_left_alone_unless_it_is_asked_for() -> None:
     twice = "logs.follow_environment(); logs.follow_environment()"
     assert run(twice) == []

@@ -14,7 +14,6 @@ from keyrange.observing.model.query_progress import (
     WorkDone,
     batch_fields,
     batch_line,
-    first_cause,
     read_query_progress,
     with_result,
 )
@@ -181,31 +180,3 @@ def test_of_several_sources_the_least_factor_and_share_count() -> None:
 def test_a_name_moves_no_cursor() -> None:
     line = batch_line(read(progress(7, PLAIN, name="or\x1b[2J\nders")))
     assert line.endswith(r"query or\u001b[2J ders")
-
-
-OURS = "[KAFKA_DATA_LOSS.LOG_TRUNCATED] gone (offset=3). To mend it: wait."
-
-
-def test_a_cause_is_the_paragraph_of_keyrange() -> None:
-    trace = (
-        "org.apache.spark.SparkException: it failed\nTraceback:\n  File x\n"
-        f"keyrange.errors.DataLossError: {OURS}\n"
-        "at java\n"
-    )
-    assert first_cause(trace) == OURS
-    assert first_cause("ValueError: a secret") == ""
-
-
-@pytest.mark.parametrize("between", ["\n", " "])
-def test_a_cause_is_no_error_of_spark_in_the_same_form(between: str) -> None:
-    spark = (
-        "pyspark.errors.exceptions.base.PySparkTypeError: [FIELD_DATA_TYPE_UNACCEPTABLE_WITH_NAME] "
-        "field amount: `IntegerType()` can not accept object `4111 1111 1111 1111` in type `str`."
-    )
-    assert first_cause(spark) == ""
-    assert first_cause(f"{spark}{between}keyrange.errors.DataLossError: {OURS}\nat x") == OURS
-
-
-def test_a_cause_moves_no_cursor() -> None:
-    failure = "keyrange.errors.InvalidError: [INVALID_OPTIONS] no \x1b[2J topic\r\nat java"
-    assert first_cause(failure) == r"[INVALID_OPTIONS] no \u001b[2J topic"

@@ -47,6 +47,7 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.times import iso, now, read_since
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
+from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,10 @@ these rows, so the counts that the job observes stand in its place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
-from keyrange.errors import CATALOGUE
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
@@ -357,16 +355,3 @@ def state_figures(progress: QueryProgress) -> dict[str, Any] | None:
     if done is None and sizes["bytes"] is None:
         return None
     return {**sizes, **{each.name: getattr(done, each.name, None) for each in fields(StateFigures)}}
-
-
-# What Python's own errors of Spark look like as well, and those may quote a record.
-_CAUSE: Final = re.compile(r"Error: (?=\[([A-Z0-9_.]+)\] )")
-
-
-def first_cause(text: str) -> str:
-    """keyrange's own paragraph out of a Java and Python traceback, in one line; "" where there is
-    none."""
-    for found in _CAUSE.finditer(text):
-        if found[1] in CATALOGUE:
-            return one_line(text[found.end() :].partition("\n")[0]).strip()
-    return ""
