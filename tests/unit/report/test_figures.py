@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -158,6 +159,14 @@ def test_kafka_adds_the_lag_of_now_from_the_committed_offset() -> None:
         ("flights-0", 5, "Kafka"),
         ("flights-1", None, ""),
     ]
+
+
+def test_what_is_planned_is_not_read() -> None:
+    """With individual commits the checkpoint knows the ends, also of a batch that is under way."""
+    both = [batch(0, "committed", 90, 95), batch(1, "planned", 100, 130)]
+    made = replace(sources(), history=both)
+    assert [behind for _, behind in lag.series(made)["flights-0"]] == [5, 40]
+    assert [each.read_lag for each in lag.standings(made)] == [40, 40]
 
 
 def test_of_a_first_batch_that_is_not_committed_everything_is_in_flight() -> None:
