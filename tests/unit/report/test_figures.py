@@ -19,7 +19,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
 from keyrange.report.parts import ROWS_MAX, Source
 from report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
-from report_samples import many_ranges, sources
+from report_samples import batch, many_ranges, sources
 
 
 def trace(figure: Any, name: str) -> Any:
