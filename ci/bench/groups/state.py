@@ -257,12 +257,14 @@ class Source:
             random = np.random.default_rng(1)
             self.hashes = np.sort(random.integers(0, SPACE.until_hash - 1, self.keys))
 
-    def batch(self, host: str, span: KeyRange, count: int, counted: bool = True) -> StateFigures:
+    def batch(
+        self, host: str, span: KeyRange, count: int, counted: bool = True, seed: int = 0
+    ) -> StateFigures:
         """Count some random keys of a key range, on a host; what that took."""
         settings = StateSettings(str(self.home / "state"), "s", self.seq, 1, self.home / host)
         states = TaskStates(self.form, settings)
         states.begin({_AT: PartitionRuns((span,), tuple(self.runs), True, "p")})
-        random = np.random.default_rng(self.seq)
+        random = np.random.default_rng([self.seq, seed])
         inside = self.hashes[
             np.searchsorted(self.hashes, span.from_hash) : np.searchsorted(
                 self.hashes, span.until_hash - 1, side="right"
@@ -296,10 +298,12 @@ def _where_states_are(bench: Bench) -> Iterator[Figure]:
         source = _filled(bench, keys)
         ratios = []
         for _ in range(bench.runs):
-            running = [_batch(source)[0] for _ in range(3)]
-            # Another process has nothing mapped, and has checked nothing.
+            # All are batches behind one commit: what they merge is the same.
+            running = [_batch(source, seed)[0] for seed in range(3)]
+            # Another process has nothing mapped.
             cache._MAPPED.clear()
-            taken, figures = _batch(source)
+            taken, figures = _batch(source, seed=3)
+            source.batch("one", SPACE, 50_000)
             restored.append(figures.restored_bytes)
             ratios.append(taken / sorted(running)[1])
         name = "many_keys" if keys == many else "few_keys"
@@ -321,9 +325,9 @@ def _filled(bench: Bench, keys: int) -> Source:
     return source
 
 
-def _batch(source: Source) -> tuple[float, StateFigures]:
+def _batch(source: Source, seed: int) -> tuple[float, StateFigures]:
     began = time.perf_counter()
-    figures = source.batch("one", SPACE, 50_000)
+    figures = source.batch("one", SPACE, 50_000, counted=False, seed=seed)
     return time.perf_counter() - began, figures
 
 

@@ -4,8 +4,10 @@
 
 A copy is the rows of a run in some key range. Its name says which, and its checksum; so what is
 there is known by a list of names, and a copy that is damaged, or was not written whole, is told by
-its bytes. Runs never change: a copy is right or it is not there. Copies of a run that was merged
-are removed by the next task that works on these keys, those of keys that left this host in a day.
+its bytes. These are read once a day and once a start of the host, and not by each process: Spark
+ends Python workers that have nothing to do for a minute. Runs never change: a copy is right or it
+is not there. Copies of a run that was merged are removed by the next task that works on these keys,
+those of keys that left this host in a day.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +40,10 @@ _LOOK_EVERY_S: Final = 3_600.0
 _looked: Final[dict[Path, float]] = {}
 # What other attempts of a task may still read, and what they are about to write.
 _UNUSED_S: Final = 600.0
-# Copies that this process has checked, and has mapped.
+# Of a copy whose bytes were checked: when and as what.
+_CHECKED: Final = "user.keyrange.checked"
+_DAY_S: Final = 86_400
+# Copies that this process has mapped.
 _MAPPED: Final[dict[Path, list[pa.RecordBatch]]] = {}
 _MAPPED_MAX: Final = 1_024
 
@@ -85,7 +91,7 @@ class StateCache:
                 is_other = told is not None and told[0] not in stems
                 if is_other and told is not None and common(told[1], span) != told[1]:
                     continue
-                if (is_other or told is None) and path.stat().st_mtime < until:
+                if (is_other or told is None) and path.stat().st_atime < until:
                     path.unlink(missing_ok=True)
                     _MAPPED.pop(path, None)
 
@@ -106,17 +112,18 @@ class StateCache:
     def _mapped(self, path: Path) -> list[pa.RecordBatch] | None:
         """The rows of a copy; None where it is no good, and then it goes."""
         with suppress(OSError):
-            # It is in use.
-            os.utime(path)
+            # It is in use. When it was written stays as it is.
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         if path in _MAPPED:
             return _MAPPED[path]
         told = _read_name(path.name)
         assert told is not None
         try:
             data = pa.memory_map(str(path)).read_buffer()
-            # It brings the pages in, in their order, which single keys would do one by one.
-            if zlib.crc32(data) != told[2]:
-                raise ValueError("its bytes are not those that were written")
+            if not _is_checked(path):
+                if zlib.crc32(data) != told[2]:
+                    raise ValueError("its bytes are not those that were written")
+                _mark_checked(path)
             with pa.ipc.open_file(data) as reader:
                 blocks = [reader.get_batch(at) for at in range(reader.num_record_batches)]
         except FileNotFoundError:
@@ -150,7 +157,7 @@ def sweep_idle(directory: Path) -> None:
     _looked[directory] = now
     with suppress(OSError):
         for path in directory.glob("*/*"):
-            if path.stat().st_mtime < now - _IDLE_S:
+            if path.stat().st_atime < now - _IDLE_S:
                 path.unlink(missing_ok=True)
 
 
@@ -184,6 +191,8 @@ class Draft:
             self._opened().close()
             self._file.close()
             name = f"{_stem(run)}.{run.span.from_hash}-{run.span.until_hash - 1}"
+            # What was written is in the kernel's memory as it was summed up.
+            _mark_checked(self._path)
             os.replace(self._path, self._directory / f"{name}.{self._file.sum:08x}{_SUFFIX}")
         except (OSError, ValueError) as failure:
             self._give_up(failure)
@@ -239,6 +248,31 @@ class _Summed:
 
     def seekable(self) -> bool:
         return False
+
+
+def _mark_checked(path: Path) -> None:
+    """Where files have no attributes each process checks for itself."""
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, _CHECKED, _as_it_is_now(path))
+
+
+def _is_checked(path: Path) -> bool:
+    """Whether a copy was checked today, since the host has started, and not written to since."""
+    try:
+        return os.getxattr(path, _CHECKED) == _as_it_is_now(path)
+    except (OSError, AttributeError):
+        return False
+
+
+def _as_it_is_now(path: Path) -> bytes:
+    status = path.stat()
+    day = int(time.time()) // _DAY_S
+    return f"{_boot()} {day} {status.st_size} {status.st_mtime_ns}".encode()
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _stem(run: StateRun) -> str:
