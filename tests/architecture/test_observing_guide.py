@@ -52,12 +52,13 @@ def blocks() -> Iterator[str]:
 @pytest.fixture
 def _quiet_logging() -> Iterator[None]:
     """What `configure` changes is put back."""
-    root, py4j = logging.getLogger(), logging.getLogger("py4j")
-    before = root.handlers[:], root.level, py4j.level
+    names = (None, "py4j", "py4j.clientserver")
+    root, *_ = loggers = [logging.getLogger(name) for name in names]
+    handlers, levels = root.handlers[:], [each.level for each in loggers]
     yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    py4j.setLevel(before[2])
+    root.handlers[:] = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.mark.usefixtures("_quiet_logging")

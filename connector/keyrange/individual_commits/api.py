@@ -179,7 +179,7 @@ def _checked(
     check_columns(batch, call)
     if mode not in ("record", "arrow"):
         raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
-    output = StructType(list(schema_of(schema)))  # type: ignore[call-overload]
+    output = StructType(list(schema_of(schema)))
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
     return output
