@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ from deltalake import write_deltalake
 
 from command_words import COMMANDS
 from keyrange.cli import main
+from keyrange.embedded import daemon
 from member_samples import append_all, stored, table_at
 from terminals import read_all
 
@@ -216,12 +218,16 @@ def test_a_file_that_may_not_be_read(
 def test_an_error_of_the_system_is_a_paragraph_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "file"
-    place.touch()
+    """Of what no command has a condition for."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr(daemon, "start", full)
     monkeypatch.setattr(sys, "argv", [])
-    code, out, err = run(capsys, "broker", "start", "--dir", str(place))
+    code, out, err = run(capsys, "broker", "start", "--dir", str(tmp_path))
     assert (code, out) == (FAILED, "")
-    assert err == f"error: [Errno 17] File exists: '{place}'\n"
+    assert err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
 
 
 def in_terminal(body: str, **environment: str) -> str:
