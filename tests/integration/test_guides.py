@@ -23,14 +23,18 @@ from typer.testing import CliRunner
 
 from brokers import Record, Topics
 from keyrange.cli.main import app
+from keyrange.embedded import jars
+from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from member_samples import append_all, assignment, owned, stored, table_at
+from recipe_stage import REGISTRY, check_recipes, recipe_stage
 from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TOPIC = "orders"
 PARTITIONS, RECORDS = 4, 800
+RECIPES = ROOT / "connector" / "guides" / "recipes.md"
 
 
 class Places:
@@ -49,6 +53,9 @@ class Places:
             '"min.available.ratio": "0.1"': '"min.available.ratio": "0.0000001"',
             ".start(": ".trigger(availableNow=True).start(",
         }
+
+    def add(self, name: str, stand_in: str) -> None:
+        self._names[name] = stand_in
 
     def put(self, text: str) -> str:
         pieces = [text]
@@ -204,8 +211,31 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     topics.delete_topic(TOPIC)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.fixture(scope="module")
+def _recipes(pages: Pages, topics: Topics) -> Iterator[None]:
+    try:
+        jars.resolve(jars.spark_kafka())
+    except KeyrangeError as failure:
+        pytest.skip(f'the jars of format("kafka") cannot be had: {failure}')
+    with recipe_stage(topics) as registry:
+        pages.key_hashes.add(REGISTRY, registry)
+        yield
+
+
+@pytest.mark.usefixtures("_recipes")
+def test_recipes_run_and_end_as_they_say(pages: Pages, topics: Topics) -> None:
+    run_whole(pages, RECIPES)
+    check_recipes(pages.spark, topics, pages.key_hashes.lake, TOPIC)
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in DOCUMENTS if each != RECIPES], ids=lambda path: path.name
+)
 def test_what_is_shown_runs(pages: Pages, path: Path) -> None:
+    run_whole(pages, path)
+
+
+def run_whole(pages: Pages, path: Path) -> None:
     runnable = [s for s in snippets(path) if s.language in ("python", "bash", "sql")]
     assert pages.run(path) == len([s for s in runnable if "no-test" not in s.marks])
 
