@@ -23,6 +23,6 @@ version="$("$python" "$root/ci/release.py" changelog)" || exit 1
 if [[ -n "$(git -C "$root" tag --list "v$version")" ]]; then
   fail "there is a tag v$version already: pyproject.toml needs the next version"
 fi
-"$root/ci/packaging.sh" "$into"
+bash "$root/ci/packaging.sh" "$into"
 printf '==> wheel and sdist of %s\n' "$version" >&2
 "$python" "$root/ci/release.py" packages "$into"
