@@ -221,6 +221,7 @@ def test_topics_of_a_pattern_are_shared_whenever_they_come(topics: Topics, tmp_p
         for each in consumers:
             for batch in each.poll(100):
                 each.acknowledge(batch)
+            each.commit()
         held = [each.assignment() for each in consumers]
         parts = [[spans.get(TopicPartition(name, 0), []) for spans in held] for name in names]
         return all(all(each) and merge([*each[0], *each[1]]) == [SPACE] for each in parts)

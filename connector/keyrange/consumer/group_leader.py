@@ -112,8 +112,9 @@ class GroupLeader:
                 if each.slot != interest.slot and any(overlap(each, span) for span in spans)
             }
             ranges = after.of(interest.slot)
-            share = Share(after.epoch, ranges, slots, frozenset(receivers), self._slot)
-            shares[member] = write_share(share)
+            shares[member] = write_share(
+                Share(after.epoch, ranges, slots, frozenset(receivers), self._slot, interest.wish)
+            )
         return shares
 
     def _assigned(

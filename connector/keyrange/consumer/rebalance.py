@@ -91,7 +91,12 @@ class Sharing:
             share = read_share(seen.assignment)
             self._document = seen.assignment
             self._holding.contacted()
-            self._follow(share, listener)
+            if share.wish in (None, self._interest.wish):
+                self._follow(share, listener)
+            else:
+                # A static name comes back to the assignment of its earlier life, without another
+                # generation, and that one read other topics.
+                self._introduce(replace(self._interest, times=self._interest.times + 1))
         elif self._share is not None and self._is_due():
             self._go_on(self._share, listener)
         if self._share is not None:
@@ -232,11 +237,14 @@ class Sharing:
             now = replace(self._interest, topics=tuple(sorted(view.topics)))
             if now != self._interest:
                 _log.info("the pattern %s matches %d topics now", now.pattern, len(now.topics))
-                self._member.introduce(write_interest(now))
-                self._interest = now
+                self._introduce(now)
                 return
         if leads and not set(view.partitions()) <= self._leader.partitions:
             self._member.rejoin()
+
+    def _introduce(self, interest: Interest) -> None:
+        self._member.introduce(write_interest(interest))
+        self._interest = interest
 
     def _attempt(self, look: Callable[[], None]) -> None:
         """What fails is looked at again after a while: nobody reads less for it."""

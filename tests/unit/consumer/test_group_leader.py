@@ -133,7 +133,7 @@ def test_the_first_has_all_at_once_and_who_joins_is_gathered(stage: Stage) -> No
     # The proposal's: joins at 00:00 and 00:03 are one reassignment at 00:05.
     for minute, names in ((0, "ab"), (3, "abc"), (4.9, "abc")):
         assert stage.deal(leader, *names, minute=minute)["a"] == Share(
-            1, alone["a"].ranges, frozenset(names), frozenset(), "a"
+            1, alone["a"].ranges, frozenset(names), frozenset(), "a", alone["a"].wish
         )
         assert stage.due(leader) == 5
     shares = stage.deal(leader, "a", "b", "c", minute=5)
@@ -301,6 +301,14 @@ def test_what_could_not_be_written_is_decided_anew(
     shares = stage.deal(leader, "a", "b")
 
     assert [hashes(share) for share in shares.values()] == [2 * SPACE.size] * 2
+
+
+def test_a_share_says_which_wish_it_answers(stage: Stage) -> None:
+    """What a member has said, whatever the leader has made of it."""
+    leader = stage.leader(pattern="t|new")
+    stage.cluster.held["new"] = [0]
+    shares = stage.deal(leader, "a", pattern="t|new")
+    assert shares["a"].wish == Interest("a", ("t",), pattern="t|new").wish
 
 
 class TestPattern:

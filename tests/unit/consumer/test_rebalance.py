@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -194,6 +195,20 @@ def test_a_leader_looks_at_the_table_now_and_then(stage: Stage) -> None:
         stage.step(after_s=2.5)
 
     assert stage.looks == 3
+
+
+def test_an_assignment_of_an_earlier_life_that_read_other_topics_is_not_followed(
+    stage: Stage,
+) -> None:
+    """A static name that is back within its session joins no new generation: another one has to
+    be called for."""
+    stage.told(replace(share(3, SPACE, "a"), wish=Interest("a", ("other",)).wish))
+    stage.step(after_s=2)
+    assert (stage.spans, stage.contacts) == ({}, 1)
+    assert [read_interest(each) for each in stage.introduced] == [Interest("a", ("t",), times=1)]
+    stage.told(replace(share(4, SPACE, "a"), wish=Interest("a", ("t",)).wish))
+    assert stage.spans == {FIRST: [SPACE]}
+    assert len(stage.introduced) == 1
 
 
 class TestPattern:

@@ -20,7 +20,7 @@ from keyrange.members.model.shares import (
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 SPANS = [KeyRange(0, 5), KeyRange(9, HASH_MAX + 1)]
-SHARE = Share(4, {TopicPartition("t", 1): SPANS}, frozenset("ab"), frozenset("b"))
+SHARE = Share(4, {TopicPartition("t", 1): SPANS}, frozenset("ab"), frozenset("b"), wish=7)
 
 
 def test_both_come_back_as_they_were() -> None:
@@ -28,8 +28,17 @@ def test_both_come_back_as_they_were() -> None:
     interest = Interest("g-1", ("a", "b"), "host", 7, "option")
     assert read_interest(write_interest(interest)) == interest
     assert b"pattern" not in write_interest(interest)
-    interest = Interest("g-1", ("a", "b"), "host", 7, "option", "a|b")
+    interest = Interest("g-1", ("a", "b"), "host", 7, "option", "a|b", 3)
     assert read_interest(write_interest(interest)) == interest
+    before = write_share(SHARE).replace(b',"wish":7', b"")
+    assert read_share(before).wish is None
+
+
+def test_a_wish_is_what_a_member_wants_to_read() -> None:
+    wish = Interest("g-1", ("a", "b"), "host", 7, "option").wish
+    assert Interest("g-2", ("b", "a"), "other", 8, "file", times=2).wish == wish
+    others = [Interest("g-1", ("a",)), Interest("g-1", ("a", "b"), pattern="a|b")]
+    assert wish not in {each.wish for each in others}
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"v":2}', b"[" * 3_000, b"\xff"])
@@ -49,6 +58,7 @@ def test_who_is_no_consumer_gets_nothing(data: bytes) -> None:
         (b'"1":', b'"-1":'),
         (b'["b"]', b"[1]"),
         (b'"ranges"', b'"rangs"'),
+        (b'"wish":7', b'"wish":"7"'),
     ],
 )
 def test_what_is_no_share_is_refused(old: bytes, new: bytes) -> None:

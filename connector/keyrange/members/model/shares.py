@@ -7,6 +7,7 @@ another version, and every member of a Kafka group can write it.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +25,8 @@ SHARE_BYTES_MAX: Final = 256 * 1024
 @dataclass(frozen=True, slots=True)
 class Interest:
     """What a member says of itself when it joins: its slot, and the topics that it reads.
-    `pattern`: these are the topics that it has found to match."""
+    `pattern`: these are the topics that it has found to match. `times` is how often it has said the
+    same: Kafka calls for an assignment only where a member says something else."""
 
     slot: str
     topics: tuple[str, ...]
@@ -32,18 +34,26 @@ class Interest:
     pid: int = 0
     source: str = ""
     pattern: str = ""
+    times: int = 0
+
+    @property
+    def wish(self) -> int:
+        """A number for what it wants to read."""
+        return zlib.crc32(json.dumps([sorted(self.topics), self.pattern]).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """What a member is told: its ranges in an epoch, the slots of all members, and those of them
-    that get something of what it had before. `leader` is the slot of who says so."""
+    that get something of what it had before. `leader` is the slot of who says so, and `wish` that
+    of the interest that it answers; None where a leader of before does not say it."""
 
     epoch: int
     ranges: Mapping[TopicPartition, list[KeyRange]]
     members: frozenset[str]
     receivers: frozenset[str]
     leader: str = ""
+    wish: int | None = None
 
 
 def write_interest(interest: Interest) -> bytes:
@@ -58,6 +68,7 @@ def write_interest(interest: Interest) -> bytes:
         "source": interest.source,
         "pid": interest.pid,
         **({"pattern": interest.pattern} if interest.pattern else {}),
+        **({"times": interest.times} if interest.times else {}),
     }
     return _written(document, INTEREST_BYTES_MAX, "what a member says of itself")
 
@@ -68,11 +79,13 @@ def read_interest(data: bytes) -> Interest | None:
         document = _read(data, INTEREST_BYTES_MAX)
         slot, topics = document["slot"], document["topics"]
         host, pid, source = document["host"], document["pid"], document["source"]
-        pattern = document.get("pattern", "")
+        pattern, times = document.get("pattern", ""), document.get("times", 0)
         texts = [slot, host, source, pattern, *topics]
-        if not slot or not all(isinstance(each, str) for each in texts) or type(pid) is not int:
+        if not slot or not all(isinstance(each, str) for each in texts):
             return None
-        return Interest(slot, tuple(topics), host, pid, source, pattern)
+        if type(pid) is not int or type(times) is not int:
+            return None
+        return Interest(slot, tuple(topics), host, pid, source, pattern, times)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -89,6 +102,7 @@ def write_share(share: Share) -> bytes:
         "members": sorted(share.members),
         "receivers": sorted(share.receivers),
         "leader": share.leader,
+        **({} if share.wish is None else {"wish": share.wish}),
     }
     return _written(document, SHARE_BYTES_MAX, "a member's share")
 
@@ -107,12 +121,14 @@ def read_share(data: bytes) -> Share:
                     raise ValueError("a partition has no number")
                 ranges[TopicPartition(topic, int(number))] = read_ranges(spans)
         members, receivers = (_names(document[name]) for name in ("members", "receivers"))
-        leader = document.get("leader", "")
+        leader, wish = document.get("leader", ""), document.get("wish")
         if not isinstance(leader, str):
             raise ValueError("its leader has no name")
+        if wish is not None and type(wish) is not int:
+            raise ValueError("what it answers is no number")
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise error("INVALID_ASSIGNMENT", f"what the group's leader says: {fault}") from None
-    return Share(epoch, ranges, members, receivers, leader)
+    return Share(epoch, ranges, members, receivers, leader, wish)
 
 
 def _names(document: Any) -> frozenset[str]:
