@@ -52,7 +52,7 @@ def test_what_is_not_done_is_all_that_no_run_says_is_done(
     committed = inside[0] if inside else scanned
     borders = [*inside, scanned]
     done = [[record + 1, until] for record, until in pairwise(borders) if record + 1 < until]
-    row = {"committed": committed, "scanned": scanned, "done": done}
+    row = {"committed": committed, "scanned": scanned, "done_above": done}
     runs = runs_not_done(row, most)
     found = {at for begin, until in runs for at in range(begin, until)}
     assert len(runs) <= most + 1

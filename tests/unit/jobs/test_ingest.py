@@ -215,6 +215,7 @@ def ended(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., i
     """Run a job to its end, which leaves so many records waiting; the exit code."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     monkeypatch.setattr(job, "SparkSession", SimpleNamespace(builder=Session()))
+    monkeypatch.setattr(job, "register", lambda _: None)
     monkeypatch.setattr(job.logs, "configure", lambda _: None)
 
     def run(waiting: int | None, *more: str, results: Sequence[BatchResult] = ()) -> int:

@@ -52,7 +52,7 @@ def test_a_batch_that_this_process_committed_is_told_with_what_it_came_to(
     for batch_id in (8, 9):
         document = progress(batch_id, source({"0": 1}, {"0": 3}, commits={"pending": 37}))
         listener.onQueryProgress(event(document))
-    assert [text.split(", ")[2:-1] for _, text in said(caplog)] == [
+    assert [text.split(", ")[3:-1] for _, text in said(caplog)] == [
         ["1 failed", "15 pending"],
         ["37 pending before it"],
     ]
