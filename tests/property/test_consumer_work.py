@@ -165,3 +165,14 @@ Consuming.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestConsuming = Consuming.TestCase
+
+
+def test_what_is_acknowledged_behind_a_seek_is_committed() -> None:
+    model = Consuming()
+    model.begin(owned={2}, start=0)
+    model.hand_out_what_is_new(until=7)
+    model.seek(offset=0)
+    model.acknowledge(offsets={6})
+    model.commit()
+    assert model.durable == {6}
+    model.the_table_says_exactly_what_is_durable()

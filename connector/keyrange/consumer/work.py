@@ -225,6 +225,7 @@ class PartitionWork:
     def forget(self, record: PendingRecord) -> bool:
         """A record that was to come again is not in the log any more: it counts as done."""
         if self._take_back(record):
+            self._pass_over(record)
             self._acknowledged += 1
             return True
         return False
@@ -247,7 +248,9 @@ class PartitionWork:
             each.news[at] = True
             found += len(at)
         for offset in offsets.tolist() if self._again else ():
-            found += self._again.pop(offset, None) is not None
+            if record := self._again.pop(offset, None):
+                self._pass_over(record)
+                found += 1
         self._acknowledged += found
         return found
 
@@ -323,6 +326,13 @@ class PartitionWork:
         self._again = {offset: record for offset, record in self._again.items() if offset < end}
         below = [each.only(each.offsets < end) for each in self._stretches]
         self._stretches = [part for parts in below for part in parts]
+
+    def _pass_over(self, record: PendingRecord) -> None:
+        """A record that was to come again is done. What comes again before it is to be told from
+        what is new, also where a seek has taken both back."""
+        at = index_of(self.spans, record.key_hash)
+        assert at is not None
+        self._passed[at] = max(self._passed[at], record.offset + 1)
 
     def _has(self, key_hash: int) -> bool:
         return index_of(self.spans, key_hash) is not None
