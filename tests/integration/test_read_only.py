@@ -48,15 +48,3 @@ def test_a_table_without_columns(spark: SparkSession, options: str) -> None:
     text = refusal(lambda: spark.sql(f"CREATE TABLE no_table USING keyrange {options}"))
     assert "[READ_ONLY_SOURCE] a table of a catalog cannot be USING keyrange" in text
     assert "CREATE TEMPORARY VIEW" in text
-
-
-def test_a_table_with_columns_is_refused_when_it_is_read(spark: SparkSession) -> None:
-    """Spark makes it without asking keyrange."""
-    spark.sql(f"CREATE TABLE with_columns (value string) USING keyrange {READING}")
-    try:
-        read = refusal(spark.table("with_columns").collect)
-        assert "[READ_ONLY_SOURCE] a table of a catalog" in read
-        written = refusal(lambda: spark.sql("INSERT INTO with_columns VALUES ('a')"))
-        assert "[READ_ONLY_SOURCE]" in written
-    finally:
-        spark.sql("DROP TABLE with_columns")
