@@ -26,7 +26,7 @@ def volumes_section(sources: Sources) -> Section:
         if known["volumes"]:
             pictures.append(_bars(known["volumes"]))
     held = [each for each in sources.progress.document or () if _factor_of(each) is not None]
-    if len(held) > 1 and len({_factor_of(each) for each in held}) > 1:
+    if len({_factor_of(each) for each in held}) > 1:
         pictures.append(_factors(held))
     elif held:
         facts.append(("throttle factor of each batch", f"{_factor_of(held[-1]):g}"))
