@@ -68,8 +68,8 @@ def test_what_is_pending_is_the_number_after_the_batch_where_that_is_known() -> 
         BatchResult(done=3, failed=2, held_back=14, dead=1, pending=15),
     )
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, 2 failed, 1 dead, 15 pending, "
-        "1 partitions take in less, query orders"
+        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, 2 failed, 1 dead, "
+        "15 pending, 1 partitions take in less, query orders"
     )
     fields = batch_fields(found)
     assert (fields["pending"], fields["failed"], fields["dead"]) == (15, 2, 1)
