@@ -80,14 +80,20 @@ KEYS = 600_000
 
 def commits_of(run: PinnedRun) -> Snapshot:
     path = run.home / "commits"
-    [source] = set(DeltaTable(path).to_pyarrow_table(["source_id"]).column(0).to_pylist())
+    [source] = set(DeltaTable(path).to_pyarrow_table(columns=["source_id"]).column(0).to_pylist())
     return table_at(path, source).known()
 
 
 def restored_by(run: PinnedRun, records: int) -> int:
     """Bytes of state that hosts had read when so many records of its own were counted."""
-    path, own = run.home / "table", pc.starts_with(pc.field("key"), "own-")
-    run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows(own) >= records)
+    path = run.home / "table"
+
+    def counted() -> int:
+        keys = DeltaTable(path).to_pyarrow_table(columns=["key"]).column("key")
+        found: int = pc.sum(pc.starts_with(keys, "own-")).as_py() or 0
+        return found
+
+    run.wait(lambda: counted() >= records)
     last = commits_of(run).batch_id
     run.wait(lambda: run.status()["batch"] >= last)
     found: int = run.status()["restored"]
