@@ -51,7 +51,10 @@ class PendingErrors:
             }
             places = sorted(found.keys() & pending, key=lambda each: (each[1], each[0]))
             left = {each: found[each] for each in places[:_KEPT_MAX]}
-        if left != known:
+        if known and not left:
+            # It may quote records, so it stays no longer than it serves.
+            self._directory.remove_file(_FILE)
+        elif left != known:
             rows = [[*partition, offset, text] for (partition, offset), text in left.items()]
             document = {"version": 1, "errors": rows}
             self._directory.write(_FILE, [json.dumps(document).encode()])

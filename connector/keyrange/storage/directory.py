@@ -169,6 +169,11 @@ class Directory:
             if is_file and each.base_name not in kept and each.mtime_ns < until_ms * 1_000_000:
                 self._filesystem.delete_file(each.path)
 
+    def remove_file(self, path: str) -> None:
+        """Remove a file, where it is there."""
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._root}/{path}")
+
     def remove(self, path: str) -> None:
         """Remove a directory with what is in it, where it is there."""
         with suppress(FileNotFoundError):

@@ -36,6 +36,8 @@ def test_an_error_is_kept_until_its_record_is_done(tmp_path: Path) -> None:
     later.update(states(5), [])
     assert pending_errors(str(tmp_path), "s") == {(PLACE, 5): "ValueError: 5"}
     assert pending_errors(str(tmp_path), "other") == {}
+    later.update(states(), [])
+    assert list((tmp_path / "s").iterdir()) == []
 
 
 def test_nothing_is_written_where_nothing_changes(tmp_path: Path) -> None:
