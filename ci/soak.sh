@@ -3,6 +3,9 @@
 # rounds (default 5). A failing example prints what reproduces it.
 #   soak.sh nemesis [--mode MODE] [--seconds N] [--seed S] [--only KIND]... [--replay FILE]
 # is one run of the nemesis, over real brokers, executors and tables.
+#   soak.sh platforms [ARGUMENTS]
+# runs what needs more than the ordinary test run has: an S3 server, a KDC, cluster managers, other
+# versions. ci/platforms.sh installs it. Arguments go to pytest.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh"
@@ -10,6 +13,12 @@ cd "$root"
 if [[ "${1:-}" == nemesis ]]; then
   shift
   PYTHONPATH="$root/tests" exec .venv/bin/python -P -m nemesis "$@"
+fi
+if [[ "${1:-}" == platforms ]]; then
+  shift
+  ci/platforms.sh
+  KEYRANGE_TEST_FORM=platforms exec .venv-platforms/bin/python -P -m pytest -p no:cacheprovider \
+    --timeout 1800 "${@:-tests/platforms}"
 fi
 export KEYRANGE_TEST_FORM=long
 for ((round = 1; round <= ${1:-5}; round++)); do

@@ -1,5 +1,7 @@
 """How much of a test runs. KEYRANGE_TEST_FORM says it: `fast` is the everyday loop, `ordinary` what
-a change has to pass, `long` what ci/soak.sh runs over and over, with other examples each time."""
+a change has to pass, `long` what ci/soak.sh runs over and over, with other examples each time, and
+`platforms` what needs an S3 server, a KDC, a cluster manager or other versions (ci/soak.sh
+platforms)."""
 
 from __future__ import annotations
 
@@ -10,14 +12,19 @@ T = TypeVar("T")
 
 FORM: Final = os.environ.get("KEYRANGE_TEST_FORM", "ordinary")
 # The marks of what each form leaves to longer ones.
-LONGER: Final = {"fast": {"ordinary", "slow"}, "ordinary": {"slow"}, "long": set[str]()}
+LONGER: Final = {
+    "fast": {"ordinary", "slow", "platform"},
+    "ordinary": {"slow", "platform"},
+    "long": {"platform"},
+    "platforms": set[str](),
+}
 # Random examples of a property.
-EXAMPLES: Final = {"fast": 20, "ordinary": 100, "long": 2_000}
+EXAMPLES: Final = {"fast": 20, "ordinary": 100, "long": 2_000, "platforms": 100}
 
 
 def by_form(fast: T, ordinary: T, long: T) -> T:
     """What a test takes in each form."""
-    return {"fast": fast, "ordinary": ordinary, "long": long}[FORM]
+    return {"fast": fast, "long": long}.get(FORM, ordinary)
 
 
 def left_out() -> str:
@@ -26,6 +33,8 @@ def left_out() -> str:
     return {
         "fast": f"left out: what is marked ordinary or slow; of simulations most seeds; {fewer}",
         "ordinary": "left out: long forms, and products of crash points (marked slow; bash "
-        f"ci/soak.sh runs them); of simulations most seeds; {fewer}",
-        "long": "left out: nothing",
+        "ci/soak.sh runs them); other platforms (bash ci/soak.sh platforms); of simulations most "
+        f"seeds; {fewer}",
+        "long": "left out: other platforms (bash ci/soak.sh platforms)",
+        "platforms": "left out: everything but tests/platforms",
     }[FORM]
