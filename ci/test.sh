@@ -21,8 +21,8 @@ fi
 "$root/ci/check.sh"
 
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
-# conftest.py. KEYRANGE_TEST_PROCESSES says how many: the run is bound by CPU, and one more than there
-# are cores uses what the others leave while they wait.
+# conftest.py. KEYRANGE_TEST_PROCESSES says how many: a test waits for a third of its time, and twice as
+# many as there are cores use what the others leave.
 # Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
 # busier than that a test runs once more. Nothing else does.
 # -P keeps the working directory off the path: what is tested is the installed wheel.
@@ -31,5 +31,5 @@ fi
 export PYTHONDONTWRITEBYTECODE=
 printf '==> tests\n' >&2
 "$root/.venv/bin/python" -P -m pytest -p no:cacheprovider \
-  -n "${KEYRANGE_TEST_PROCESSES:-3}" "${spread[@]}" \
+  -n "${KEYRANGE_TEST_PROCESSES:-4}" "${spread[@]}" \
   -raR --reruns 1 --only-rerun 'Python worker failed to connect back' "$@"

@@ -255,9 +255,11 @@ class Cluster:
                     continue
                 return answer
             if deadline.passed:
+                # The last round may have had no time left to learn more than that time was up.
+                reasons = "; ".join(dict.fromkeys([*said, *failures]))
                 raise error(
                     "BROKER_UNREACHABLE",
-                    f"no broker answered: {'; '.join(dict.fromkeys(failures))}",
+                    f"no broker answered: {reasons}",
                     bootstrap_servers=self._bootstrap_text(),
                 )
             if failures != said:

@@ -52,6 +52,7 @@ def closed_port() -> int:
     return port
 
 
+@pytest.mark.ordinary
 def test_one_bootstrap_server_of_three_is_dead_and_one_is_silent(broker: LoopbackCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = ("127.0.0.1", closed_port())
@@ -60,6 +61,26 @@ def test_one_bootstrap_server_of_three_is_dead_and_one_is_silent(broker: Loopbac
         assert cluster.describe(["t"]).topics.keys() == {"t"}
         assert time.monotonic() - began < RETURNS_WITHIN_S
         cluster.close()
+
+
+def test_what_the_last_try_had_no_time_to_find_again_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up_once_and_fall_silent() -> None:
+            listener.accept()[0].close()
+
+        answering = threading.Thread(target=hang_up_once_and_fall_silent)
+        answering.start()
+        cluster = Cluster(
+            ClientSettings(bootstrap_servers=[listener.getsockname()], default_api_timeout_ms=500)
+        )
+        with pytest.raises(KeyrangeError) as failure:
+            cluster.describe(["t"])
+        answering.join()
+        cluster.close()
+    assert failure.value.condition.name == "BROKER_UNREACHABLE"
+    assert "closed" in str(failure.value)
+    assert "no answer in time" in str(failure.value)
 
 
 def test_names_that_are_all_wrong_are_named() -> None:
@@ -149,6 +170,7 @@ def test_a_broker_of_another_age_is_refused_at_the_start(
     cluster.close()
 
 
+@pytest.mark.ordinary
 def test_ten_thousand_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch of them costs, in questions, connections and bytes."""
     # No broker is passed by because the machine is busy.

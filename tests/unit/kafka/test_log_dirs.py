@@ -102,6 +102,7 @@ def test_a_silent_broker_costs_the_others_nothing(
     assert {volume.broker for volume in volumes(reading)} == {2, 3}
 
 
+@pytest.mark.ordinary
 def test_half_an_answer_costs_the_others_nothing(
     brokers: ScriptedBrokers, reader: LogDirReader
 ) -> None:
@@ -116,6 +117,7 @@ def test_half_an_answer_costs_the_others_nothing(
     assert reader.read(20_000).failure == ""
 
 
+@pytest.mark.ordinary
 def test_open_connections_are_asked_at_once(brokers: ScriptedBrokers, reader: LogDirReader) -> None:
     reader.read(20_000)
     made = brokers.connections
@@ -137,6 +139,7 @@ def test_who_is_asked_over_open_connections_is_asked_with_pauses(
     assert len(pauses) == 2 * 3
 
 
+@pytest.mark.ordinary
 def test_all_brokers_are_asked_at_once(brokers: ScriptedBrokers, reader: LogDirReader) -> None:
     """Three that take most of the deadline each answer within it only together."""
     for node in (1, 2, 3):
