@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
@@ -9,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from commit_contract import (
+    EXTREMES,
+    FLIGHTS,
     SOURCE,
     CommitTableContract,
     OpenTable,
@@ -38,11 +41,23 @@ class TestBySpark(CommitTableContract):
         options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
         return lambda source_id: open_writable_commit_table(options, source_id, spark)
 
-    # The two with the most commits, each of which costs Spark seconds; with the other writer they
-    # are in every run.
+    # Those with the most commits, each of which costs Spark seconds; with the other writer they are
+    # in every run, and what is of Spark alone is tried below.
     @pytest.mark.slow
     def test_sources_do_not_see_each_other(self, open_table: OpenTable) -> None:
         super().test_sources_do_not_see_each_other(open_table)
+
+    @pytest.mark.slow
+    def test_commits_come_back_as_they_were_written(self, open_table: OpenTable) -> None:
+        super().test_commits_come_back_as_they_were_written(open_table)
+
+    @pytest.mark.slow
+    def test_of_two_drivers_that_begin_at_once_one_is_refused(self, open_table: OpenTable) -> None:
+        super().test_of_two_drivers_that_begin_at_once_one_is_refused(open_table)
+
+    @pytest.mark.slow
+    def test_a_whole_commit_ends_what_it_leaves_out(self, open_table: OpenTable) -> None:
+        super().test_a_whole_commit_ends_what_it_leaves_out(open_table)
 
     @pytest.mark.slow
     def test_nothing_changes_with_many_commits_and_maintenance(self, open_table: OpenTable) -> None:
@@ -52,13 +67,22 @@ class TestBySpark(CommitTableContract):
 def test_both_writers_take_turns_at_one_table(tmp_path: Path, spark: SparkSession) -> None:
     by_rs = CommitOptions(table=str(tmp_path / "commits"))
     by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
-    commits = [fence(1), *(batch(seq) for seq in range(2, 8))]
+    # The fourth is written through Spark: all that a state may hold.
+    commits = [
+        fence(1),
+        batch(2),
+        batch(3),
+        batch(4, states={FLIGHTS: EXTREMES}),
+        batch(5),
+        batch(6),
+    ]
+    commits[-1] = replace(commits[-1], whole=True, who="ada", why="a 'poisoned' record\nis gone")
     for commit in commits:
         options = by_rs if commit.seq % 2 else by_spark
         open_writable_commit_table(options, SOURCE, spark).append(commit)
     for options in (by_rs, by_spark):
         table = open_writable_commit_table(options, SOURCE, spark)
-        assert table.known() == known_at(commits, 7)
+        assert table.known() == known_at(commits, 6)
         assert list(table.history()) == commits
 
 

@@ -224,6 +224,7 @@ def test_settings_that_cannot_be_are_refused_together() -> None:
         assert part in str(caught.value)
 
 
+@pytest.mark.slow  # tests of replicas and faults lose brokers of clusters too
 def test_a_cluster_of_three_survives_the_loss_of_one() -> None:
     settings = BrokerSettings(nodes=3, racks=("a", "b", "c"), heap_mb=256)
     with EmbeddedCluster(settings) as cluster:

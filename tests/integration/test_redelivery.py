@@ -297,7 +297,7 @@ def test_a_hole_below_the_log_s_start_is_a_loss(query: Query, fails: str) -> Non
     assert all(not state.pending for state in query.known().states.values())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("query", [records(600)], indirect=True)
 def test_whatever_fails_everything_is_done_once_in_the_end(query: Query, seed: int) -> None:
     """Rejections and ranges that are handed back at random, and another cut in every run."""
