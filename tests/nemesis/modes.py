@@ -83,6 +83,7 @@ MODES: Final = {
         Mode("individual", nodes=3),
         Mode("into", writer="keyrange"),
         Mode("transactional", isolation="transactional"),
+        Mode("pinned-transactional", pin="prefer", isolation="transactional"),
         Mode("pinned-into", writer="keyrange", pin="prefer"),
         Mode("pinned-standalone", pin="strict", executors="standalone", nodes=3),
         Mode("batch", job="ingest"),
