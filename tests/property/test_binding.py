@@ -207,3 +207,26 @@ def test_as_many_tasks_as_cores() -> None:
     assert count_tasks(["a"] * 9, {}) == 1
     # A single task might run where it is not to be read.
     assert count_tasks(["a"], {"a": 2, "b": 1.0, "c": 4}) == 3
+
+
+def test_the_more_tasks_wait_the_less_often_each_asks() -> None:
+    """Every 50 ms each, 400 tasks would ask 8,000 questions a second."""
+    binding = Binding(["b", "b"], {"a", "b"}, 400, PinRule())
+    assert binding.ask(0, 0, "b", 0) == Give(0)
+
+    assert binding.ask(1, 0, "a", 0) == Wait(800)
+    # It reads what is left as soon as it has waited long enough.
+    assert binding.ask(1, 0, "a", 2_800) == Wait(200)
+    assert binding.ask(1, 0, "a", 3_000) == Give(1)
+
+
+def test_tasks_that_are_done_do_not_count() -> None:
+    binding = Binding(["b", "b"], {"a", "b"}, 400, PinRule(strict=True, wait_ms=5_000))
+    for number in range(399):
+        assert binding.ask(number, 0, "a", 0) == NoMoreWork()
+    assert binding.ask(399, 0, "a", 0) == Wait(50)
+
+
+def test_few_tasks_wait_for_the_rules_pause() -> None:
+    binding = Binding(["b"], {"a", "b"}, 20, PinRule())
+    assert binding.ask(1, 0, "a", 0) == Wait(50)

@@ -346,8 +346,8 @@ def read_members(group: GroupView) -> tuple[Member, ...]:
 def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
     """What each slot has: by topic, by partition, both ends of each range included."""
     return {
-        slot: nested({at: write_ranges(spans) for at, spans in assignment.of(slot).items()})
-        for slot in assignment.slots
+        slot: nested({at: write_ranges(spans) for at, spans in ranges.items()})
+        for slot, ranges in assignment.by_slot().items()
     }
 
 

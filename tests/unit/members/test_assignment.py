@@ -17,6 +17,9 @@ from keyrange.members.model.assignment import (
     changes,
     moved,
 )
+from keyrange.members.model.balance import Balance
+from keyrange.members.model.unbroken import unbroken
+from keyrange.members.pinning import ranges_by_slot
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 
 HALF = 2**62
@@ -297,3 +300,55 @@ def owners(ranges: Any, topic: Any = "t", number: str = "0") -> dict[str, Any]:
 def test_a_damaged_assignment_is_refused(document: Any) -> None:
     with pytest.raises(KeyrangeError, match=r"\[INVALID_ASSIGNMENT\]"):
         Assignment.from_json(document)
+
+
+class WalkedOwners(dict[TopicPartition, tuple[Owned, ...]]):
+    """Owners that count how often somebody walks over all of them."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+def test_all_slots_are_read_in_one_walk() -> None:
+    assignment = assign(even(12), members(*"abcdef"), None, 1)
+    each = {slot: assignment.of(slot) for slot in assignment.slots}
+    assert assignment.by_slot() == each
+    assert list(assignment.by_slot()) == list(each)
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_walks_over_partitions_do_not_grow_with_the_slots(count: int) -> None:
+    names = [f"slot-{number:02d}" for number in range(count)]
+    owners = WalkedOwners(assign(even(80), members(*names), None, 1).owners)
+    assignment = Assignment(1, owners)
+    owners.walks = 0
+
+    ranges_by_slot(assignment)
+    unbroken(assignment, {}, assignment, "run")
+
+    assert owners.walks <= 6
+
+
+def test_a_lot_is_not_shown_to_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 partitions and 100 members that would be a million looks."""
+    looks = []
+    load_first = Balance._load_first
+
+    def counted(balance: Balance, name: str) -> tuple[float, float]:
+        looks.append(name)
+        return load_first(balance, name)
+
+    monkeypatch.setattr(Balance, "_load_first", counted)
+    names = [f"slot-{number:02d}" for number in range(50)]
+
+    assignment = assign(even(1_000), members(*names), None, 1)
+
+    assert {len(ranges) for ranges in assignment.by_slot().values()} == {20}
+    assert len(looks) < 10 * 1_000

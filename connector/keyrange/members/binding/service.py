@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import socket
 import socketserver
 import threading
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ _SILENCE_S: Final = 30.0
 @dataclass(slots=True)
 class _Plan:
     binding: Binding
-    documents: tuple[Mapping[str, Any], ...]
+    # What the reader of each portion is told, compressed: as objects the plans of a topic with many
+    # partitions would take gigabytes.
+    documents: tuple[bytes, ...]
     owners: frozenset[str]
     # The number of its batch, as soon as a task has said it.
     batch: int | None = None
@@ -86,7 +90,7 @@ class BindingService:
         plan's name. One without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
         binding = Binding(owners, present, tasks, rule, awaited)
-        plan = _Plan(binding, tuple(documents), frozenset(owners))
+        plan = _Plan(binding, tuple(map(_packed, documents)), frozenset(owners))
         with self._lock:
             self._plans[name] = plan
             while len(self._plans) > _PLANS_MAX:
@@ -133,7 +137,7 @@ class BindingService:
             last = self._last_batch(asked["plan"], asked["slot"], plan.batch)
         match found:
             case Give(portion):
-                return {"read": {**plan.documents[portion], "last": last}}
+                return {"read": {**_unpacked(plan.documents[portion]), "last": last}}
             case Wait(pause_ms):
                 return {"wait": pause_ms}
             case Refuse(slots):
@@ -156,6 +160,15 @@ class BindingService:
         if slot != NO_SLOT:
             with self._lock:
                 self._slots.add(slot)
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
+
+
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(zlib.decompress(packed))
+    return document
 
 
 class _Server(socketserver.ThreadingTCPServer):

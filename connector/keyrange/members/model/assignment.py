@@ -83,6 +83,14 @@ class Assignment:
                 ranges[partition] = spans
         return ranges
 
+    def by_slot(self) -> dict[str, Ranges]:
+        """What each slot has, slots and partitions in order: `of` each, in one walk."""
+        found: dict[str, Ranges] = {slot: {} for slot in self.slots}
+        for partition, owned in sorted(self.owners.items()):
+            for each in owned:
+                found[each.slot].setdefault(partition, []).append(each.span)
+        return found
+
     def owner_of(self, partition: TopicPartition, key_hash: int) -> str | None:
         """The slot that has a hash; None for a partition that is not in the assignment."""
         owned = self.owners.get(partition)

@@ -6,8 +6,10 @@ sums do not depend on their order, and a bound is a bound. A range may be cut at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from itertools import groupby
 from math import lcm
 from typing import Final, TypeVar
 
@@ -42,11 +44,14 @@ class Balance:
         self.quotas = {name: total * each for name, each in shares.items()}
         self.loads = dict.fromkeys(shares, 0)
         self.held: dict[str, dict[TopicPartition, Spans]] = {name: {} for name in shares}
+        # The same from the other side: the members that have something of a partition.
+        self._holders: dict[TopicPartition, set[str]] = {}
 
     def give(self, name: str, partition: TopicPartition, spans: Iterable[KeyRange]) -> None:
         spans = list(spans)
         held = self.held[name]
         held[partition] = merge([*held.get(partition, []), *spans])
+        self._holders.setdefault(partition, set()).add(name)
         self.loads[name] += self.weights[partition] * size_of(spans)
 
     def deal(self, lots: Iterable[Lot], receivers: Collection[str], slack: Fraction) -> None:
@@ -54,13 +59,10 @@ class Balance:
         than `slack` of it; then the rest in parts."""
         too_large: list[Lot] = []
         limits = {name: int(self.quotas[name] * (1 + slack)) for name in receivers}
-        for partition, spans in sorted(lots, key=self._heaviest_first):
-            mass = self.weights[partition] * size_of(spans)
-            fit = [name for name in receivers if self.loads[name] + mass <= limits[name]]
-            if fit:
-                self.give(min(fit, key=lambda name: self._wish(name, partition)), partition, spans)
-            else:
-                too_large.append((partition, spans))
+        in_order = sorted(lots, key=self._heaviest_first)
+        for weighs, some in groupby(in_order, key=lambda lot: self.weights[lot[0]] > 0):
+            line = _Line(receivers, self._load_first if weighs else self._count_first)
+            too_large += [lot for lot in some if not self._give_whole(lot, line, limits)]
         for partition, spans in too_large:
             self._deal_in_parts(partition, spans, receivers)
 
@@ -92,12 +94,31 @@ class Balance:
         """How much these lack of their quotas."""
         return sum(max(self.quotas[name] - self.loads[name], 0) for name in names)
 
-    def _wish(self, name: str, partition: TopicPartition) -> tuple[bool, float, float, str]:
-        """Who gets a lot: who has part of the partition, then who has least of what it weighs."""
-        held, quota = self.held[name], max(self.quotas[name], 1)
-        load, count = self.loads[name] / quota, len(held) / quota
-        least = (load, count) if self.weights[partition] else (count, load)
-        return partition not in held, *least, name
+    def _give_whole(self, lot: Lot, line: _Line, limits: Mapping[str, int]) -> bool:
+        """Whether somebody has room for a lot: a member that has part of the partition, or else the
+        first in line."""
+        partition, spans = lot
+        mass = self.weights[partition] * size_of(spans)
+
+        def fits(name: str) -> bool:
+            return self.loads[name] + mass <= limits[name]
+
+        holders = self._holders.get(partition, set()) & limits.keys()
+        name = min(filter(fits, holders), key=line.rank, default=None) or line.first(fits)
+        if name is None:
+            return False
+        self.give(name, partition, spans)
+        line.changed(name)
+        return True
+
+    def _load_first(self, name: str) -> tuple[float, float]:
+        quota = max(self.quotas[name], 1)
+        return self.loads[name] / quota, len(self.held[name]) / quota
+
+    def _count_first(self, name: str) -> tuple[float, float]:
+        """For partitions that weigh nothing."""
+        load, count = self._load_first(name)
+        return count, load
 
     def _heaviest_first(self, lot: Lot) -> tuple[int, TopicPartition]:
         partition, spans = lot
@@ -154,7 +175,39 @@ class Balance:
         self.loads[name] -= weight * size_of(taken)
         if kept:
             self.held[name][partition] = kept
+        else:
+            self._holders[partition].discard(name)
         return taken
+
+
+class _Line:
+    """Members in the order of what they have, for many lots: asking all of them for each partition
+    takes too long where there are thousands of both."""
+
+    def __init__(self, names: Iterable[str], measure: Callable[[str], tuple[float, float]]) -> None:
+        self._measure = measure
+        self._ranks = [self.rank(name) for name in names]
+        heapify(self._ranks)
+
+    def rank(self, name: str) -> tuple[float, float, str]:
+        return *self._measure(name), name
+
+    def changed(self, name: str) -> None:
+        """Its earlier rank is passed over when it is met."""
+        heappush(self._ranks, self.rank(name))
+
+    def first(self, fits: Callable[[str], bool]) -> str | None:
+        """The one with the lowest rank of those that fit; None without one."""
+        passed: list[tuple[float, float, str]] = []
+        found: str | None = None
+        while self._ranks and found is None:
+            rank = heappop(self._ranks)
+            if rank == self.rank(rank[-1]):
+                passed.append(rank)
+                found = rank[-1] if fits(rank[-1]) else None
+        for rank in passed:
+            heappush(self._ranks, rank)
+        return found
 
 
 _Name = TypeVar("_Name")

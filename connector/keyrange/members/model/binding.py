@@ -50,11 +50,15 @@ Answer = Give | NoMoreWork | Wait | Refuse
 @dataclass(frozen=True, slots=True)
 class PinRule:
     """How strictly portions are kept for their slot: with `strict` they are read there only, else
-    elsewhere after `wait_ms`. `pause_ms` is how long who waits is silent."""
+    elsewhere after `wait_ms`. `pause_ms` is how long a task that waits is silent at least, and
+    `pause_per_task_ms` how long for each task of the batch that is not done: however many tasks
+    there are, their questions come at a rate that the planning process can answer beside its own
+    work."""
 
     strict: bool = False
     wait_ms: int = 3000
     pause_ms: int = 50
+    pause_per_task_ms: float = 2.0
 
 
 @dataclass(slots=True)
@@ -102,16 +106,19 @@ class Binding:
         self._awaited = set(awaited)
         self._rule = rule
         self._tasks = [_Task() for _ in range(tasks)]
+        # How many of them have not ended.
+        self._open = tasks
         self._left: dict[str, deque[int]] = {}
         for number, slot in enumerate(portions):
             owner = slot if slot in self._present else NO_SLOT
             self._left.setdefault(owner, deque()).append(number)
+        self._left_count = len(self._portions)
         self._slot_of: dict[int, str] = {}
 
     @property
     def left(self) -> int:
         """How many portions nobody was given yet."""
-        return sum(map(len, self._left.values()))
+        return self._left_count
 
     def counts(self) -> WorkUnitCounts:
         own = foreign = unowned = 0
@@ -146,6 +153,7 @@ class Binding:
 
     def _give(self, task: _Task, owner: str) -> Give:
         portion = self._left[owner].popleft()
+        self._left_count -= 1
         assert task.slot is not None
         self._slot_of[portion] = task.slot
         task.given.append(portion)
@@ -155,30 +163,39 @@ class Binding:
     def _without_own(self, task: _Task, now_ms: int) -> Answer:
         """What a task does for whom only others' portions are left."""
         if not self.left:
-            task.ended = True
-            return NoMoreWork()
+            return self._end(task)
         if task.idle_since_ms is None:
             task.idle_since_ms = now_ms
-        others = [each for each in self._tasks if each is not task and not each.ended]
-        waited = now_ms - task.idle_since_ms >= self._rule.wait_ms
+        has_others = self._open > 1
+        left_ms = task.idle_since_ms + self._rule.wait_ms - now_ms
+        waited, wait = left_ms <= 0, Wait(self._pause_ms(left_ms))
         late = [slot for slot in self._awaited if self._left.get(slot)]
         if late:
             if not waited:
-                return Wait(self._rule.pause_ms)
+                return wait
             return self._give(task, max(late, key=lambda slot: (len(self._left[slot]), slot)))
         if self._rule.strict:
             if task.slot == NO_SLOT and not waited:
                 # Its executor has begun this moment, and is about to get its slot.
-                return Wait(self._rule.pause_ms)
-            if others:
-                task.ended = True
-                return NoMoreWork()
+                return wait
+            if has_others:
+                return self._end(task)
             if waited:
                 return Refuse(tuple(sorted(slot for slot, left in self._left.items() if left)))
-            return Wait(self._rule.pause_ms)
-        if not waited and others:
-            return Wait(self._rule.pause_ms)
+            return wait
+        if not waited and has_others:
+            return wait
         return self._give(task, max(self._left, key=lambda slot: (len(self._left[slot]), slot)))
+
+    def _end(self, task: _Task) -> NoMoreWork:
+        task.ended = True
+        self._open -= 1
+        return NoMoreWork()
+
+    def _pause_ms(self, left_ms: int) -> int:
+        """How long a task is silent of the `left_ms` that it is to wait."""
+        rule = self._rule
+        return max(min(round(self._open * rule.pause_per_task_ms), left_ms), rule.pause_ms)
 
 
 def count_tasks(portions: Sequence[str], capacities: Mapping[str, float]) -> int:

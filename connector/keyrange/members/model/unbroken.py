@@ -26,9 +26,8 @@ def unbroken(
 ) -> dict[str, Since]:
     """Of each slot of `after`, which `run` assigns: what `since` says of it by `before`, where its
     ranges are those that it had then, and else this assignment."""
+    had = before.by_slot() if before is not None else {}
     return {
-        slot: since[slot]
-        if before is not None and slot in since and before.of(slot) == after.of(slot)
-        else Since(run, after.epoch)
-        for slot in after.slots
+        slot: since[slot] if slot in since and had.get(slot) == ranges else Since(run, after.epoch)
+        for slot, ranges in after.by_slot().items()
     }

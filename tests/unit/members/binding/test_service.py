@@ -71,6 +71,19 @@ def test_plans_are_forgotten_when_many_came_after(
         numbers(service, plans[0], 0, "a")
 
 
+def test_plans_that_are_kept_are_small(service: BindingService) -> None:
+    """64 of them stay, each with the brokers and splits of all partitions."""
+    told = {"splits": [{"topic": "t", "partition": n, "offsets": [0, n]} for n in range(2_000)]}
+    plan = service.add(["a"], [told], {"a"}, 1, QUICK)
+
+    [kept] = service._plans[plan].documents
+    [read] = Caller(service.address, plan, 0).portions(lambda: "a")
+
+    assert read == {**told, "last": -2}
+    assert isinstance(kept, bytes)
+    assert len(kept) < len(json.dumps(told)) / 5
+
+
 def test_the_ranges_of_a_slot(service: BindingService) -> None:
     ranges = {"t": {"0": [[0, HASH_MAX]]}}
     service.tell_ranges(4, {"a": {"ranges": ranges, "since": ["run", 2]}})
