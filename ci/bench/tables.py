@@ -269,6 +269,22 @@ TABLES: Mapping[str, Table] = {
             "members.process.core_share": "its processor time beside batches",
         },
     ),
+    "scale": _list(
+        "scale",
+        {
+            "members.scale.100.driver_core_share": "the driver's processor time",
+            "members.scale.100.questions_per_second": "questions of its tasks",
+            "members.scale.100.answer.p50.ms": "time for an answer, p50",
+            "members.scale.100.answer.p99.ms": "the same, p99",
+            "members.scale.100.look.ms": "a look at the group between two batches",
+            "members.scale.100.plan.seconds": "planning of a batch of 10,000 partitions",
+            "members.scale.100.reassign.seconds": "key ranges dealt out anew, an executor less",
+            "plan.100k.seconds": "planning of 100,000 partitions",
+            "plan.100k.ranges.seconds": "planning of 10,000 partitions with 100,000 key ranges",
+            "plan.100k.pinned.seconds": "planning of 100,000 partitions, pinned to 100 executors",
+            "plan.100k.assign.seconds": "dealing 100,000 partitions out to 100 executors",
+        },
+    ),
     "consumer": _list(
         "consumer",
         {

@@ -17,6 +17,7 @@ sys.path.insert(0, str(CI))
 from bench.__main__ import main as bench_main  # noqa: E402
 from bench.groups import ingest, state  # noqa: E402
 from bench.groups.read import GROUP, cells  # noqa: E402
+from bench.groups.scale import GROUP as SCALE  # noqa: E402
 from bench.registry import Bench, Scale  # noqa: E402
 from bench.tables import TABLES  # noqa: E402
 
@@ -286,6 +287,16 @@ def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> Non
     # What is counted and not timed holds at any size.
     assert figures["members.rolling.moved_ranges"]["value"] == 0
     assert figures["members.rolling.reassignments"]["value"] == 0
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_scale_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "scale", timeout_s=580)
+    assert SCALE.targets.keys() <= figures.keys()
+    assert {name for row in TABLES["scale"].rows.values() for name in row} == figures.keys()
+    assert all(each["value"] > 0 for each in figures.values())
 
 
 @pytest.mark.broker

@@ -28,6 +28,12 @@ class TaskMaker:
     topic_ids: Mapping[str, str]
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     order: Callable[[Sequence[Split]], WorkOrder] | None = None
+    # The same for all tasks: thousands of tasks with a list each would be millions of brokers.
+    _brokers: tuple[tuple[int, str, int], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = ((each.node_id, each.host, each.port) for each in self.view.brokers.values())
+        object.__setattr__(self, "_brokers", tuple(found))
 
     def task(self, splits: Sequence[Split], greeting: Greeting | None = None) -> ReadTask:
         leaders: dict[TopicPartition, int] = {}
@@ -38,7 +44,7 @@ class TaskMaker:
         epochs, topics = self.epochs, {split.topic for split in splits}
         return ReadTask(
             [replace(each, leader_epoch=epochs.get(each.topic_partition, -1)) for each in splits],
-            [(broker.node_id, broker.host, broker.port) for broker in self.view.brokers.values()],
+            self._brokers,
             [(*partition, node_id) for partition, node_id in leaders.items()],
             {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
             greeting,

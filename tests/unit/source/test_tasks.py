@@ -204,3 +204,9 @@ def test_a_stream_refuses_to_split_a_topic_that_keeps_its_order() -> None:
     run = session(ScriptedCluster(100), PATTERN, **given)
     with pytest.raises(InvalidError, match=r"accept\.range\.fetch keeps topic t"):
         run.plan(run.initial(), read_checkpoint(planned(run)))
+
+
+def test_all_tasks_of_a_batch_have_one_list_of_brokers() -> None:
+    one, other = plan({"bytesPerTask": "0"}, {T0: 50, T1: 50})
+    assert one.brokers
+    assert one.brokers is other.brokers

@@ -1,0 +1,171 @@
+"""`python -m bench.simulated_executors`: executors without Spark, for a driver that is measured.
+
+A process of its own, so that the driver's processor time is the driver's alone. It reads orders
+from its standard input, a line of JSON each, and answers each with a line. The first ones of the
+executors have member processes as real executors have; the others are threads that take part in the
+group in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keyrange.kafka.cluster import Cluster
+from keyrange.members.binding.caller import Caller, greet
+from keyrange.members.executor_names import NameSettings
+from keyrange.members.group import run_member
+from keyrange.members.launch import ensure_member
+from keyrange.members.model.greeting import Address
+from keyrange.members.model.group_member import GroupMember
+from keyrange.members.model.join_metadata import MemberMetadata
+from keyrange.members.model.member_settings import MemberSettings
+from keyrange.members.setup import MemberSetup, Owner
+from keyrange.options.kafka_properties import parse_client_options
+from keyrange.options.parsing import Violations
+from keyrange.ranges.sharing.shared_directory import start_time
+
+_SESSION_MS = 60_000
+_HEARTBEAT_MS = 3_000
+
+
+class _Thread:
+    """What `run_member` has for its surroundings; it is never closed."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def look(self, _: GroupMember) -> None:
+        return
+
+    def wait(self, timeout_ms: float, answer_from: int = -1) -> bool:
+        if answer_from < 0:
+            time.sleep(timeout_ms / 1000)
+            return False
+        poll = select.poll()
+        poll.register(answer_from, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
+
+    def told(self, *_: object) -> None:
+        return
+
+
+class _TimedCaller(Caller):
+    """A caller that notes how long its answers take, in seconds."""
+
+    def __init__(self, *arguments: Any, taken: list[float]) -> None:
+        super().__init__(*arguments)
+        self._taken = taken
+
+    def _ask(self, question: Any) -> dict[str, Any]:
+        started = time.perf_counter()
+        answer = super()._ask(question)
+        self._taken.append(time.perf_counter() - started)
+        return answer
+
+
+class Executors:
+    """All executors of one query, each with some cores."""
+
+    def __init__(
+        self, names: list[str], processes: int, cores: int, group: str, servers: str, home: str
+    ) -> None:
+        self._names, self._cores = names, cores
+        self._kafka = {"bootstrap.servers": servers}
+        self._group = group
+        self._directory = Path(home)
+        # Member processes end with it.
+        self._owner = subprocess.Popen(["sleep", "100000"])
+        for name in names[:processes]:
+            self._start_process(name)
+        for name in names[processes:]:
+            threading.Thread(target=self._take_part, args=(name,), daemon=True).start()
+
+    def close(self) -> None:
+        self._owner.kill()
+        self._owner.wait()
+
+    def greet(self, host: str, port: int, secret: str) -> None:
+        self._address = Address(host, port, bytes.fromhex(secret))
+        for name in self._names:
+            greet(self._address, name)
+
+    def read(self, plan: str, batch: int, tasks: int, read_s: float, slow_s: float) -> list[float]:
+        """Run a batch's tasks on all cores; returns how long each question took, in seconds. The
+        first executor takes longer for what it reads."""
+        places = [name for _ in range(self._cores) for name in self._names]
+        numbers = iter(range(tasks))
+        lock, taken = threading.Lock(), []
+
+        def work(name: str) -> None:
+            while True:
+                with lock:
+                    task = next(numbers, None)
+                if task is None:
+                    return
+                caller = _TimedCaller(self._address, plan, task, batch, taken=taken)
+                for _ in caller.portions(lambda: name):
+                    time.sleep(slow_s if name == self._names[0] else read_s)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return taken
+
+    def _start_process(self, name: str) -> None:
+        directory = self._directory / name
+        directory.mkdir(mode=0o700)
+        setup = MemberSetup(
+            NameSettings(self._group, policy="static", name=name),
+            f"{self._group}.members",
+            self._kafka,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+            cores=float(self._cores),
+        )
+        ensure_member(setup, directory, Owner(self._owner.pid, start_time(self._owner.pid)))
+
+    def _take_part(self, name: str) -> None:
+        metadata = MemberMetadata(name, "host", name, float(self._cores), "option", os.getpid())
+        settings = MemberSettings(
+            f"{self._group}.members",
+            name,
+            _SESSION_MS,
+            _HEARTBEAT_MS,
+            300_000,
+            metadata.to_bytes(),
+        )
+        client = parse_client_options(self._kafka, Violations())
+        run_member(GroupMember(settings), Cluster(client), _Thread())
+
+
+def main() -> None:
+    executors = Executors(**json.loads(sys.stdin.readline()))
+    try:
+        for answer in _answers(executors):
+            print(json.dumps(answer), flush=True)
+    finally:
+        executors.close()
+    # Members that are threads do not end.
+    os._exit(0)
+
+
+def _answers(executors: Executors) -> Iterator[Any]:
+    yield "ready"
+    for line in sys.stdin:
+        order = json.loads(line)
+        yield getattr(executors, order.pop("do"))(**order)
+
+
+if __name__ == "__main__":
+    main()
