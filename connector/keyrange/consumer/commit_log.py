@@ -15,9 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from keyrange.consumer.following import (
+    ANEW,
     NO_LEADERS,
     Leaders,
     Taken,
+    Turn,
     created_anew,
     follow,
     read_on,
@@ -25,12 +27,13 @@ from keyrange.consumer.following import (
     truncated,
 )
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.agreement import check_terms
+from keyrange.individual_commits.model.agreement import check_group_terms
 from keyrange.individual_commits.model.claims import (
     Claim,
     Claims,
     Spans,
     begun_at,
+    going_on,
     group_state,
     is_alone,
     is_of_consumer,
@@ -133,9 +136,8 @@ class CommitLog:
 
     def _mark(self, source: str, after: int, claim: Claim) -> bool:
         """Write a claim behind a source's commit `after`; whether nobody else has written there."""
-        table, text = self._table(source), write_claim(claim)
         try:
-            self._append(table, CommitKind.FENCE, after + 1, claim=text, source=source)
+            self._append(source, after + 1, write_claim(claim))
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
@@ -158,18 +160,16 @@ class CommitLog:
         self,
         wanted: Spans,
         topic_ids: Mapping[str, str],
-        epoch: int | None = None,
-        ready: bool = True,
+        turn: Turn = ANEW,
         leaders: Leaders = NO_LEADERS,
     ) -> Taken:
         """Claim ranges, and with them all that this consumer has from then on.
 
-        `ready` says whether what others are to hand over in this epoch may come. `epoch` is the
-        assignment's; None makes one up that is higher than all. Who holds some of the ranges is
-        fenced. `topic_ids` are those that the cluster names: what was done of a topic with another
-        id counts for nothing, and where the logs of the `leaders` part from those that were read
-        what lies behind. Raises RANGES_LOST where another consumer claims them in an epoch that is
-        not lower, and TOPIC_RECREATED and LOG_TRUNCATED where losses fail.
+        Who holds some of the ranges is fenced. `topic_ids` are those that the cluster names: what
+        was done of a topic with another id counts for nothing, and where the logs of the `leaders`
+        part from those that were read what lies behind. Raises RANGES_LOST where another consumer
+        claims them in an epoch that is not lower, COMMIT_TERMS_CHANGED, and TOPIC_RECREATED and
+        LOG_TRUNCATED where losses fail.
         """
         mine = {self._run_id, run_id := uuid.uuid4().hex}
         self._run_id = run_id
@@ -178,13 +178,17 @@ class CommitLog:
             # What is claimed from here on holds only while nobody else claims anything.
             counted = self._table(self._source).counted(self._group)
             claims = {source: claim for source, (_, claim) in last.items()}
-            at = epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
+            at = turn.epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
             others = {s: claim for s, claim in claims.items() if s != self._source}
             self._check_epoch(claims, wanted, at)
             holders = [source for source, claim in others.items() if claim.holds_any(wanted)]
+            living = going_on(others, holders, turn.members)
+            # Before anybody is fenced, and of what they have committed until then once more.
+            self._check_terms(claims, topic_ids, living)
             if not all(self._fence(source, *last[source], at) for source in holders):
                 continue
-            taken = self._claim(claims, wanted, topic_ids, at, ready, leaders, counted, mine)
+            self._check_terms(claims, topic_ids, living)
+            taken = self._claim(claims, wanted, topic_ids, at, turn.ready, leaders, counted, mine)
             if taken is not None and is_alone(self.claims(), self._source, wanted, at):
                 return taken
             if taken is not None and not taken.goes_on:
@@ -204,19 +208,15 @@ class CommitLog:
 
         Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
         """
-        table = self._table(self._source)
         states = {
             p: read_on(self._states[p], found, cut_back.get(p), leader_epochs.get(p, -1))
             for p, found in pieces.items()
         }
-        known = table.known()
+        known = self._table(self._source).known()
         seq = known.seq + 1
         whole = whole_is_due(seq)
         every = {**known.states, **states} if whole else states
-        # Of a consumer there are no batches: the commit's own number stands for one.
-        self._append(
-            table, CommitKind.BATCH, seq, batch_id=seq, states=every, whole=whole, cut_back=cut_back
-        )
+        self._append(self._source, seq, states=every, whole=whole, cut_back=cut_back)
         self._states.update(states)
 
     def maintain(self) -> None:
@@ -238,6 +238,12 @@ class CommitLog:
                 found[partition] = state.committed
         return found
 
+    def _check_terms(
+        self, claims: Claims, topic_ids: Mapping[str, str], living: Mapping[str, str]
+    ) -> None:
+        known = {source: self._table(source).known() for source in sorted({*claims, self._source})}
+        check_group_terms(claims, known, self._terms, topic_ids, living)
+
     def _check_epoch(self, claims: Claims, wanted: Spans, epoch: int) -> None:
         source = later_claim(claims, self._source, wanted, epoch)
         if source is not None:
@@ -254,7 +260,7 @@ class CommitLog:
             if self._fences()[source][0] != read_at:
                 return False
             try:
-                self._append(table, CommitKind.FENCE, seq, claim=text, source=source)
+                self._append(source, seq, text)
                 return True
             except KeyrangeError as failure:
                 # The writer has committed once more meanwhile.
@@ -282,10 +288,7 @@ class CommitLog:
             begun |= self._begin(some, later) if some else {}
         pieces: dict[TopicPartition, list[KeyRangeState]] = {}
         states: States = {}
-        table = self._table(self._source)
-        known = table.known()
-        for source in sorted({*claims, self._source}):
-            check_terms(self._table(source).known(), self._terms)
+        known = self._table(self._source).known()
         sources = {p: self._of_partition(claims, p) for p in wanted}
         begun |= self._begin_anew(claims, sources, wanted, topic_ids)
         of_these = {p: of_topic(sources[p], topic_ids.get(p.topic, "")) for p in wanted}
@@ -306,9 +309,7 @@ class CommitLog:
         own = claims.get(self._source) or Claim(self._slot, epoch)
         text = write_claim(own.claiming(epoch, wanted, begun, ready))
         try:
-            self._append(
-                table, CommitKind.FENCE, known.seq + 1, claim=text, states=states, counted=counted
-            )
+            self._append(self._source, known.seq + 1, text, states=states, counted=counted)
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
@@ -364,28 +365,30 @@ class CommitLog:
 
     def _append(
         self,
-        table: DeltaCommitTable,
-        kind: CommitKind,
+        source: str,
         seq: int,
-        batch_id: int = -1,
         claim: str = "",
         states: Mapping[TopicPartition, PartitionState] | None = None,
         whole: bool = False,
-        source: str = "",
         counted: Transaction | None = None,
         cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
+        """A claim, or else a commit; of a consumer there are no batches, and the commit's own
+        number stands for one."""
+        table = self._table(source)
+        # What a source has left rests on what it did, whoever writes a claim behind it.
+        terms = self._terms if states else table.known().terms or self._terms
         table.append(
             Commit(
                 seq,
-                kind,
+                CommitKind.FENCE if claim else CommitKind.BATCH,
                 self._group,
-                source or self._source,
+                source,
                 self._slot,
                 self._run_id,
-                batch_id,
+                -1 if claim else seq,
                 time.time_ns() // 1_000_000,
-                self._terms,
+                terms,
                 states or {},
                 whole=whole,
                 who=self._slot,

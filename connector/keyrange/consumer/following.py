@@ -6,7 +6,7 @@ same offsets: once its log is as long again, only leader epochs tell (KIP-320).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,6 +30,20 @@ class Leaders:
 
 
 NO_LEADERS: Final = Leaders()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What ranges are claimed for. `epoch` is the assignment's; None makes one up that is higher
+    than all. `ready` says whether what others are to hand over in it may come. `members` are the
+    slots that may live; None: all of them."""
+
+    epoch: int | None = None
+    ready: bool = True
+    members: Collection[str] | None = None
+
+
+ANEW: Final = Turn()
 
 
 @dataclass(frozen=True, slots=True)

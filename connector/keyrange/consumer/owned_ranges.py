@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from keyrange.consumer.commit_log import CommitLog
-from keyrange.consumer.following import Leaders
+from keyrange.consumer.following import ANEW, Leaders, Turn
 from keyrange.consumer.mirroring import Mirroring
 from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.reading import Batch, OwnedRangeReader, passed_ms
@@ -84,8 +84,7 @@ class OwnedRanges:
         view: ClusterView,
         wanted: Spans,
         listener: KeyRangeListener,
-        epoch: int | None = None,
-        ready: bool = True,
+        turn: Turn = ANEW,
     ) -> Spans:
         """As `take`, with commits, and with the listener told what goes: what it acknowledges then
         still counts. Returns what is new. Raises as `commit` and `take` do; where the listener was
@@ -99,15 +98,13 @@ class OwnedRanges:
         with self._telling_lost(listener, revoked, before):
             if revoked:
                 self.commit()
-            goes_on = self.take(view, wanted, epoch, ready)
+            goes_on = self.take(view, wanted, turn)
         if not goes_on and before:
             tell_lost(listener, added(revoked, before))
             before = {}
         return added(before, wanted)
 
-    def take(
-        self, view: ClusterView, wanted: Spans, epoch: int | None = None, ready: bool = True
-    ) -> bool:
+    def take(self, view: ClusterView, wanted: Spans, turn: Turn = ANEW) -> bool:
         """Hold exactly these ranges from now on.
 
         What is under way of ranges that are kept stays so, and nothing where others have had them
@@ -118,19 +115,19 @@ class OwnedRanges:
         self._outrun = False
         try:
             try:
-                self._take(view, wanted, epoch, ready)
+                self._take(view, wanted, turn)
             except KeyrangeError as failure:
                 if not self._may_begin_anew(failure):
                     raise
                 # A topic was created anew since the view was made.
-                self._take(*self._seen_anew(wanted), epoch, ready)
+                self._take(*self._seen_anew(wanted), turn)
         except BaseException:
             # The claim may be written, and others may take at once what it lets go of.
             self.drop()
             raise
         return not self._outrun
 
-    def _take(self, view: ClusterView, wanted: Spans, epoch: int | None, ready: bool) -> None:
+    def _take(self, view: ClusterView, wanted: Spans, turn: Turn) -> None:
         self._note_had()
         kept = self._of_the_same_topics(view)
         self._view = view
@@ -142,7 +139,7 @@ class OwnedRanges:
             {p: view.epoch(p) for p in wanted},
             lambda epochs: epoch_ends(self._cluster, view, epochs),
         )
-        taken = self._commit_log.take(wanted, view.topic_ids(), epoch, ready, leaders)
+        taken = self._commit_log.take(wanted, view.topic_ids(), turn, leaders)
         self._outrun |= not taken.goes_on
         if self._outrun:
             # What they have done is not to be handed out again, nor to be undone by a commit.
@@ -161,7 +158,7 @@ class OwnedRanges:
         self._cut_back = {p: at for p, at in self._cut_back.items() if p in kept}
         self._reading = reading
         self._note_cut_back()
-        self._works, self.epoch, self.ready = works, taken.epoch, ready
+        self._works, self.epoch, self.ready = works, taken.epoch, turn.ready
         self._paused &= works.keys() & kept.keys()
 
     def drop(self) -> None:
@@ -332,7 +329,8 @@ class OwnedRanges:
         new = recreated(before, view)
         lost = {p: ranges for p, ranges in spans.items() if p.topic in new}
         with self._telling_lost(listener, {}, spans):
-            self.take(view, wanted, self.epoch, self.ready)
+            # Who else was there has placed records alike when these ranges were taken.
+            self.take(view, wanted, Turn(self.epoch, self.ready, ()))
         listener.on_key_ranges_lost(lost)
         listener.on_key_ranges_assigned({p: r for p, r in lost.items() if p in wanted})
 

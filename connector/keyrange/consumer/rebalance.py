@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from keyrange.consumer.following import Turn
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
@@ -197,7 +198,8 @@ class Sharing:
             return
         # A topic may have been created anew since the assignment came.
         view = self._holding.describe(self._topics_of(share))
-        assigned = self._holding.move(view, wanted, listener, share.epoch, ready)
+        turn = Turn(share.epoch, ready, share.members)
+        assigned = self._holding.move(view, wanted, listener, turn)
         if assigned:
             listener.on_key_ranges_assigned(assigned)
 

@@ -12,6 +12,7 @@ import pytest
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
+from keyrange.consumer.following import Turn
 from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
@@ -205,11 +206,11 @@ def test_what_another_did_meanwhile_is_not_done_again(
     quick = commit_log(table, "x")
 
     def works() -> None:
-        quick.take({FIRST: [SPACE]}, {}, epoch=3)
+        quick.take({FIRST: [SPACE]}, {}, Turn(3))
         quick.commit({FIRST: [KeyRangeState(SPACE, 50)]})
 
     between(monkeypatch, works)
-    taken = commit_log(table, "z").take({FIRST: [SPACE]}, {}, epoch=4)
+    taken = commit_log(table, "z").take({FIRST: [SPACE]}, {}, Turn(4))
     assert taken.pieces == {FIRST: [KeyRangeState(SPACE, 50)]}
     with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
         quick.commit({FIRST: [KeyRangeState(SPACE, 60)]})

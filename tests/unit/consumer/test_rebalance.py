@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.consumer import rebalance as module
+from keyrange.consumer.following import Turn
 from keyrange.consumer.member import GroupMembership
 from keyrange.consumer.rebalance import Sharing
 from keyrange.errors import KeyrangeError, error
@@ -69,8 +70,8 @@ class Stage:
     def contacted(self) -> None:
         self.contacts += 1
 
-    def move(self, _: Any, wanted: Any, __: Any, epoch: int, ready: bool) -> Any:
-        self.spans, self.epoch, self.ready = dict(wanted), epoch, ready
+    def move(self, _: Any, wanted: Any, __: Any, turn: Turn) -> Any:
+        self.spans, self.epoch, self.ready = dict(wanted), turn.epoch or 0, turn.ready
         return wanted
 
     def polled(self) -> None: ...

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.claims import (
+    Claims,
+    believed,
+    group_state,
+    of_topic,
+    pieces_of,
+)
 from keyrange.individual_commits.model.commit import CommitSettings, Snapshot
+from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 
@@ -57,19 +67,53 @@ def check_terms(known: Snapshot, terms: CommitSettings) -> None:
 
     Raises COMMIT_TERMS_CHANGED.
     """
-    if known.terms is None or known.terms == terms or not is_left(known):
-        return
-    names = {"hash": "", "null_keys": "nullKeys", "isolation": "commit.isolation"}
-    for field, option in names.items():
-        was, is_now = getattr(known.terms, field), getattr(terms, field)
-        if was != is_now:
-            what = f"option {option}" if option else "the hash of keys"
-            raise error(
-                "COMMIT_TERMS_CHANGED",
-                f"{what} was {was} and is {is_now}, and records that are not done are known by "
-                f"where that put them",
-                seq=known.seq,
-            )
+    if known.terms is not None and known.terms != terms and is_left(known):
+        raise _terms_changed(known, terms)
+
+
+def check_group_terms(
+    claims: Claims,
+    known: Mapping[str, Snapshot],
+    terms: CommitSettings,
+    topic_ids: Mapping[str, str],
+    living: Mapping[str, str],
+) -> None:
+    """As `check_terms`, for a consumer that is about to claim key ranges of its group.
+
+    `known` is by source, as `claims` are. What stands on other terms has to end at one offset of
+    its partition, with everything before it done by the whole group: a record may belong to other
+    keys' ranges from there on. `living` are the slots, by source, of those who go on with what they
+    hold: what two consumers place differently would come to both, or to none.
+    """
+    other = {s: each for s, each in known.items() if each.terms not in (None, terms)}
+    for source in sorted(other.keys() & living.keys()):
+        why = f"; consumer {living[source]} reads key ranges of the group that way"
+        raise _terms_changed(other[source], terms, why)
+    for partition in sorted({p for each in other.values() for p in each.states}):
+        every = {s: each.states[partition] for s, each in known.items() if partition in each.states}
+        states = of_topic(every, topic_ids.get(partition.topic, ""))
+        whole = group_state(claims, states, partition)
+        for span, source in believed(claims, partition, SPACE):
+            if whole is None or source not in other or source not in states:
+                continue
+            if any(each.scanned != whole.committed for each in pieces_of(states[source], span)):
+                raise _terms_changed(other[source], terms)
+
+
+def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> KeyrangeError:
+    names = {"hash": "splitBy", "null_keys": "nullKeys", "isolation": "commit.isolation"}
+    assert known.terms is not None
+    option, was, is_now = next(
+        (names[field], getattr(known.terms, field), getattr(terms, field))
+        for field in names
+        if getattr(known.terms, field) != getattr(terms, field)
+    )
+    return error(
+        "COMMIT_TERMS_CHANGED",
+        f"option {option} was {was} and is {is_now}, and records that are not done are known by "
+        f"where that put them{why}",
+        seq=known.seq,
+    )
 
 
 def is_left(known: Snapshot) -> bool:

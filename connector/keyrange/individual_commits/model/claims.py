@@ -9,7 +9,7 @@ that holds it, which ends what its writer may commit, and copies what it finds i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -150,6 +150,19 @@ def later_claim(claims: Claims, source: str, wanted: Spans, epoch: int) -> str |
         and (each == source or claim.holds_any(wanted))
     ]
     return max(later)[1] if later else None
+
+
+def going_on(
+    others: Claims, fenced: Collection[str], members: Collection[str] | None
+) -> dict[str, str]:
+    """The slots, by source, of those who hold something and are not among the sources that are
+    fenced; `members` are the slots that may live, None for all."""
+    return {
+        source: claim.slot
+        for source, claim in others.items()
+        if source not in fenced and not claim.holds_nothing
+        if members is None or claim.slot in members
+    }
 
 
 def begun_at(claims: Claims, partition: TopicPartition) -> int | None:
