@@ -32,6 +32,8 @@ class Fetched:
     replica: int = -1
     throttle_time_ms: int = 0
     empty: bool = False
+    # Producers, and the first offsets of what they aborted.
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -48,6 +50,8 @@ class World:
     leader: int = 1
     epoch: int = 0
     latest: int = 1_000
+    # The last stable offset, where it lies before the end.
+    stable: int | None = None
     earliest: int = 0
     topic_exists: bool = True
     topic_id: str = ID
@@ -107,7 +111,10 @@ def encode(partition: int, fetched: Fetched, topic_id: str = ID) -> bytes:
         high_watermark=fetched.high_watermark,
         last_stable_offset=fetched.high_watermark,
         log_start_offset=0,
-        aborted_transactions=None,
+        aborted_transactions=[
+            Answered.PartitionData.AbortedTransaction(producer_id=producer, first_offset=first)
+            for producer, first in fetched.aborted
+        ],
         preferred_read_replica=fetched.replica,
         records=fetched.records,
     )
@@ -157,8 +164,13 @@ class ScriptedCluster:
         self,
         view: ClusterView,
         wanted: Mapping[TopicPartition, int],
-        level: int = 0,
+        level: int | None = None,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
-        ends = {EARLIEST: self._world.earliest, LATEST: self._world.latest}
+        committed = level == 1 or (
+            level is None and self.settings.isolation_level == "read_committed"
+        )
+        stable = self._world.stable if committed else None
+        latest = self._world.latest if stable is None else stable
+        ends = {EARLIEST: self._world.earliest, LATEST: latest}
         return {p: (ends[which], self._world.epoch) for p, which in wanted.items()}

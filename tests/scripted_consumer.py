@@ -42,7 +42,8 @@ def holding(
         "failOnDataLoss": str(fails).lower(),
         **given,
     }
-    cluster: Any = ScriptedCluster(world)
+    level = given.get("kafka.isolation.level", "read_uncommitted")
+    cluster: Any = ScriptedCluster(world, isolation_level=level)
     return OwnedRanges(parse_consumer_options(options), cluster, slot)
 
 

@@ -24,7 +24,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.key_ranges import KeyRange, complement
@@ -68,7 +68,11 @@ class OwnedRangeReader:
     def check(self, works: Works) -> None:
         """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
         failOnDataLoss=false goes on where the log ends."""
-        for partition, end in sorted(self._ends(works).items()):
+        ends = self._ends(works)
+        behind = {p: LATEST for p, end in ends.items() if end < works[p].position}
+        # Behind the last stable offset the log goes on, and others may have read on.
+        found = self._cluster.list_offsets(self._view, behind, READ_UNCOMMITTED) if behind else {}
+        for partition, (end, _) in sorted(found.items()):
             if end < works[partition].position:
                 self._lose(works, partition, end)
 

@@ -11,10 +11,15 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages.transactions import DESCRIBE_PRODUCERS, describe_producers
-from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import (
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    OffsetRange,
+    TopicPartition,
+)
 from keyrange.kafka.view import Broker, ClusterView
 
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 # Who asks has other questions too, that this one must not hold up.
 _ASK_MS: Final = 5_000
 
@@ -39,8 +44,8 @@ def held_back(
     if not wanted:
         return {}
     # In this order: what comes between the two questions must not look as if it were held back.
-    ends = cluster.list_offsets(view, wanted, _READ_UNCOMMITTED)
-    stable = cluster.list_offsets(view, wanted, _READ_COMMITTED)
+    ends = cluster.list_offsets(view, wanted, READ_UNCOMMITTED)
+    stable = cluster.list_offsets(view, wanted, READ_COMMITTED)
     spans = {p: OffsetRange(stable[p][0], ends[p][0]) for p in wanted}
     found = {p: HeldBack(span) for p, span in spans.items() if span.size}
     for partition, oldest in _oldest(cluster, view, found):

@@ -9,6 +9,9 @@ from typing import Final, NamedTuple, TypeVar
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+# Up to where LATEST goes: the end of the log, or the last stable offset.
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
 OFFSET_MAX: Final = 2**63 - 1
 PARTITION_MAX: Final = 2**31 - 1
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
