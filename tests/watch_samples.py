@@ -68,5 +68,16 @@ def individual(home: Path, committed: int, pending: int) -> Answers:
         "deliveries_max": 1,
         "oldest_pending": oldest if pending else None,
     }
-    commits = {"seq": 1, "committed_at": None, "partitions": [partition]}
+    commits = {
+        "seq": 1,
+        "committed_at": None,
+        "pending_by_error": kinds("KeyError", pending, committed) if pending else [],
+        "partitions": [partition],
+    }
     return Answers(Answer(load_progress(open_directory(str(home)))), commits=Answer(commits))
+
+
+def kinds(error: str, records: int, offset: int) -> list[dict[str, Any]]:
+    """What `commits show` says of pending records that all failed with one error."""
+    found = {"cause": "rejected", "error": error, "records": records}
+    return [{**found, "topic": "t", "partition": 0, "offset": offset}]

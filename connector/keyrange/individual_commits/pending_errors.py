@@ -3,7 +3,8 @@
     <verdictDirectory>/<source id>/pending_errors.json
 
 The verdict of a batch is removed soon after it, and the commit table has no errors, which may quote
-records. So the process that commits keeps these beside the verdicts. Nothing rests on them: what
+records. So the process that commits keeps these beside the verdicts: of the records that hold back
+the most with their texts, of more by the names of exceptions alone. Nothing rests on them: what
 cannot be read or written is missing there.
 """
 
@@ -11,18 +12,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.batch_results import Failure, PendingError
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.directory import FAILURES, Directory
 
 _FILE: Final = "pending_errors.json"
+_VERSION: Final = 2
 # Those of the lowest offsets hold back the most.
-_KEPT_MAX: Final = 1_000
+_TEXTS_MAX: Final = 1_000
+# A name takes 40 bytes in the file, which is written with each batch that changes it.
+_NAMES_MAX: Final = 50_000
 
-Errors = dict[tuple[TopicPartition, int], str]
+Errors = dict[tuple[TopicPartition, int], PendingError]
 
 
 class PendingErrors:
@@ -40,7 +45,9 @@ class PendingErrors:
         Raises OSError or ValueError where they cannot be kept.
         """
         known = _read(self._directory) if self._known is None else self._known
-        found = known | {(each.partition, each.offset): each.error for each in failures}
+        found = known | {
+            (each.partition, each.offset): PendingError(each.error, each.name) for each in failures
+        }
         left: Errors = {}
         if found:
             pending = {
@@ -50,19 +57,35 @@ class PendingErrors:
                 for record in piece.pending
             }
             places = sorted(found.keys() & pending, key=lambda each: (each[1], each[0]))
-            left = {each: found[each] for each in places[:_KEPT_MAX]}
+            left = _kept((each, found[each]) for each in places)
         if known and not left:
             # It may quote records, so it stays no longer than it serves.
             self._directory.remove_file(_FILE)
         elif left != known:
-            rows = [[*partition, offset, text] for (partition, offset), text in left.items()]
-            document = {"version": 1, "errors": rows}
+            rows = [
+                [*partition, offset, error.text, error.name]
+                for (partition, offset), error in left.items()
+            ]
+            document = {"version": _VERSION, "errors": rows}
             self._directory.write(_FILE, [json.dumps(document).encode()])
         self._known = left
 
 
+def _kept(found: Iterable[tuple[tuple[TopicPartition, int], PendingError]]) -> Errors:
+    """What there is room for, of errors in the order of their offsets."""
+    left: Errors = {}
+    for place, error in found:
+        kept = error if len(left) < _TEXTS_MAX else replace(error, text="")
+        if kept.text or kept.name:
+            left[place] = kept
+        if len(left) == _NAMES_MAX:
+            break
+    return left
+
+
 def pending_errors(location: str, source_id: str) -> Errors:
-    """The last errors of pending records, as far as they are there."""
+    """The last errors of pending records, as far as they are there, and nothing where they cannot
+    be read."""
     try:
         return _read(_directory(location, source_id))
     except FAILURES:
@@ -79,8 +102,11 @@ def _read(directory: Directory) -> Errors:
         return {}
     try:
         document: Any = json.loads(data)
-        rows = document["errors"] if document["version"] == 1 else []
-        return {(TopicPartition(*place), int(at)): str(text) for *place, at, text in rows}
+        rows = document["errors"] if document["version"] == _VERSION else []
+        return {
+            (TopicPartition(topic, number), int(at)): PendingError(str(text), str(name))
+            for topic, number, at, text, name in rows
+        }
     except (ValueError, KeyError, TypeError):
         # A driver was killed while it wrote them.
         return {}

@@ -20,9 +20,7 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
 from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
@@ -106,6 +104,16 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
         "batch_id": 0,
         "committed_at": "2026-05-28T20:26:50.000+00:00",
         "terms": {"hash": "murmur3_x64_128", "null_keys": "spread", "isolation": "immediate"},
+        "pending_by_error": [
+            {
+                "cause": "rejected",
+                "error": None,
+                "records": 2,
+                "topic": "flights",
+                "partition": 0,
+                "offset": 3,
+            }
+        ],
         "partitions": [
             {
                 "topic": "flights",
@@ -163,20 +171,6 @@ def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
         "due_in_ms": 10_000,
     }
     assert (second["offset"], second["due_in_ms"]) == (5, 0)
-
-
-def test_the_last_error_of_a_pending_record_is_shown_where_it_is_known(
-    of: Callable[..., Query], tmp_path: Path
-) -> None:
-    query = of(two_pending())
-    [(partition, _)] = query.states.items()
-    kept = PendingErrors(str(tmp_path), SOURCE)
-    kept.update(query.states, [Failure(partition, 3, Cause.REJECTED, "KeyError: 'pri\nce'")])
-    where = ("--option", f"verdictDirectory={tmp_path}")
-    errors = [row["error"] for row in document("gaps", "/t", *where)]
-    assert errors == ["KeyError: 'pri\nce'", None]
-    assert "KeyError: 'pri ce'" in text("gaps", "/t", *where)
-    assert [row["error"] for row in document("gaps", "/t", *where, "--at", 2)] == [None, None]
 
 
 def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(

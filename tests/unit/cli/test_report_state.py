@@ -29,6 +29,7 @@ from keyrange.report.parts import QueryState
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, progress, source
 from report_samples import BATCHES, Lake, alone, read_at
+from watch_samples import kinds
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WHERE = Where(
@@ -42,6 +43,7 @@ OLDEST = {"offset": 50, "since": "2026-05-01T06:41:06.000+00:00", "age_ms": 7_20
 COMMITS = {
     "seq": 9,
     "committed_at": None,
+    "pending_by_error": kinds("KeyError", 3, 50),
     "partitions": [
         {"topic": "t", "partition": 0, "committed": 50, "pending": 3, "deliveries_max": 4}
         | {"oldest_pending": OLDEST}

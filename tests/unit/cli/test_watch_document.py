@@ -17,7 +17,7 @@ from keyrange.kafka.open_transactions import HeldBack
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, KEPT, progress, source
-from watch_samples import BEGAN_MS, T0, T1, answers, at, look, told
+from watch_samples import BEGAN_MS, T0, T1, answers, at, kinds, look, told
 
 
 def test_a_checkpoint_alone(tmp_path: Path) -> None:
@@ -254,6 +254,7 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
     commits = {
         "seq": 9,
         "committed_at": "2025-06-15T15:07:10.000+00:00",
+        "pending_by_error": kinds("KeyError", 4, 50),
         "partitions": [
             {
                 "topic": "t",
@@ -308,6 +309,7 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
     assert document["throttle"]["known_by"] == "batch"
     assert document["members"]["there"] == 1
     assert document["commits"]["deliveries_max"] == 4
+    assert document["commits"]["pending_by_error"] == kinds("KeyError", 4, 50)
     assert document["partitions"][0]["committed"] == 50
     gone = next(row for row in document["partitions"] if row["partition"] == 1)
     assert gone["gone"] is True

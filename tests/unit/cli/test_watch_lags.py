@@ -21,7 +21,7 @@ def test_with_pending_records_all_is_read_and_nobody_says_caught_up(tmp_path: Pa
     assert (document["state"], document["commits"]["pending"]) == ("all read", 3)
     assert (document["lag"]["read"], document["lag"]["commit"]) == (0, 40)
     said = line(document)
-    assert "read lag 0 (as of the last batch), commit lag 40, 3 pending" in said
+    assert "read lag 0 (as of the last batch), commit lag 40, 3 pending: KeyError 3 (" in said
     assert "caught up" not in said
     # And a commit lag alone, of keys that have not got everything.
     document = look(individual(tmp_path / "late", committed=20, pending=0), at(0) + 1_000)

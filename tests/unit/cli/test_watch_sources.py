@@ -25,10 +25,13 @@ from keyrange.cli.watch.sources import (
     read_told,
 )
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.group import GroupView
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.storage.directory import Directory
+from keyrange.work.model.outcome import Cause
 from member_samples import append_all, assignment, owned, stored, table_at
 from progresses import progress, source
 from scripted import ScriptedCluster
@@ -235,6 +238,25 @@ def test_a_commit_table_is_looked_at_as_by_commits_show(
     assert [row["log_end"] for row in looked()["partitions"]] == [None]
     query.batch(3)
     assert looked()["seq"] == first + 1
+
+
+def test_pending_records_are_counted_by_errors_that_are_beside_the_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(1, 2, fails=1.0)
+    query.batch(10, tail=7)
+    put_in_place(monkeypatch, query, ((GROUP, SOURCE),))
+    failed = [
+        Failure(partition, record.offset, Cause.REJECTED, "KeyError: 's3cret'")
+        for partition, state in query.states.items()
+        for record in state.pending
+    ]
+    named = {"verdictDirectory": str(tmp_path)}
+    looked = CommitsSource(Where("/cp", named, commits="/lake/commits", group=GROUP))
+    assert {row["error"] for row in looked()["pending_by_error"]} == {None}
+    PendingErrors(str(tmp_path), SOURCE).update(query.states, failed)
+    assert "KeyError" in {row["error"] for row in looked()["pending_by_error"]}
+    assert "s3cret" not in json.dumps(looked())
 
 
 def test_members_are_looked_at_as_by_members_list(tmp_path: Path) -> None:

@@ -6,10 +6,14 @@ from keyrange.individual_commits import last_results
 from keyrange.individual_commits.model.batch_results import (
     BatchResult,
     Failure,
+    PendingError,
     failure_kinds,
     kinds_text,
+    pending_kinds,
 )
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 
 PLACE = TopicPartition("t", 0)
@@ -43,6 +47,25 @@ def test_texts_of_a_job_are_not_told() -> None:
     texts = ("s3cret: wrong", "s3cret")
     found = failure_kinds(Failure(PLACE, 3, Cause.REJECTED, text, False) for text in texts)
     assert kinds_text(found) == "rejected 2 (such as offset 3 of t-0)"
+
+
+def test_pending_records_are_counted_by_what_is_known_of_them() -> None:
+    """By the error of those that failed, by the cause of others, and over all partitions."""
+    causes = [Cause.HELD_BACK, Cause.REJECTED, Cause.REJECTED, Cause.TIMED_OUT, Cause.REJECTED]
+    records = tuple(PendingRecord(at, at, cause=cause) for at, cause in enumerate(causes))
+    state = PartitionState("", 9, (KeyRangeState(SPACE, 9, records),))
+    errors = {(PLACE, at): PendingError("KeyError: s3cret", "KeyError") for at in (0, 1, 2, 3, 7)}
+    other = TopicPartition("s", 1)
+    errors[other, 4] = errors[PLACE, 1]
+    found = pending_kinds({PLACE: state, other: state}, errors)
+    assert kinds_text(found) == (
+        "KeyError 3 (such as offset 4 of s-1), rejected 3 (such as offset 1 of s-1), "
+        "held back 2 (such as offset 0 of s-1), timed out 2 (such as offset 3 of s-1)"
+    )
+    assert [(each.cause, each.error) for each in found[:2]] == [
+        (Cause.REJECTED, "KeyError"),
+        (Cause.REJECTED, ""),
+    ]
 
 
 def test_results_are_kept_for_a_while() -> None:

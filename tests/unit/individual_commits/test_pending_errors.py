@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits import pending_errors as module
+from keyrange.individual_commits.model.batch_results import Failure, PendingError
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.kafka.model.offsets import TopicPartition
@@ -29,12 +30,15 @@ def test_an_error_is_kept_until_its_record_is_done(tmp_path: Path) -> None:
     kept = PendingErrors(str(tmp_path), "s")
     kept.update(states(3, 5), [failed(3, "KeyError: 3"), failed(5, "KeyError: 5")])
     kept.update(states(3, 5), [failed(5, "ValueError: 5")])
-    both = {(PLACE, 3): "KeyError: 3", (PLACE, 5): "ValueError: 5"}
+    both = {
+        (PLACE, 3): PendingError("KeyError: 3", "KeyError"),
+        (PLACE, 5): PendingError("ValueError: 5", "ValueError"),
+    }
     assert pending_errors(f"{tmp_path}/", "s") == both
     # The next run of the query knows them too.
     later = PendingErrors(str(tmp_path), "s")
     later.update(states(5), [])
-    assert pending_errors(str(tmp_path), "s") == {(PLACE, 5): "ValueError: 5"}
+    assert pending_errors(str(tmp_path), "s") == {(PLACE, 5): both[PLACE, 5]}
     assert pending_errors(str(tmp_path), "other") == {}
     later.update(states(), [])
     assert list((tmp_path / "s").iterdir()) == []
@@ -51,14 +55,33 @@ def test_nothing_is_written_where_nothing_changes(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_those_of_the_lowest_offsets_are_kept(tmp_path: Path) -> None:
+def test_the_texts_of_the_lowest_offsets_are_kept_and_the_names_of_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TEXTS_MAX", 2)
+    monkeypatch.setattr(module, "_NAMES_MAX", 4)
     kept = PendingErrors(str(tmp_path), "s")
-    kept.update(states(*range(1_500)), [failed(at, "KeyError") for at in reversed(range(1_500))])
-    assert sorted(at for _, at in pending_errors(str(tmp_path), "s")) == list(range(1_000))
+    kept.update(states(*range(9)), [failed(at, f"KeyError: {at}") for at in reversed(range(9))])
+    assert pending_errors(str(tmp_path), "s") == {
+        (PLACE, 0): PendingError("KeyError: 0", "KeyError"),
+        (PLACE, 1): PendingError("KeyError: 1", "KeyError"),
+        (PLACE, 2): PendingError("", "KeyError"),
+        (PLACE, 3): PendingError("", "KeyError"),
+    }
+
+
+def test_a_text_of_the_job_has_no_name_and_a_record_without_an_error_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    kept = PendingErrors(str(tmp_path), "s")
+    kept.update(states(3, 5), [failed(3, "KeyError"), failed(5, "KeyError")])
+    job = Failure(PLACE, 3, Cause.REJECTED, "price: s3cret", is_exception=False)
+    kept.update(states(3, 5), [job, Failure(PLACE, 5, Cause.UNMENTIONED, "")])
+    assert pending_errors(str(tmp_path), "s") == {(PLACE, 3): PendingError("price: s3cret", "")}
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "errors": [3]}']
+    "data", [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 2, "errors": [3]}']
 )
 def test_what_cannot_be_read_is_missing(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "s" / "pending_errors.json"
@@ -66,4 +89,4 @@ def test_what_cannot_be_read_is_missing(tmp_path: Path, data: bytes) -> None:
     file.write_bytes(data)
     assert pending_errors(str(tmp_path), "s") == {}
     PendingErrors(str(tmp_path), "s").update(states(3), [failed(3, "KeyError")])
-    assert pending_errors(str(tmp_path), "s") == {(PLACE, 3): "KeyError"}
+    assert pending_errors(str(tmp_path), "s") == {(PLACE, 3): PendingError("KeyError", "KeyError")}

@@ -18,6 +18,7 @@ from keyrange.cli.commits.opening import (
     TableArgument,
     ask,
     chosen,
+    errors_of,
     known_at,
     open_commits,
 )
@@ -42,7 +43,6 @@ from keyrange.cli.source import (
     SourceOptionsOption,
     TopicOption,
     check_live,
-    folded,
     named_options,
 )
 from keyrange.cli.times import iso, now, read_since
@@ -50,10 +50,11 @@ from keyrange.text.formats import clock, day, moment, number, percent_of_hashes,
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keyrange.cli.commits.document import LogEnd
     from keyrange.cli.commits.picture import Marks
+    from keyrange.individual_commits.model.batch_results import ErrorsByOffset
     from keyrange.individual_commits.model.commit import Commit, Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -97,7 +98,9 @@ def show(
     """What is committed of each partition, the pending records in it, and how far it is behind: the
     read lag from the read position to the end of the log, the commit lag from the committed offset.
 
-    Both are as of the last batch, unless --live asks the broker.
+    Both are as of the last batch, unless --live asks the broker. Pending records are counted by
+    their last errors, which are read from beside the verdicts: option verdictDirectory, if it was
+    set.
     """
     from keyrange.cli.commits.document import describe
 
@@ -106,7 +109,8 @@ def show(
     known = chosen(known_at(commits, at), topic, partition)
     last = commits.last(known.seq)
     ends = _live_ends(known, named) if live else known_ends(commits, known)
-    document = describe(known, last, ends, now())
+    errors = _errors(commits, named, at)
+    document = describe(known, last, ends, now(), errors)
     if output is OutputFormat.JSON:
         print_document("commits.show/3", {"table": table, **document})
     else:
@@ -132,14 +136,11 @@ def gaps(
     Their last errors are read from beside the verdicts: option verdictDirectory, if it was set.
     """
     from keyrange.cli.commits import document as commits_document
-    from keyrange.individual_commits.pending_errors import pending_errors
 
     named = named_options("", "", option)
     commits = open_commits(table, group, source, named)
     known = chosen(known_at(commits, at), topic, partition)
-    location = folded(named).get("verdictdirectory") or f"{table.rstrip('/')}_verdicts"
-    # Those of earlier commits are not kept.
-    errors = pending_errors(location, commits.source_id) if at is None else {}
+    errors = _errors(commits, named, at)
     rows = list(islice(commits_document.gaps(known, now(), errors), limit))
     if output is OutputFormat.JSON:
         print_document("commits.gaps/2", {"table": table, "gaps": rows})
@@ -171,6 +172,11 @@ def history(
         print_document("commits.history/2", {"table": table, "commits": rows})
     else:
         _show_history(rows)
+
+
+def _errors(commits: Commits, named: Mapping[str, str], at: int | None) -> ErrorsByOffset:
+    """Those of earlier commits are not kept."""
+    return errors_of(commits, named) if at is None else {}
 
 
 def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd]:
@@ -244,6 +250,7 @@ def _show(
             ),
         },
     )
+    _show_errors(document["pending_by_error"])
     marks = marks_for(sys.stdout.encoding)
     if known.states:
         print_words(marks.legend)
@@ -251,6 +258,20 @@ def _show(
         print_text()
         _show_partition(row, state, marks)
         _show_ranges(row, ranges)
+
+
+def _show_errors(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The pending records of all partitions by their errors; nothing where there are none."""
+    from keyrange.cli.commits.document import kinds_of
+
+    if not rows:
+        return
+    cells = [
+        [each.name, number(each.records), f"offset {each.offset} of {each.partition}"]
+        for each in kinds_of(rows)
+    ]
+    print_aligned(["error", "records", "such as"], cells, "  ")
+    print_text()
 
 
 def _committed_text(last: Commit | None) -> str | None:

@@ -6,18 +6,23 @@ Rule of this file: no clock and no table. What is known, and what time it is, co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.times import iso
+from keyrange.individual_commits.model.batch_results import (
+    ErrorsByOffset,
+    FailureKind,
+    pending_kinds,
+)
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.lag import offsets_behind
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
     from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-    from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.ranges.model.key_ranges import KeyRange
 
 
@@ -34,8 +39,10 @@ def describe(
     last: Commit | None,
     ends: Mapping[TopicPartition, LogEnd],
     now_ms: int,
+    errors: ErrorsByOffset | None = None,
 ) -> dict[str, Any]:
-    """The state of a source; `last` is its last commit."""
+    """The state of a source; `last` is its last commit. `errors` are the last ones of pending
+    records, as far as they are known."""
     return {
         "group": last.group if last else None,
         "source_id": last.source_id if last else None,
@@ -51,6 +58,16 @@ def describe(
         }
         if known.terms
         else None,
+        "pending_by_error": [
+            {
+                "cause": each.cause.name.lower(),
+                "error": each.error or None,
+                "records": each.records,
+                **each.partition._asdict(),
+                "offset": each.offset,
+            }
+            for each in pending_kinds(known.states, errors or {})
+        ],
         "partitions": [
             _partition(partition, state, ends.get(partition), now_ms)
             for partition, state in sorted(known.states.items())
@@ -105,13 +122,27 @@ def _pending(pending: Sequence[PendingRecord], now_ms: int) -> dict[str, Any]:
     }
 
 
+def kinds_of(rows: Iterable[Mapping[str, Any]]) -> list[FailureKind]:
+    """What `pending_by_error` says."""
+    return [
+        FailureKind(
+            Cause[row["cause"].upper()],
+            row["error"] or "",
+            row["records"],
+            TopicPartition(row["topic"], row["partition"]),
+            row["offset"],
+        )
+        for row in rows
+    ]
+
+
 def bounds_of(span: KeyRange) -> list[int]:
     """A key range as documents have it: its first and its last hash."""
     return [span.from_hash, span.until_hash - 1]
 
 
 def gaps(
-    known: Snapshot, now_ms: int, errors: Mapping[tuple[TopicPartition, int], str] | None = None
+    known: Snapshot, now_ms: int, errors: ErrorsByOffset | None = None
 ) -> Iterator[dict[str, Any]]:
     """The pending records one by one, in order of partition and offset. One that was held back is
     due with the first of its key. `errors` are the last ones, as far as they are known."""
@@ -119,6 +150,7 @@ def gaps(
         first: dict[int, int] = {}
         for record in state.pending:
             first_due_ms = first.setdefault(record.key_hash, record.due_ms)
+            error = (errors or {}).get((partition, record.offset))
             due_ms = first_due_ms if record.cause is Cause.HELD_BACK else record.due_ms
             yield {
                 **partition._asdict(),
@@ -127,7 +159,7 @@ def gaps(
                 "range": bounds_of(state.piece_of(record.key_hash).span),
                 "deliveries": record.deliveries,
                 "cause": record.cause.name.lower(),
-                "error": (errors or {}).get((partition, record.offset)) or None,
+                "error": (error.text or error.name or None) if error is not None else None,
                 "since": iso(record.since_ms),
                 "age_ms": max(now_ms - record.since_ms, 0),
                 "due": iso(due_ms),

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.render import note
-from keyrange.cli.source import check_partition, connected, storage_of
+from keyrange.cli.source import check_partition, connected, folded, storage_of
 
 if TYPE_CHECKING:
+    from keyrange.individual_commits.model.batch_results import ErrorsByOffset
     from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -78,6 +79,16 @@ def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -
     if commits.others and not source:
         note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
     return commits
+
+
+def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
+    """The last errors of pending records, from beside the verdicts; nothing where there are none,
+    or where options of the source do not say that the query keeps its verdicts elsewhere."""
+    from keyrange.individual_commits.pending_errors import pending_errors
+    from keyrange.options.commits import beside
+
+    location = folded(named).get("verdictdirectory") or beside(commits.path, "_verdicts")
+    return pending_errors(location, commits.source_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.commits.opening import ask, open_commits
+from keyrange.cli.commits.opening import ask, errors_of, open_commits
 from keyrange.cli.source import is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
@@ -237,9 +237,10 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
     commits = open_commits(where.commits, where.group, source_id, where.named)
     known, now_ms = commits.table.known(), now()
     last = commits.last(known.seq)
+    errors = errors_of(commits, where.named)
     return Source(
         {
-            "show": describe(known, last, known_ends(commits, known), now_ms),
+            "show": describe(known, last, known_ends(commits, known), now_ms, errors),
             "gaps": _gaps(known, now_ms),
             "causes": causes(known),
             "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),

@@ -279,6 +279,7 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
             "partition": oldest["partition"],
             **oldest["oldest_pending"],
         },
+        "pending_by_error": document["pending_by_error"],
     }
 
 

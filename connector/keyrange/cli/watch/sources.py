@@ -301,6 +301,7 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
+        from keyrange.cli.commits.opening import errors_of
         from keyrange.individual_commits.table import commit_admin
 
         where = self._where
@@ -309,7 +310,8 @@ class CommitsSource:
             self._commits = commit_admin.open_commits(where.commits, where.group, "", storage)
         try:
             known = self._commits.table.known()
-            return describe(known, self._commits.last(known.seq), {}, now())
+            errors = errors_of(self._commits, where.named)
+            return describe(known, self._commits.last(known.seq), {}, now(), errors)
         except BaseException:
             # Another source may write here by now.
             self._commits = None

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.commits.document import kinds_of
 from keyrange.cli.watch.document import most_behind
+from keyrange.individual_commits.model.batch_results import kinds_text
 from keyrange.report.words import state_of_keys_text
 from keyrange.text.formats import clock, counted, moment, number, short, short_span, span
 from keyrange.text.plain import one_line
@@ -127,8 +129,7 @@ def all_read_text(lag: Mapping[str, Any]) -> str:
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What there is beside rate and lag: its name, and how it stands."""
     if commits := document["commits"]:
-        pending = commits["pending"]
-        yield "pending", f"{pending:,} pending" if pending else "none pending"
+        yield "pending", _pending_text(commits)
     if state := document["state_of_keys"]:
         yield "state", state_of_keys_text(state)
     if members := document["members"]:
@@ -139,6 +140,11 @@ def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if throttle := document["throttle"]:
         as_of = "" if throttle["known_by"] == "now" else " (last batch)"
         yield "volumes", f"factor {throttle['factor']:g}{as_of}{_of_guard(throttle)}"
+
+
+def _pending_text(commits: Mapping[str, Any]) -> str:
+    kinds = kinds_of(commits["pending_by_error"])
+    return f"{commits['pending']:,} pending: {kinds_text(kinds)}" if kinds else "none pending"
 
 
 def _of_guard(throttle: Mapping[str, Any]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 
@@ -27,15 +28,44 @@ class Failure:
     error: str
     is_exception: bool = True
 
+    @property
+    def name(self) -> str:
+        """The name of its exception, which quotes no record; "" where it has none."""
+        if self.cause is not Cause.REJECTED or not self.is_exception:
+            return ""
+        if self.error.startswith(UNFIT_TEXT):
+            return _UNFIT
+        found = _EXCEPTION.match(self.error)
+        return found[1] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingError:
+    """The last error of a pending record. `text` may be cut off, and may quote the record; `name`
+    is that of its failure. Either is "" where it is not known."""
+
+    text: str
+    name: str
+
+
+_Kinded = tuple[Cause, str, TopicPartition, int]
+ErrorsByOffset = Mapping[tuple[TopicPartition, int], PendingError]
+
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """So many records failed in one way; one of them is at `offset` of `partition`."""
+    """So many records are not done for one reason; one of them is at `offset` of `partition`.
+    `error` is the name of an exception, "" where there is none or it is not known."""
 
-    name: str
+    cause: Cause
+    error: str
     records: int
     partition: TopicPartition
     offset: int
+
+    @property
+    def name(self) -> str:
+        return self.error or self.cause.name.lower().replace("_", " ")
 
     def __str__(self) -> str:
         return f"{self.name} {self.records:,} (such as offset {self.offset} of {self.partition})"
@@ -60,25 +90,37 @@ def failure_kinds(failures: Iterable[Failure]) -> list[FailureKind]:
 
     An error is told by the name of its exception alone: its text may quote a record.
     """
-    found: dict[str, tuple[int, Failure]] = {}
-    for each in failures:
-        name = _kind(each)
-        records, first = found.get(name, (0, each))
-        found[name] = (records + 1, first)
-    kinds = [
-        FailureKind(name, records, first.partition, first.offset)
-        for name, (records, first) in found.items()
-    ]
+    return _kinds((each.cause, each.name, each.partition, each.offset) for each in failures)
+
+
+def pending_kinds(
+    states: Mapping[TopicPartition, PartitionState], errors: ErrorsByOffset
+) -> list[FailureKind]:
+    """The kinds of pending records, the most frequent ones first, each with its first record.
+
+    Records that wait for an earlier one of their key have not failed, and are a kind of their own.
+    """
+    unknown = PendingError("", "")
+
+    def records() -> Iterator[_Kinded]:
+        for partition, state in sorted(states.items()):
+            for each in state.pending:
+                failed = each.cause is Cause.REJECTED
+                error = errors.get((partition, each.offset), unknown) if failed else unknown
+                yield each.cause, error.name, partition, each.offset
+
+    return _kinds(records())
+
+
+def _kinds(records: Iterable[_Kinded]) -> list[FailureKind]:
+    counts: dict[tuple[Cause, str], int] = {}
+    first: dict[tuple[Cause, str], tuple[TopicPartition, int]] = {}
+    for cause, error, partition, offset in records:
+        kind = cause, error
+        counts[kind] = counts.get(kind, 0) + 1
+        first.setdefault(kind, (partition, offset))
+    kinds = [FailureKind(*kind, records, *first[kind]) for kind, records in counts.items()]
     return sorted(kinds, key=lambda each: (-each.records, each.name))
-
-
-def _kind(failure: Failure) -> str:
-    if failure.cause is Cause.REJECTED and failure.is_exception:
-        if failure.error.startswith(UNFIT_TEXT):
-            return _UNFIT
-        if name := _EXCEPTION.match(failure.error):
-            return name[1]
-    return failure.cause.name.lower().replace("_", " ")
 
 
 def kinds_text(kinds: Sequence[FailureKind]) -> str:
