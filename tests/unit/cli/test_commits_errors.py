@@ -21,6 +21,7 @@ from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import Cause
 
 PLACE = TopicPartition("flights", 0)
+LONG = "s3cret" * 30
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     commit.states.clear()
     commit.states[PLACE] = state
     put_in_place(monkeypatch, query)
-    texts = {3: "KeyError: 'pri\nce'", 4: "KeyError: 'id'", 7: "KeyError: 's3cret'"}
+    texts = {3: "KeyError: 'pri\nce'", 4: "KeyError: 'id'", 7: f"KeyError: '{LONG}'"}
     failures = [Failure(PLACE, at, Cause.REJECTED, text) for at, text in texts.items()]
     PendingErrors(str(tmp_path), SOURCE).update({PLACE: state}, failures)
     return "--option", f"verdictDirectory={tmp_path}"
@@ -58,8 +59,10 @@ def document(command: str, *arguments: object) -> Any:
 
 def test_gaps_shows_the_last_error_of_each_record(where: tuple[str, str]) -> None:
     errors = [row["error"] for row in document("gaps", *where)]
-    assert errors == ["KeyError: 'pri\nce'", "KeyError: 'id'", None, "KeyError: 's3cret'"]
-    assert "KeyError: 'pri ce'" in text("gaps", *where)
+    assert errors == ["KeyError: 'pri\nce'", "KeyError: 'id'", None, f"KeyError: '{LONG}'"]
+    shown = text("gaps", *where)
+    assert "KeyError: 'pri ce'" in shown
+    assert max(map(len, shown.splitlines())) <= 80
     # Those of earlier commits are not kept.
     assert {row["error"] for row in document("gaps", *where, "--at", 2)} == {None}
 
@@ -104,4 +107,5 @@ def test_errors_are_beside_the_table_unless_an_option_says_where(tmp_path: Path)
     commits = Commits(f"{tmp_path}/t/", SOURCE, Query().table)
     PendingErrors(f"{tmp_path}/t_verdicts", SOURCE).update({PLACE: state}, failed)
     assert list(errors_of(commits, {})) == [(PLACE, 3)]
-    assert errors_of(commits, {"verdictDirectory": f"{tmp_path}/elsewhere"}) == {}
+    for option in ("verdictDirectory", "VERDICTDIRECTORY"):
+        assert errors_of(commits, {option: f"{tmp_path}/elsewhere"}) == {}

@@ -26,6 +26,9 @@ def test_with_pending_records_all_is_read_and_nobody_says_caught_up(tmp_path: Pa
     # And a commit lag alone, of keys that have not got everything.
     document = look(individual(tmp_path / "late", committed=20, pending=0), at(0) + 1_000)
     assert (document["state"], document["lag"]["commit"]) == ("all read", 40)
+    # By an end of the log that a leader tells which has not caught up.
+    document = look(individual(tmp_path / "pending", committed=60, pending=1), at(0) + 1_000)
+    assert (document["state"], document["lag"]["commit"]) == ("all read", 0)
     done = individual(tmp_path / "done", committed=60, pending=0)
     assert look(done, at(0) + 1_000)["state"] == "caught up"
 

@@ -90,6 +90,9 @@ class TestSeekBack:
         made.seek(FIRST, 0)
         made.seek(SECOND, 0)
         assert not any(work.changed for work in made._works.values())
+        by_partition(made)
+        made.seek(FIRST, made.position(FIRST))
+        assert not any(work.changed for work in made._works.values())
 
     def test_committed_records_do_not_come_again(self, made: OwnedRanges) -> None:
         made.pause([SECOND], pauses=True)
@@ -149,6 +152,18 @@ class TestSeekForward:
         heir.take(world.view(), {FIRST: [SPACE]})
         assert polled(heir) == [8, 9, *range(15, 20)]
         assert commits_fit(tmp_path, "a", "b")
+
+    def test_it_is_committed_also_where_all_that_was_handed_out_waits(
+        self, made: OwnedRanges, world: World, tmp_path: Path
+    ) -> None:
+        made.pause([SECOND], pauses=True)
+        polled(made)
+        world.latest = 20
+        made.seek(FIRST, 15)
+        assert made.commit()[FIRST] == 0
+        heir = holding(world, tmp_path, "b")
+        heir.take(world.view(), {FIRST: [SPACE]})
+        assert polled(heir) == [*range(10), *range(15, 20)]
 
     def test_only_ranges_that_were_not_handed_out_so_far_pass_over(
         self, world: World, tmp_path: Path

@@ -16,15 +16,15 @@ from pyspark.sql.types import StructType
 from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits import collecting
+from keyrange.individual_commits import api, collecting
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.last_results import result_of
-from keyrange.individual_commits.model.batch_results import BatchResult
+from keyrange.individual_commits.model.batch_results import BatchResult, Failure
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-from keyrange.individual_commits.pending_errors import pending_errors
+from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.individual_commits.planned import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -142,6 +142,47 @@ def test_a_batch_in_which_nothing_fails_says_nothing(
     assert result_of(batch.query_id, 5) == BatchResult(100, 0, 0, 0, 0)
 
 
+def test_a_partition_that_is_not_in_the_batch_counts_and_keeps_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(tmp_path, monkeypatch, pending=1)
+    other = TopicPartition("t", 1)
+    [state] = batch.table.known().states.values()
+    commit_states(batch.table.store, "s", {other: state})
+    failed = [Failure(other, 0, Cause.REJECTED, SECRET)]
+    PendingErrors(str(tmp_path), "s").update({other: state}, failed)
+    batch.run(1, [SECRET], **{"commitTable.onFreshStart": "resume"})
+    assert result_of(batch.query_id, 5) == BatchResult(1, 1, 0, 0, 2)
+    assert pending_errors(str(tmp_path), "s").keys() == {(PLACE, 0), (other, 0)}
+
+
+def test_texts_of_a_column_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that looks like the name of one may be a customer's."""
+    plan = SimpleNamespace(
+        commits=SimpleNamespace(transactional=False),
+        intakes={},
+        keeps_offsets=False,
+        nulls_first=True,
+        terms=lambda **_: None,
+        wants_mentions=False,
+        works=dict,
+    )
+    run: Any = SimpleNamespace(
+        plan=plan, said=False, errors_are_exceptions=True, check_first=lambda _: None
+    )
+    run.make_verdict = lambda *_, **__: None
+    monkeypatch.setattr(api, "current", lambda _: run)
+    names = ("topic", "partition", "offset", "keyHash", "why")
+    schema = StructType()
+    for name in names:
+        schema = schema.add(name, "string")
+    frame: Any = SimpleNamespace(columns=names, schema=schema)
+    api.materialize(frame)
+    assert run.errors_are_exceptions
+    api.materialize(frame, "why")
+    assert not run.errors_are_exceptions
+
+
 def test_more_failures_than_may_be_stop_the_query_before_anything_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +199,16 @@ def test_more_failures_than_may_be_stop_the_query_before_anything_is_kept(
     # The next run calls the function again: here one that was corrected.
     batch.sink.append = lambda *_, **__: None
     batch.run(80, [SECRET] * 20, maxFailureRatio="0.2")
-    assert batch.is_committed
+    assert result_of(batch.query_id, 5) == BatchResult(80, 20, 0, 0, 20)
+
+
+@pytest.mark.parametrize(("done", "ratio"), [(0, "0.9"), (10**6, "0.0")])
+def test_ten_failures_may_stop_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, ratio: str
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    with pytest.raises(KeyrangeError, match="TOO_MANY_FAILURES"):
+        batch.run(done, [SECRET] * 10, maxFailureRatio=ratio)
 
 
 @pytest.mark.parametrize("errors", [[SECRET] * 9, [SECRET] * 9 + [None] * 91])

@@ -70,6 +70,23 @@ def test_the_texts_of_the_lowest_offsets_are_kept_and_the_names_of_more(
     }
 
 
+def test_of_several_partitions_the_lowest_offsets_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_NAMES_MAX", 3)
+    other = TopicPartition("s", 7)
+    known = states(0, 1, 2)
+    kept = PendingErrors(str(tmp_path), "s")
+    found = [Failure(p, at, Cause.REJECTED, "KeyError") for p in (other, PLACE) for at in range(3)]
+    kept.update({PLACE: known[PLACE], other: known[PLACE]}, found)
+    assert sorted(at for _, at in pending_errors(str(tmp_path), "s")) == [0, 0, 1]
+
+
+def test_where_they_cannot_be_read_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "s" / "pending_errors.json").mkdir(parents=True)
+    assert pending_errors(str(tmp_path), "s") == {}
+
+
 def test_a_text_of_the_job_has_no_name_and_a_record_without_an_error_is_not_kept(
     tmp_path: Path,
 ) -> None:

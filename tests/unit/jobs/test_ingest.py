@@ -246,6 +246,7 @@ def ended(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., i
         (15, ["--available-now"], 3),
         (15, ["--available-now", "stopped"], 0),
         (15, ["stopped"], 0),
+        (15, [], 0),
     ],
 )
 def test_a_run_that_leaves_records_neither_done_nor_dead_does_not_end_well(
