@@ -1,7 +1,7 @@
 """A plain consumer in tests: short forms, and a process that is killed.
 
-`python -m consuming SERVERS TABLE TOPIC LO HI JOURNAL RUN`: consumes until all is done, and writes
-what it was handed, and what was committed, line by line.
+`python -m consuming SERVERS TABLE TOPIC LO HI JOURNAL RUN [NAME=VALUE ...]`: consumes until all is
+done, and writes what it was handed, and what was committed, line by line.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def main(servers: str, table: str, topic: str, lo: str, hi: str, path: str, run: str) -> None:
+def main(
+    servers: str, table: str, topic: str, lo: str, hi: str, path: str, run: str, *given: str
+) -> None:
     """Each poll's records are acknowledged but for some, which are done with the next ones."""
     journal = Journal(Path(path))
     dice = random.Random(run)
     partition = TopicPartition(topic, 0)
     options = consumer_options(servers, table, maxBatchRows="50", member__name=f"one-{lo}")
+    options |= dict(each.split("=", 1) for each in given)
     consumer = Consumer(options)
     consumer.assign({partition: [(int(lo), int(hi))]})
     journal.write("assigned", run=run)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +12,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
 from brokers import Record, Topics, client_config, wait_until
-from consuming import GROUP, consumer_options, read_journal
+from consuming import GROUP, consumer_options
 from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.ranges.model.key_hash import hash_of
@@ -266,78 +260,3 @@ def test_what_cannot_be_is_refused(topic: str, options: dict[str, str]) -> None:
     consumer.close()
     with pytest.raises(KeyrangeError, match="CONSUMER_STATE"):
         consumer.poll()
-
-
-def start(arguments: list[str], run: int) -> subprocess.Popen[bytes]:
-    tests = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-    command = [sys.executable, "-P", "-m", "consuming", *arguments, str(run)]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
-
-
-def has_committed(journal: Path, run: int, times: int) -> bool:
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    mine = [line for line in lines if f'"run": "{run}"' in line]
-    done = sum('"committed"' in line for line in mine)
-    return done >= times or any('"finished"' in line for line in mine)
-
-
-@pytest.fixture
-def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for each in started:
-        each.kill()
-        each.wait()
-
-
-def test_kills_lose_nothing_and_nothing_is_committed_twice(
-    topics: Topics, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
-) -> None:
-    """Two processes share a partition, and are killed again and again."""
-    topic = topics.create_topic("killed")
-    count, half = 6_000, HASH_MAX // 2
-    topics.produce(topic, [Record(b"%d" % i, b"key-%d" % (i % 200)) for i in range(count)])
-    dice = random.Random(7)
-    journals = [tmp_path / "low", tmp_path / "high"]
-    arguments = [
-        [topics.cluster.bootstrap_servers, str(tmp_path / "commits"), topic, *span, str(journal)]
-        for span, journal in zip(
-            ((str(0), str(half)), (str(half + 1), str(HASH_MAX))), journals, strict=True
-        )
-    ]
-    for run in range(5):
-        processes[:] = [start(each, run) for each in arguments]
-        if run == 4:
-            break
-        alive = list(zip(processes, journals, strict=True))
-        # Some way into a run, and anywhere between two commits.
-        times = dice.randint(1, 3)
-        while alive:
-            far = [each for each in alive if has_committed(each[1], run, times)]
-            if not far:
-                time.sleep(0.02)
-                continue
-            process, journal = far[0]
-            time.sleep(dice.uniform(0.0, 0.1))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            alive.remove((process, journal))
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    done: set[int] = set()
-    for journal in journals:
-        confirmed: dict[int, str] = {}
-        order: dict[tuple[str, str], list[int]] = {}
-        for line in read_journal(journal):
-            if line["what"] == "handed":
-                assert line["offset"] not in confirmed
-                order.setdefault((line["run"], line["key"]), []).append(line["offset"])
-            for offset in line.get("offsets", ()):
-                assert offset not in confirmed
-                confirmed[offset] = line["run"]
-        assert all(each == sorted(each) for each in order.values())
-        assert len(set(confirmed.values())) > 1, "no run but one came to a commit"
-        handed = {offset for each in order.values() for offset in each}
-        assert not handed & done
-        done |= handed
-    assert done == set(range(count))

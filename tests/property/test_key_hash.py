@@ -54,6 +54,13 @@ def test_a_hash_is_mmh3s_up_to_a_mebibyte(length: int) -> None:
         assert key_hash(array(key + b"end"), 0, length) == hash_of(key)
 
 
+def test_places_by_offset_are_those_of_null_keys() -> None:
+    records, hashes = np.zeros(len(OFFSETS), kernels.RECORD), np.empty(len(OFFSETS), np.int64)
+    records["offset"], records["key_bytes"] = OFFSETS, 3
+    kernels.hash_offsets(records, len(OFFSETS), hashes)
+    assert hashes.tolist() == [of_null(offset, nulls_first=False) for offset in OFFSETS]
+
+
 def test_known_places() -> None:
     """Written down: what a key hashes to is what two clients, and two releases, must agree on."""
     assert hash_of(b"") == 0

@@ -41,6 +41,7 @@ KINDS = {
     "individual, set by hand, with losses": (Kind(by_hand=True, loses=True), 10),
     # 145 and 158 are quiet enough that nobody is to lose ranges.
     "consumers of one group": (Kind(consumers=True), 160),
+    "consumers of one group, by offset": (Kind(consumers=True, by_offset=True), 10),
 }
 
 

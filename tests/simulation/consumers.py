@@ -45,6 +45,8 @@ class Journal:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        # Whether consumers share records out by offset: then no key has an order.
+        self.by_offset = False
         self.done: set[Place] = set()
         self.unsure: set[Place] = set()
         self.tried: set[Place] = set()
@@ -59,7 +61,7 @@ class Journal:
             return f"{key_hash} is committed, and handed out again"
         log = self._world.topics.logs[TopicPartition(key_hash.topic, key_hash.partition)]
         key = log.keys[key_hash.offset]
-        if key is not None:
+        if key is not None and not self.by_offset:
             before = [key_hash._replace(offset=at) for at in log.keys if log.keys[at] == key]
             late = [at for at in before if at.offset < key_hash.offset]
             left = [at for at in late if at not in self.done | self.unsure | self.tried | mine]
@@ -79,7 +81,8 @@ class Process(KeyRangeListener):
         self._pending: set[Place] = set()
         self._late: list[Place] = []
         self._wrong: dict[Place, str] = {}
-        self._consumer = keyrange.Consumer(_options(world, name))
+        split_by = "offset" if journal.by_offset else "keyRange"
+        self._consumer = keyrange.Consumer(_options(world, name) | {"splitBy": split_by})
         # A consumer commits by itself too, where ranges are revoked.
         holding: Any = self._consumer._holding
         self._write, holding.commit = holding.commit, self._commit
@@ -200,7 +203,7 @@ class Process(KeyRangeListener):
 class Group:
     """A schedule of consumers."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, by_offset: bool = False) -> None:
         self.world, self.random = world, random
         self.journal = Journal(world)
         self.group = CoordinatorModel()
@@ -214,6 +217,7 @@ class Group:
         self._assigns = random.random() < 0.4
         # Whether nothing fails, and nobody is so late that others take over what it has.
         self._is_quiet = random.random() < 0.2
+        self.journal.by_offset = by_offset
 
     def run(self) -> None:
         world, random = self.world, self.random

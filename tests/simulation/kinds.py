@@ -13,7 +13,7 @@ COMMITS, MEMBERS = "/simulated/commits", "/simulated/members"
 class Kind:
     """What is simulated. `loses`: records go before they are read, topics are created anew.
     `by_hand`: somebody resets commits and replays dead letters. `consumers`: a group of consumers,
-    and no query."""
+    and no query; `by_offset`: they share records out by their offsets."""
 
     individual: bool = True
     pinned: bool = False
@@ -24,6 +24,7 @@ class Kind:
     loses: bool = False
     by_hand: bool = False
     consumers: bool = False
+    by_offset: bool = False
 
 
 def choose(random: Random) -> Kind:

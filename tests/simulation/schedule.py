@@ -49,7 +49,11 @@ def simulate(seed: int, kind: Kind | None = None) -> World:
     random = Random(seed)
     chosen = kind or choose(random)
     world = World(seed)
-    schedule = Group(world, random) if chosen.consumers else Schedule(world, chosen, random)
+    schedule = (
+        Group(world, random, chosen.by_offset)
+        if chosen.consumers
+        else Schedule(world, chosen, random)
+    )
     try:
         with world.installed():
             schedule.run()

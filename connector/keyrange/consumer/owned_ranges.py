@@ -132,8 +132,9 @@ class OwnedRanges:
         kept = self._of_the_same_topics(view)
         self._view = view
         source = self._settings.source
+        reads = read_settings(source, self._settings.by_offset)
         ids_max_age_ms = source.client.metadata_max_age_ms
-        reading = OwnedRangeReader(self._cluster, view, read_settings(source), ids_max_age_ms)
+        reading = OwnedRangeReader(self._cluster, view, reads, ids_max_age_ms)
         reading.follow(kept, {p: view.epoch(p) for p in kept})
         leaders = Leaders(
             {p: view.epoch(p) for p in wanted},

@@ -24,6 +24,7 @@ _SHARED: Final = frozenset(
         *("startingOffsetsByTimestampStrategy", "startingOffsetsDefault"),
         *("includeHeaders", "includeKeyHash", "columns", "failOnDataLoss", "nullKeys", "keys"),
         *("maxBatchRows", "maxBatchBytes", "maxRecordBatchBytes", "accept.range.fetch"),
+        "commit.isolation",
         *("commitMode", "allow.individual.commit", "commitTable", "commitTable.writer"),
         *("commitGroup", "maxDeliveries", "max.num.ranges.to.commit", "mirrorOffsets"),
         *("max.bytes.ranges.to.commit", "kafkaConsumer.pollTimeoutMs", "splitBy"),
@@ -36,9 +37,11 @@ _SHARED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """All options of a consumer, validated. Durations in ms, 0 for none."""
+    """All options of a consumer, validated. Durations in ms, 0 for none. `by_offset`: records are
+    shared out by the hashes of their offsets, and no order is kept."""
 
     source: SourceOptions
+    by_offset: bool = False
     gap_timeout_ms: int = option(
         "gap.timeout.ms",
         "5m",
@@ -90,11 +93,13 @@ def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
         if folded.startswith(("kafka.", "committable.storage.")):
             source[name] = value
         elif of_source is not None and of_source.name in _SHARED:
-            # Which keys are read is said by assign and subscribe.
-            if folded != "splitby":
-                source[of_source.name] = value
+            source[of_source.name] = value
         else:
             violations.add(name, _unknown(folded))
+    by_offset = False
+    with violations.collecting("splitBy"):
+        by_offset = _OF_SOURCE["splitby"].parse(source.get("splitBy", "keyRange")) == "offset"
+    # How much of a partition is read is said by assign and subscribe.
     source["splitBy"] = "keyRange"
     parsed = None
     try:
@@ -102,16 +107,24 @@ def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
     except InvalidError as failure:
         violations.messages.append(failure.message)
     if parsed is not None:
-        _check_together(parsed, violations)
+        _check_together(parsed, by_offset, violations)
     violations.check()
-    return given.settings(ConsumerSettings, source=parsed)
+    return given.settings(ConsumerSettings, source=parsed, by_offset=by_offset)
 
 
-def _check_together(source: SourceOptions, violations: Violations) -> None:
+def _check_together(source: SourceOptions, by_offset: bool, violations: Violations) -> None:
     if not source.commits.individual:
         violations.add("commitMode", "must be individual: a consumer commits nothing else")
     if source.commits.writer != "delta-rs":
         violations.add("commitTable.writer", "must be delta-rs: there is no Spark here")
+    if source.commits.transactional:
+        violations.add(
+            "commit.isolation",
+            "must be immediate: a consumer has no sink whose output could be kept until everything "
+            "before it is done; publish what committed() has passed (guides/consumer.md)",
+        )
+    if by_offset and source.key_ranges.nulls_first:
+        violations.add("nullKeys", "must be spread with splitBy=offset, which asks no record's key")
 
 
 def _unknown(name: str) -> str:

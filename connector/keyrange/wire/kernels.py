@@ -469,6 +469,13 @@ def hash_keys(region, records, rows, nulls_first, hashes):
             hashes[row] = _offset_hash(record.offset)
 
 
+@_compiled_when_called(types.void(_RECORDS, types.int64, types.int64[::1]))
+def hash_offsets(records, rows, hashes):
+    """The places of records for which no order is kept: the hashes of their offsets."""
+    for row in range(rows):
+        hashes[row] = _offset_hash(records[row].offset)
+
+
 _TIMESTAMP_MS_MAX = 9223372036854775
 
 

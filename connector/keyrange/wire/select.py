@@ -28,11 +28,13 @@ class Selection:
     """What a query asks of keys, whatever the partition.
 
     `keys`: only records with one of them, None standing for a null key; None as a whole for all.
-    `nulls_first`: a null key's place is 0 instead of the hash of its offset.
+    `nulls_first`: a null key's place is 0 instead of the hash of its offset. `by_offset`: each
+    record's place is the hash of its offset, whatever its key.
     """
 
     keys: tuple[bytes | None, ...] | None = field(default=None, repr=False)
     nulls_first: bool = False
+    by_offset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Selector:
     ) -> None:
         self._placement = placement
         self._nulls_first = selection.nulls_first
+        self._by_offset = selection.by_offset
         self._delivered = _Delivered(delivery) if delivery is not None else None
         self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
         self._room = room
@@ -97,9 +100,12 @@ class Selector:
         the room's hashes; the cursor counts what is kept from then on."""
         state, room = cursor[0], self._room
         hashes = room.hashes
-        kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
+        if self._wanted is not None or not self._by_offset:
+            kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
         if self._wanted is not None:
             self._wanted.keep(region, records, hashes, cursor)
+        if self._by_offset:
+            kernels.hash_offsets(records, int(state["rows"]), hashes)
         if self._delivered is not None:
             self._delivered.keep(records, hashes, cursor)
         if self._placement is None:

@@ -18,10 +18,18 @@ def test_the_defaults() -> None:
     assert settings.source.chosen_columns[-1] == "keyHash"
 
 
-def test_names_are_not_case_sensitive_and_split_by_does_not_matter() -> None:
-    given = {"GAP.TIMEOUT.MS": "2s", "STARTINGOFFSETS": "earliest", "splitBy": "offset"}
+def test_names_are_not_case_sensitive() -> None:
+    given = {"GAP.TIMEOUT.MS": "2s", "STARTINGOFFSETS": "earliest", "SPLITBY": "offset"}
     settings = parse_consumer_options(LEAST | given)
     assert settings.gap_timeout_ms == 2_000
+    assert settings.by_offset
+
+
+@pytest.mark.parametrize("split_by", ["keyRange", "partition", "offset"])
+def test_records_are_placed_by_their_keys_or_by_their_offsets(split_by: str) -> None:
+    settings = parse_consumer_options(LEAST | {"splitBy": split_by})
+    assert settings.by_offset is (split_by == "offset")
+    # How much of a partition is read is said by assign and subscribe.
     assert settings.source.key_ranges.split_by == "keyRange"
 
 
@@ -45,6 +53,9 @@ def test_every_option_has_a_default_that_is_valid_or_none() -> None:
         ({"heartbeat.interval.ms": "20000"}, "must be at most a third of session.timeout.ms"),
         ({"kafka.auto.offset.reset": "earliest"}, "is not supported"),
         ({"memberNames": "some"}, "must be one of auto, static, dynamic"),
+        ({"splitBy": "key"}, "'splitBy' must be one of partition, keyRange, offset"),
+        ({"splitBy": "offset", "nullKeys": "first"}, "'nullKeys' must be spread"),
+        ({"commit.isolation": "transactional"}, "'commit.isolation' must be immediate.*committed"),
     ],
 )
 def test_what_cannot_be_is_named(given: dict[str, str], said: str) -> None:

@@ -153,15 +153,20 @@ def _in_sink(
 
 
 def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
+    from keyrange.individual_commits.model.commit import OFFSET_HASH, CommitSettings
+
     check_live(True, named)
-    nulls = known.terms.null_keys if known.terms else "spread"
-    wanted = {**named, "nullKeys": nulls}
+    terms = known.terms or CommitSettings()
+    wanted = {**named, "nullKeys": terms.null_keys}
     with ask(wanted, known.states, ("topic", "partition", "offset", "keyHash")) as asked:
-        return _read_places(asked, known.states, bars)
+        return _read_places(asked, known.states, bars, terms.hash == OFFSET_HASH)
 
 
 def _read_places(
-    live: Live, states: Mapping[TopicPartition, PartitionState], bars: Waiting
+    live: Live,
+    states: Mapping[TopicPartition, PartitionState],
+    bars: Waiting,
+    by_offset: bool,
 ) -> dict[TopicPartition, Log]:
     """The offsets of the records below the positions, and where their keys lie. The columns asked
     for must be topic, partition, offset and keyHash."""
@@ -173,7 +178,7 @@ def _read_places(
     from keyrange.kafka.model.offsets import OffsetRange
     from keyrange.ranges.model.splits import Split
 
-    reader = SplitReader(live.cluster, live.view, read_settings(live.options))
+    reader = SplitReader(live.cluster, live.view, read_settings(live.options, by_offset))
     found: dict[TopicPartition, Log] = {}
     for partition, held in sorted(live.logs().items()):
         until = max(min(states[partition].position, held.until_offset), held.from_offset)

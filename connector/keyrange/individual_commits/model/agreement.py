@@ -12,7 +12,12 @@ from keyrange.individual_commits.model.claims import (
     of_topic,
     pieces_of,
 )
-from keyrange.individual_commits.model.commit import CommitSettings, Snapshot
+from keyrange.individual_commits.model.commit import (
+    KEY_HASH,
+    OFFSET_HASH,
+    CommitSettings,
+    Snapshot,
+)
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
@@ -102,11 +107,11 @@ def check_group_terms(
 
 def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> KeyrangeError:
     names = {"hash": "splitBy", "null_keys": "nullKeys", "isolation": "commit.isolation"}
-    assert known.terms is not None
+    values = {KEY_HASH: "keyRange", OFFSET_HASH: "offset"}
     option, was, is_now = next(
-        (names[field], getattr(known.terms, field), getattr(terms, field))
-        for field in names
-        if getattr(known.terms, field) != getattr(terms, field)
+        (name, values.get(before, before), values.get(after, after))
+        for field, name in names.items()
+        if (before := getattr(known.terms, field)) != (after := getattr(terms, field))
     )
     return error(
         "COMMIT_TERMS_CHANGED",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
@@ -26,11 +27,16 @@ class CommitKind(Enum):
     RESET = "reset"
 
 
+# Of what the hash places a record: of its key, or of its offset.
+KEY_HASH: Final = "murmur3_x64_128"
+OFFSET_HASH: Final = "offset_murmur3_x64_128"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
     """What the numbers of a state rest on; another value means other numbers."""
 
-    hash: str = "murmur3_x64_128"
+    hash: str = KEY_HASH
     null_keys: str = "spread"
     isolation: str = "immediate"
 

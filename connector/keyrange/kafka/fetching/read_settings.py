@@ -23,15 +23,16 @@ class ReadSettings:
     raises_recreated: bool = False
 
 
-def read_settings(options: SourceOptions) -> ReadSettings:
-    """What the options of a source say of reading."""
+def read_settings(options: SourceOptions, by_offset: bool = False) -> ReadSettings:
+    """What the options of a source say of reading; `by_offset` as `Selection` has it."""
+    keys = options.key_ranges
     return ReadSettings(
         decode=DecodeSettings(
             columns=options.chosen_columns,
             batch_rows=options.max_batch_rows,
             batch_bytes=options.max_batch_bytes,
             record_batch_bytes_max=options.max_record_batch_bytes,
-            selection=Selection(options.key_ranges.keys, options.key_ranges.nulls_first),
+            selection=Selection(keys.keys, keys.nulls_first, by_offset),
         ),
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout_ms=options.poll_timeout_ms,
