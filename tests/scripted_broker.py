@@ -47,6 +47,8 @@ class World:
     asked: list[tuple[int, int, int]] = field(default_factory=list)
     # The leader epoch that each of these fetches named.
     epochs: list[int] = field(default_factory=list)
+    # And the client's rack.
+    racks: list[str] = field(default_factory=list)
     leader: int = 1
     epoch: int = 0
     latest: int = 1_000
@@ -64,7 +66,7 @@ class World:
 class ScriptedConnection:
     def __init__(self, world: World, node: int) -> None:
         self._world, self._node = world, node
-        self._sent: deque[tuple[int, int, str]] = deque()
+        self._sent: deque[tuple[int, int, str, str]] = deque()
         self.open = True
 
     @property
@@ -86,13 +88,15 @@ class ScriptedConnection:
             raise ConnectionLost("closed")
         [topic] = request.topics
         [partition] = topic.partitions
-        self._sent.append((partition.partition, partition.fetch_offset, topic.topic_id.hex))
+        asked = (partition.partition, partition.fetch_offset, topic.topic_id.hex)
+        self._sent.append((*asked, request.rack_id))
         self._world.epochs.append(partition.current_leader_epoch)
 
     def receive(self, buffer: Any, bytes_max: int, **context: Any) -> Any:
         if not self.open:
             raise ConnectionLost("closed")
-        partition, offset, topic_id = self._sent.popleft()
+        partition, offset, topic_id, rack = self._sent.popleft()
+        self._world.racks.append(rack)
         self._world.asked.append((self._node, partition, offset))
         try:
             fetched = Fetched(error_code=100)

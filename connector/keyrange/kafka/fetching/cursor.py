@@ -21,7 +21,7 @@ class Cursor:
     `from_earliest`: the split begins wherever its log begins. `leader_epoch` is the newest that is
     known of its partition's, by which brokers tell that they are not the leader, or not yet.
     `read_epoch` is that of the last batch that was read. `distrusted`: what came was damaged, and
-    is read again.
+    is read again. `near`: the leader is told the client's rack, and may name a replica there.
     """
 
     split: Split
@@ -34,6 +34,7 @@ class Cursor:
     leader_epoch: int = -1
     read_epoch: int = -1
     distrusted: bool = False
+    near: bool = True
 
     def __post_init__(self) -> None:
         self.leader_epoch = max(self.leader_epoch, self.split.leader_epoch)
@@ -51,7 +52,14 @@ class Cursor:
     def trust(self) -> None:
         """What came was whole: the leader is asked again, where another replica was for damage."""
         if self.distrusted:
-            self.distrusted, self.replica = False, -1
+            self.distrusted, self.replica, self.near = False, -1, True
+
+    def leave_replica(self) -> int:
+        """Go to the leader, and stay there where a replica failed: the leader would name the same
+        one again. Returns the replica, -1 where the leader was asked."""
+        left, self.replica = self.replica, -1
+        self.near = self.near and left < 0
+        return left
 
     @property
     def done(self) -> bool:

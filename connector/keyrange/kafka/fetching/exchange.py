@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Final
 
 from keyrange.kafka.cluster import Cluster
@@ -49,6 +50,8 @@ def send_fetch(
     if not topic_id:
         version = min(version, fetch_response.VERSION_MAX - 1)
     client = cluster.settings
+    if not cursor.near:
+        client = replace(client, client_rack="")
     request = protocol.fetch(
         {(split.topic, topic_id): [(split.partition, cursor.position, cursor.leader_epoch)]},
         ask_bytes,

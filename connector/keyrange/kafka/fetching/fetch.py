@@ -57,6 +57,8 @@ class SplitReader:
         self._workspace = Workspace(settings.decode)
         self._deadline = self.new_deadline()
         self._checks = LogChecks(cluster)
+        # Replicas of the client's rack that have failed.
+        self._avoided: set[int] = set()
         self.bytes_received = 0
 
     def read(
@@ -253,10 +255,13 @@ class SplitReader:
 
     def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:
         """The leader names a replica in the client's rack (KIP-392)."""
-        if node_id in self._view.brokers and node_id != cursor.replica:
+        if node_id in self._avoided:
+            cursor.near = False
+        elif node_id in self._view.brokers and node_id != cursor.replica:
             cursor.replica = node_id
         else:
             self._again(cursor, f"the leader names replica {node_id}, which is not known")
+            cursor.near = cursor.near and node_id in self._view.brokers
 
     def _wait_for_records(self, cursor: Cursor, fetched: fetch_response.FetchedPartition) -> None:
         """The range is planned up to what was there; an end that went back is waited for."""
@@ -276,7 +281,7 @@ class SplitReader:
 
     def _handle(self, cursor: Cursor, code: int) -> None:
         """An error code of the broker: data loss, refusal, or try again."""
-        cursor.replica = -1
+        cursor.leave_replica()
         if code == Code.OFFSET_OUT_OF_RANGE:
             self._out_of_range(cursor)
         elif code in _TOPIC_GONE:
@@ -358,7 +363,8 @@ class SplitReader:
 
     def _again(self, cursor: Cursor, why: str) -> None:
         """Before the same place is asked again: wait, and ask who leads; or give up."""
-        cursor.replica = -1
+        if (left := cursor.leave_replica()) >= 0:
+            self._avoided.add(left)
         if self._deadline.passed:
             raise error(
                 "REQUEST_TIMED_OUT",

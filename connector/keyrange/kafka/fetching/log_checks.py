@@ -74,7 +74,8 @@ def read_elsewhere(
         return False
     cursor.distrusted = True
     source = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
-    cursor.replica = -1 if cursor.replica >= 0 else _other_replica(refresh(), cursor)
+    if cursor.leave_replica() < 0:
+        cursor.replica = _other_replica(refresh(), cursor)
     again = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
     # Not the error itself, which holds on to all that it has passed.
     _log.warning("%s It came from %s, and is read again from %s.", str(damage), source, again)

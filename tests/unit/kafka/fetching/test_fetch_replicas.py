@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +29,11 @@ def log(offset: int, epoch: int = 3) -> bytes:
     return encode_batch(batch)
 
 
-def reader(world: World, fails: bool = True, timeout_ms: int = 10_000) -> SplitReader:
+def reader(
+    world: World, fails: bool = True, timeout_ms: int = 10_000, **settings: Any
+) -> SplitReader:
     """Its view is that of a task: who leads, and no epoch."""
-    cluster: Any = ScriptedCluster(world)
+    cluster: Any = ScriptedCluster(world, **settings)
     leaders = {number: Leader(1, -1) for number in range(4)}
     view = ClusterView("", world.brokers, {"t": Topic(ID, leaders)})
     return SplitReader(cluster, view, ReadSettings(DecodeSettings(), fails, timeout_ms))
@@ -237,16 +239,56 @@ def test_a_batch_that_is_damaged_everywhere_fails_with_its_offset(fails: bool) -
     assert [node for node, _, at in world.asked if at == 5] == [1, 2]
 
 
-def test_damage_of_a_replica_nearby_is_read_again_from_the_leader() -> None:
-    """With client.rack the leader names the replica again for what comes behind it."""
+def nearby(replica: Callable[[int], bytes]) -> World:
+    """A leader in another rack than the client, which names replica 2 as long as it is told the
+    client's rack; `replica` has what the replica answers at an offset."""
 
     def script(node: int, partition: int, offset: int) -> Fetched:
-        if node == 1 and (offset, len(world.asked)) != (5, 4):
-            return Fetched(replica=2)
-        return Fetched(damaged(offset) if node == 2 and offset == 5 else log(offset))
+        if node == 2:
+            return Fetched(replica(offset))
+        return Fetched(replica=2) if world.racks[-1] else Fetched(log(offset))
 
     world = World(script, epoch=3)
-    run = reader(world)
+    return world
+
+
+def down(_: int) -> bytes:
+    raise ConnectionLost("no route")
+
+
+def test_a_replica_nearby_that_cannot_be_reached_is_left_for_the_leader() -> None:
+    """Told the rack again, the leader would name it again until the deadline."""
+    world = nearby(down)
+    assert offsets(reader(world, client_rack="b"), SPLIT) == list(range(20))
+    assert [(node, at) for node, _, at in world.asked] == [
+        (1, 0),
+        (2, 0),
+        (1, 0),
+        (1, 5),
+        (1, 10),
+        (1, 15),
+    ]
+
+
+def test_a_replica_that_failed_is_not_waited_for_again_in_another_partition() -> None:
+    world = nearby(down)
+    other = replace(SPLIT, partition=1)
+    found = offsets(reader(world, client_rack="b"), SPLIT, other)
+    assert sorted(found) == sorted([*range(20)] * 2)
+    assert [node for node, _, _ in world.asked].count(2) <= 2
+
+
+def test_a_replica_that_the_client_is_not_told_of_is_left_for_the_leader() -> None:
+    """As where its listener has another name than the leader's."""
+    world = nearby(log)
+    del world.brokers[2]
+    assert offsets(reader(world, client_rack="b"), SPLIT) == list(range(20))
+
+
+def test_damage_of_a_replica_nearby_is_read_again_from_the_leader() -> None:
+    """What comes behind it is read nearby again."""
+    world = nearby(lambda offset: damaged(offset) if offset == 5 else log(offset))
+    run = reader(world, client_rack="b")
     assert offsets(run, SPLIT) == list(range(20))
     assert [(node, at) for node, _, at in world.asked][:5] == [
         (1, 0),
