@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,6 +21,8 @@ from keyrange.ranges.read_tasks import ReadTask
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows
 
+_log = logging.getLogger(__name__)
+
 
 def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
     """Where the state of an order's source is."""
@@ -28,8 +32,17 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
         order.source_id,
         order.state.seq,
         order.state.time_ms,
-        copies_of(slots_directory(options.members.slot_directory), order.source_id),
+        _copies(options, order),
     )
+
+
+def _copies(options: SourceOptions, order: WorkOrder) -> Path | None:
+    """Where this host keeps copies; None where there is no place for them."""
+    try:
+        return copies_of(slots_directory(options.members.slot_directory), order.source_id)
+    except OSError as failure:
+        _log.warning("state has no copy on this host, slot.directory names a place: %s", failure)
+        return None
 
 
 def partitions_of(

@@ -255,7 +255,14 @@ def _hold(path: Path) -> int:
 
 
 def user_state(environment: Mapping[str, str]) -> Path:
-    """Where the user's state is that outlives processes (XDG Base Directory Specification)."""
+    """Where the user's state is that outlives processes (XDG Base Directory Specification).
+
+    Raises OSError where the user has no home: a container may run as one that it does not know.
+    """
     state = environment.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "keyrange"
+    if state.startswith("/"):
+        return Path(state) / "keyrange"
+    try:
+        return Path.home() / ".local" / "state" / "keyrange"
+    except RuntimeError as unknown:
+        raise FileNotFoundError("this user has no home, and XDG_STATE_HOME is not set") from unknown

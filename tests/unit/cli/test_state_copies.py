@@ -16,7 +16,7 @@ from keyrange.jobs.keyed_task import partitions_of, state_settings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.keyed_state.model.runs import StateRun
-from keyrange.options import parse_options
+from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.splits import Split
@@ -63,18 +63,21 @@ def found(members: Path, key: str, *more: object) -> Any:
     return read_document(asked(members, key, *more, "--output", "json").stdout)
 
 
-def place_of_a_task(slots: Path) -> Path:
-    """Where a task that reads the partition keeps its copies."""
+def options_and_order(**more: str) -> tuple[SourceOptions, WorkOrder]:
     given = {
         "kafka.bootstrap.servers": "h:1",
         "subscribe": "flights",
-        "slot.directory": str(slots),
         "splitBy": "keyRange",
         "commitMode": "individual",
         "commitTable": "/lake/commits",
     }
-    options = parse_options(given, "stream")
-    order = WorkOrder("plan", SOURCE, WorkSettings(), {}, StateOrder(2, 0, {}))
+    options = parse_options(given | more, "stream")
+    return options, WorkOrder("plan", SOURCE, WorkSettings(), {}, StateOrder(2, 0, {}))
+
+
+def place_of_a_task(slots: Path) -> Path:
+    """Where a task that reads the partition keeps its copies."""
+    options, order = options_and_order(**{"slot.directory": str(slots)})
     task = ReadTask(
         [Split(*AT, 0, 10, bytes_estimate=1)], (), (), {"flights": TOPIC_ID}, work=order
     )
@@ -93,6 +96,21 @@ def test_the_directory_of_a_keys_copies_is_that_of_the_task_that_reads_it(
     document = found(members, key_of(is_kept=True), *where)
     assert (document["host"], document["state_copies"]) == ("10.0.0.0", wanted)
     assert f"copies of its state   {wanted}" in asked(members, key_of(is_kept=True), *where).stdout
+
+
+def test_without_a_home_and_a_directory_there_are_no_copies(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container that runs as a user which its files of users do not have."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert state_settings(*options_and_order()).cache is None
+    assert "state has no copy on this host, slot.directory names a place" in caplog.text
 
 
 @pytest.mark.parametrize(

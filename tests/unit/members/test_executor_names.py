@@ -186,3 +186,15 @@ def test_a_slot_directory_of_others_is_not_used(around: Surroundings, tmp_path: 
     assert not find_name(settings, around).is_static
     with pytest.raises(InvalidError, match="not a private directory"):
         find_name(replace(settings, policy="static"), around)
+
+
+def test_a_user_without_a_home_has_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as a user which its files of users do not have."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(InvalidError, match="this user has no home, and XDG_STATE_HOME is not set"):
+        find_name(replace(SETTINGS, policy="static"), Surroundings({}, "h1", lambda: "abcd"))
