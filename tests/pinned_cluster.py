@@ -234,7 +234,8 @@ def share_moved(before: Assignment, after: Assignment) -> float:
 
 class PinnedCluster:
     """A driver and its executors. `roots` are processes whose children executors may be, beside the
-    driver's. With `hosts` each executor has a slot directory to itself."""
+    driver's. With `hosts` each executor has a slot directory to itself. `environment` and `python`
+    are the driver's."""
 
     def __init__(
         self,
@@ -244,6 +245,8 @@ class PinnedCluster:
         confs: Mapping[str, str],
         roots: Sequence[int] = (),
         hosts: bool = False,
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.topics, self.home, self.slots = topics, home, home / "slots"
         self.log = home / "job.log"
@@ -258,7 +261,7 @@ class PinnedCluster:
         self.slots.mkdir(mode=0o700, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(JOB), str(home)],
+                [python, "-P", str(JOB), str(home)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -267,6 +270,7 @@ class PinnedCluster:
                     **os.environ,
                     "PYSPARK_PYTHON": HOST_PYTHON if hosts else WORKER_PYTHON,
                     "KEYRANGE_TEST_SLOTS": str(self.slots),
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )
@@ -321,7 +325,8 @@ class PinnedCluster:
         found = []
         for root in self._roots:
             for process in _descendants(root):
-                if any("CoarseGrainedExecutorBackend" in each for each in cmdline(process)):
+                program, *rest = cmdline(process) or [""]
+                if Path(program).name == "java" and any("ExecutorBackend" in each for each in rest):
                     found.append(process)
         return sorted(found, key=lambda each: each.create_time())
 
@@ -374,9 +379,11 @@ def pinned_cluster(
     confs: Mapping[str, str] | None = None,
     roots: Sequence[int] = (),
     hosts: bool = False,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Iterator[PinnedCluster]:
     """A driver that is ready for queries."""
-    cluster = PinnedCluster(topics, home, master, confs or {}, roots, hosts)
+    cluster = PinnedCluster(topics, home, master, confs or {}, roots, hosts, environment, python)
     try:
         cluster.answered(0)
         yield cluster

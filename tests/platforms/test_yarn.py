@@ -1,0 +1,173 @@
+"""YARN: pinned queries in client and in cluster mode, with the environment as an archive."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from brokers import Topics
+from ingesting import Ingest
+from keyrange.members.model.assignment import Assignment
+from keyrange.members.table.assignments import open_assignments
+from pinned_cluster import PATIENCE_S, STEADY, Feeder, pinned_cluster
+from worker_python import WORKER_PYTHON
+from yarn import NODES, YarnCluster, yarn_cluster
+
+ROOT = Path(__file__).parent.parent.parent
+PARTITIONS = 3
+
+
+def properties() -> dict[str, str]:
+    """The confs that users are told to submit with."""
+    files = [ROOT / "conf" / name for name in ("spark-defaults.conf", "members/yarn.conf")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    confs = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    # Not every session here has Delta.
+    return {name: value for name, value in confs.items() if not name.startswith("spark.sql.")}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("yarn")
+
+
+@pytest.fixture(scope="module")
+def yarn(home: Path) -> Iterator[YarnCluster]:
+    with yarn_cluster(home / "cluster", home / "slots") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path) -> Path:
+    """A packed environment that alone has keyrange; what it needs is in this one."""
+    unpacked = home / "packed"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(unpacked)], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(unpacked)}))
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for package in ("keyrange", "pyspark_keyrange"):
+        shutil.copytree(ROOT / "connector" / package, site / package)
+    python = unpacked / "bin" / "python"
+    python.unlink()
+    python.write_text(
+        f'#!/bin/sh\nKEYRANGE_TEST_PYTHON="$(dirname "$0")/python3" exec {WORKER_PYTHON} "$@"\n'
+    )
+    python.chmod(0o755)
+    return Path(shutil.make_archive(str(home / "environment"), "gztar", unpacked))
+
+
+def with_archive(yarn: YarnCluster, environment: Path) -> dict[str, str]:
+    archive = {"spark.archives": f"{environment}#environment"}
+    return yarn.confs | properties() | archive
+
+
+@pytest.mark.timeout(1800)
+def test_client_mode_keeps_key_ranges_with_their_nodes(
+    topics: Topics, home: Path, yarn: YarnCluster, environment: Path
+) -> None:
+    """The driver is where the environment is unpacked; executors have it from the archive."""
+    topic = topics.create_topic("client", PARTITIONS)
+    place = home / "client"
+    shutil.unpack_archive(environment, place / "environment")
+    confs = with_archive(yarn, environment) | {"spark.executorEnv.PYTHONPATH": ""}
+    given = yarn.environment | {"PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": ""}
+    python = str(place / "environment" / "bin" / "python")
+    roots = list(yarn.nodes.values())
+    with pinned_cluster(
+        topics, place, "yarn", confs, roots, environment=given, python=python
+    ) as cluster:
+        with Feeder(topics, topic, PARTITIONS) as feeder:
+            # The same path on each node.
+            slots = {"slot.directory": str(home / "slots")}
+            run = cluster.start("client", topic, memberNames="static", **slots)
+            before = run.settle(2)
+            assert set(before.slots) == {f"{topic}-{node}-0" for node in NODES}
+            count = len(run.epochs())
+            for executor in cluster.executors():
+                cluster.kill_executor(executor)
+                run.more_batches()
+                cluster.has_executors(2)
+                assert run.settle(2) == before
+            assert len(run.epochs()) == count
+        run.check(feeder.sent)
+    for node in NODES:
+        [held] = (home / f"slots-{node}").glob("keyrange-*/host")
+        assert held.read_text().strip() == node
+
+
+@pytest.mark.timeout(1800)
+def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
+    topics: Topics, home: Path, yarn: YarnCluster, environment: Path
+) -> None:
+    """A job of jobs/: no key range moves, and the table has each record once."""
+    topic = topics.create_topic("cluster", PARTITIONS)
+    place = home / "cluster-mode"
+    place.mkdir()
+    confs = with_archive(yarn, environment) | {
+        "spark.submit.deployMode": "cluster",
+        "spark.driver.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": "",
+    }
+    given = yarn.environment | {"PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": ""}
+    options = STEADY | {
+        "memberNames": "static",
+        "memberGroup": topic,
+        "memberTable": str(place / "members"),
+        "slot.directory": str(home / "slots"),
+    }
+    del options["startingOffsets"]
+    more = ["--trigger", "0 seconds", *(f"--option={name}={options[name]}" for name in options)]
+    run = Ingest(topics, topic, place, "yarn", *more, confs=confs, environment=given)
+
+    def wait(condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert run.process.poll() is None, run.text()[-3000:]
+            assert time.monotonic() < until, run.text()[-3000:]
+            time.sleep(0.2)
+
+    def rows() -> int:
+        try:
+            return int(DeltaTable(str(run.table)).count())
+        except TableNotFoundError:
+            return 0
+
+    def grows() -> None:
+        before = rows()
+        wait(lambda: rows() > before)
+
+    def assignment() -> Assignment | None:
+        stored = open_assignments(str(place / "members"), topic, {}).last()
+        return stored.assignment if stored is not None else None
+
+    def is_shared() -> bool:
+        found = assignment()
+        return found is not None and len(found.slots) == len(NODES)
+
+    try:
+        with Feeder(topics, topic, PARTITIONS) as feeder:
+            wait(is_shared)
+            before = assignment()
+            for lost in ("ExecutorBackend", "ApplicationMaster"):
+                gone = yarn.processes(lost)[0]
+                gone.kill()
+                wait(lambda lost=lost, gone=gone: gone not in yarn.processes(lost))
+                wait(lambda: len(yarn.processes("ExecutorBackend")) == len(NODES))
+                grows()
+            grows()
+        wait(lambda: rows() >= feeder.sent)
+        assert assignment() == before
+    finally:
+        run.kill_all()
+    assert before is not None
+    assert set(before.slots) == {f"{topic}-{node}-0" for node in NODES}
+    values = DeltaTable(str(run.table)).to_pyarrow_table(columns=["value"])["value"].to_pylist()
+    assert sorted(int(value) for value in values) == list(range(feeder.sent))
