@@ -23,12 +23,12 @@ a session:
 In the place of `--master 'local[2]'` on a cluster:
 
     --master spark://master:7077
-    --master yarn --archives environment.tar.gz#environment \
-        --conf spark.pyspark.python=./environment/bin/python
+    --master yarn --archives environment.tar.gz#environment
     --master k8s://https://api:6443 --deploy-mode cluster \
         --conf spark.kubernetes.container.image=registry.example/spark-keyrange:1
 
-where the job of the last one is `local:///opt/jobs/compact_commits.py`. Only the driver needs
+where the job of the last one is `local:///opt/jobs/compact_commits.py`, and
+connector/guides/deploy.md says how the packed environment is named on YARN. Only the driver needs
 keyrange. The exit code is 1 where a table is not there or could not be compacted.
 """
 

@@ -11,8 +11,7 @@ In the place of `--master 'local[4]'` on a cluster, with tables on storage that 
 and `parallelism` the cores of all executors:
 
     --master spark://master:7077
-    --master yarn --archives environment.tar.gz#environment \
-        --conf spark.pyspark.python=./environment/bin/python
+    --master yarn --archives environment.tar.gz#environment
     --master k8s://https://api:6443 --deploy-mode cluster \
         --conf spark.kubernetes.container.image=registry.example/spark-keyrange:1
 
@@ -20,7 +19,8 @@ keyrange has to be installed for the Python of driver and executors: on the host
 environment, or in the image; there the job is `local:///opt/jobs/keyed_enrichment.py`, beside
 `process.py` and `ingest.py`. With `--deploy-mode cluster` on YARN those two come along by
 `--py-files jobs/process.py,jobs/ingest.py`. conf/members/ has what each cluster manager needs where
-key ranges are to stay with their executors.
+key ranges are to stay with their executors, connector/guides/deploy.md how the packed environment
+is named on YARN.
 
 A value is POSTed as it is, with Idempotency-Key `topic-partition-offset`: a service that is asked
 again, after a crash for example, can tell. Answers 2xx are rows. Where the service is away or says

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -54,6 +56,17 @@ def test_a_message_with_a_condition_is_sparks(line: str) -> None:
 def test_a_message_without_one_is_in_sparks_classes(line: str, member: str) -> None:
     assert f"org.apache.spark.SparkException: {line}" in PRINTED
     assert line.encode() in in_jar("spark-core", f"org/apache/spark/api/python/{member}.class")
+
+
+def test_a_path_that_yarn_has_is_too_long_for_a_socket(tmp_path: Path) -> None:
+    [symptom] = [each for each in SYMPTOMS if "socket" in each.name]
+    container = "usercache/me/appcache/application_1795573428844_0001/container_1795573428844_0001"
+    path = tmp_path / container / "tmp" / f".{uuid.uuid4()}.sock"
+    with socket.socket(socket.AF_UNIX) as listener, pytest.raises(OSError) as raised:
+        listener.bind(str(path))
+    assert symptom.printed == (f"OSError: {raised.value}",)
+    confs = (Path(__file__).parents[2] / "conf" / "spark-defaults.conf").read_text()
+    assert "\nspark.python.unix.domain.socket.dir  /tmp\n" in confs
 
 
 def test_what_an_older_pyspark_lacks_is_what_keyrange_imports() -> None:

@@ -24,8 +24,9 @@ SYMPTOMS: Final = (
         "keyrange is not installed on the executors",
         ("ModuleNotFoundError: No module named 'keyrange'",),
         "The Python that runs tasks, or the one that plans the stream, has no keyrange. Both are "
-        "the Python that `PYSPARK_PYTHON` or `spark.pyspark.python` names on the host that runs "
-        "them. Spark does not pass files of `--py-files` to the process that plans a stream.",
+        "the Python that the driver's environment names (`PYSPARK_DRIVER_PYTHON`, else "
+        "`PYSPARK_PYTHON`), by that path on the host that runs them. Spark does not pass files of "
+        "`--py-files` to the process that plans a stream.",
         "Install keyrange into that Python on every host, or in the image. To see what tasks have, "
         "run `spark.sparkContext.range(1).map(lambda _: "
         '__import__("keyrange").__version__).collect()`.',
@@ -39,8 +40,8 @@ SYMPTOMS: Final = (
         "The Python of the tasks is another one than that in which keyrange was installed with "
         "what it needs. The missing package is named in the executor's log (stderr), above Spark's "
         "own message. Without such a line the process was killed, for example for its memory.",
-        "Set `PYSPARK_PYTHON` or `spark.pyspark.python` to the Python that has keyrange: `keyrange "
-        "doctor` in that Python lists its packages.",
+        "Set the variable `PYSPARK_PYTHON` to the Python that has keyrange: `keyrange doctor` in "
+        "that Python lists its packages.",
     ),
     Symptom(
         "Spark does not find the source",
@@ -50,11 +51,12 @@ SYMPTOMS: Final = (
             "your Spark version.",
         ),
         "Spark looks for Python sources in packages whose names begin with `pyspark_`, once. It "
-        "finds none of them if keyrange was installed after the session began, if the session's "
-        "Python is another one, or if another such package fails to import.",
-        "Start a new session in the Python that has keyrange, or call "
-        "`spark.dataSource.register(keyrange.KeyRangeDataSource)`. `keyrange doctor` says whether "
-        "the lookup finds it.",
+        "finds none of them if keyrange was installed after the session began, if another such "
+        "package fails to import, or if it looks in another Python: it takes the one that the "
+        "variable `PYSPARK_DRIVER_PYTHON` or `PYSPARK_PYTHON` names where the driver's JVM starts, "
+        "else `python3`, and not `spark.pyspark.python`.",
+        "Submit with `PYSPARK_PYTHON` set to the Python that has keyrange, or call "
+        "`keyrange.register(spark)`. `keyrange doctor` says whether the lookup finds it.",
     ),
     Symptom(
         "The jar of Delta is missing",
@@ -95,6 +97,14 @@ SYMPTOMS: Final = (
         "The Python of the tasks and that of the driver are of different minor versions.",
         "Set `PYSPARK_PYTHON` (tasks) and `PYSPARK_DRIVER_PYTHON` (driver) to Pythons of one minor "
         "version, 3.11 or newer, with keyrange in both.",
+    ),
+    Symptom(
+        "The path of a socket is too long",
+        ("OSError: AF_UNIX path too long",),
+        "With `spark.python.unix.domain.socket.enabled` Spark makes a socket below the JVM's "
+        "`java.io.tmpdir`. In YARN's containers that path is longer than a socket's may be.",
+        "Set `spark.python.unix.domain.socket.dir` to a short path that every host has, such as "
+        "`/tmp`, as `conf/spark-defaults.conf` does.",
     ),
     Symptom(
         "A Python process is not there in time",
