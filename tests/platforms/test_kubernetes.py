@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pytest
 import yaml
 
 from brokers import Topics
+from keyrange.embedded.process import HOST
+from keyrange.members.executor_names import NameSettings, Surroundings, find_name
 from keyrange.members.model.assignment import Assignment
-from kubelet import kubelet
+from kubelet import kubelet, let_in
 from kubernetes_api import KubernetesApi, check, kubernetes_api
 from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster
 from worker_python import WORKER_PYTHON
@@ -47,6 +50,49 @@ def test_a_manifest_fits_the_schemas(name: str) -> None:
     document["spec"].setdefault("template", document)["spec"]["securityContext"] = {"fsgroup": 1}
     with pytest.raises(ValueError, match="fsgroup"):
         check(document)
+
+
+@pytest.mark.parametrize("from_file", [False, True], ids=["slot.directory", "member.name.file"])
+def test_sparks_user_keeps_its_name_on_a_volume_of_roots(from_file: bool) -> None:
+    """With the template's fsGroup; without it the volume cannot be used, and the error says so."""
+    template = yaml.safe_load((MEMBERS / "kubernetes-spark-pod.yaml").read_text())
+    group = template["spec"]["securityContext"]["fsGroup"]
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        volume = Path(directory)
+        volume.chmod(0o755)
+        where = {"file": str(volume / "name")} if from_file else {"slot_directory": str(volume)}
+        settings = NameSettings("orders", policy="static", **where)
+
+        def name_in(pod: str) -> str:
+            around = Surroundings({"KUBERNETES_SERVICE_HOST": HOST}, pod, lambda: "ab")
+            return as_sparks_user(group, lambda: find_name(settings, around).name)
+
+        assert "NO_STATIC_MEMBER_INFO_SET" in name_in("pod-1")
+        names = []
+        for pod in ("pod-1", "pod-2"):
+            let_in(volume, group)
+            names.append(name_in(pod))
+    assert names == ["orders-ab" if from_file else "orders-pod-1-0"] * 2
+
+
+def as_sparks_user(group: int, call: Callable[[], str]) -> str:
+    """What a call says to user 185 of group root, who runs Spark's image, with a group more."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            os.setgroups([group])
+            os.setgid(0)
+            os.setuid(185)
+            said = call()
+        except BaseException as failure:
+            said = repr(failure)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(process, 0)
+    with os.fdopen(reader) as text:
+        return text.read()
 
 
 @pytest.fixture

@@ -113,10 +113,11 @@ def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
     place.mkdir()
     confs = with_archive(yarn, environment) | {
         "spark.submit.deployMode": "cluster",
+        "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./environment/bin/python",
         "spark.driver.memory": "512m",
         "spark.executorEnv.PYTHONPATH": "",
     }
-    given = yarn.environment | {"PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": ""}
+    given = yarn.environment | {"PYTHONPATH": ""}
     options = STEADY | {
         "memberNames": "static",
         "memberGroup": topic,
@@ -166,7 +167,8 @@ def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
         wait(lambda: rows() >= feeder.sent)
         assert assignment() == before
     finally:
-        run.kill_all()
+        if run.process.poll() is None:
+            run.kill_all()
     assert before is not None
     assert set(before.slots) == {f"{topic}-{node}-0" for node in NODES}
     values = DeltaTable(str(run.table)).to_pyarrow_table(columns=["value"])["value"].to_pylist()
