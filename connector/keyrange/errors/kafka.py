@@ -101,6 +101,28 @@ KAFKA_CONDITIONS: Final = (
         "security.md",
     ),
     Condition(
+        "NO_KERBEROS_TICKET",
+        Kind.DENIED,
+        False,
+        "check serviceName, principal, keyTab and ticketCache of kafka.sasl.jaas.config, and "
+        "krb5.conf, on the host that raised it",
+        "The process that connects, the driver or an executor, has no Kerberos ticket for the "
+        "broker and got none. It has sent the broker nothing of the login.",
+        "the text of the Kerberos library in the message; klist and kinit on the host that raised "
+        "it",
+        "security.md",
+    ),
+    Condition(
+        "KDC_UNREACHABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "check the KDCs of the realm in the krb5.conf of the process that connects (KRB5_CONFIG), "
+        "and the network",
+        "The Kerberos library found no KDC of the realm, or none answered.",
+        "the realm in the message, and kinit on the host that raised it",
+        "security.md",
+    ),
+    Condition(
         "AUTHORIZATION_FAILED",
         Kind.DENIED,
         False,

@@ -23,7 +23,7 @@ from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incomi
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import listener
 from keyrange.kafka.opening import open_socket
-from keyrange.kafka.security import sasl, tokens
+from keyrange.kafka.security import kerberos, sasl, tokens
 from keyrange.options.kafka_properties import ClientSettings
 
 __all__ = ["Buffer", "Connection", "ConnectionLost"]
@@ -291,9 +291,10 @@ class Connection:
             answer = self.call(protocol.SASL_AUTHENTICATE, request)
             if answer.error_code:
                 tokens.forget()
-                raise self._sasl_failed(
-                    answer.error_message or protocol.error_name(answer.error_code), user
-                )
+                said = answer.error_message or protocol.error_name(answer.error_code)
+                if self._settings.sasl_mechanism == "GSSAPI":
+                    said = f"{said}; {kerberos.refused()}"
+                raise self._sasl_failed(said, user)
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
             client.receive(answer.auth_bytes)
         return lifetime_ms

@@ -17,7 +17,7 @@ import keyrange.options.parsing as parsing_module
 from keyrange.consumer.settings import CONSUMER_OPTIONS, parse_consumer_options
 from keyrange.errors import CATALOGUE, DeniedError, KeyrangeError
 from keyrange.guard import extensions
-from keyrange.kafka.security import sasl, tls_stores
+from keyrange.kafka.security import kerberos, sasl, tls_stores
 from keyrange.members.listening import KeyRangeListener
 from keyrange.options import OPTIONS, MapInArrow, allowed, parse_options
 from keyrange.options.allowed import (
@@ -361,7 +361,7 @@ def test_where_files_are_opened_is_looked_at_again(
             tls_stores.tls_context(settings)
     for login in ({"ticketCache": "FILE:/x"}, {"keyTab": "/x", "useKeyTab": "true"}):
         with pytest.raises(DeniedError, match=r"OPTION_NOT_ALLOWED.*jaas"):
-            sasl._ticket_store(login)
+            kerberos.ticket_store(login)
 
 
 def test_a_login_by_reference_is_looked_at_when_it_is_read(

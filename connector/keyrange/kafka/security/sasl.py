@@ -6,17 +6,13 @@ kept. Packages that only one mechanism needs are asked for by name.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import os
-from collections.abc import Mapping
 from typing import Any
 
 from keyrange.errors import error
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.security import tokens
-from keyrange.options.allowed import NotAllowed, check_path, not_allowed
-from keyrange.options.jaas import file_of
+from keyrange.kafka.security import kerberos, tokens
+from keyrange.options.allowed import NotAllowed, not_allowed
 from keyrange.options.kafka_properties import ClientSettings, read_login
 from keyrange.text.packages import install_line
 
@@ -25,7 +21,7 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     """The client side of the mechanism (auth_bytes, receive, is_done), and who logs in.
 
     Raises SECRET_NOT_FOUND, PACKAGE_NOT_FOUND, INVALID_OPTIONS for a JAAS configuration that was
-    referred to and does not fit, and what `tokens.token` raises.
+    referred to and does not fit, and what `kerberos.new_client` and `tokens.token` raise.
     """
     try:
         login = {name: value.reveal() for name, value in read_login(settings).items()}
@@ -44,9 +40,8 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
         config |= {
             "sasl_kerberos_service_name": login["serviceName"],
             "principal": login.get("principal", ""),
-            "ticket_store": _ticket_store(login),
         }
-        user = login.get("principal", "")
+        return kerberos.new_client(login, host, config), login.get("principal", "")
     elif mechanism == "AWS_MSK_IAM":
         _require("botocore", mechanism, "msk")
         user = config["profile"] = login.get("awsProfileName", "")
@@ -64,33 +59,3 @@ def _require(package: str, mechanism: str, extra: str) -> None:
             "PACKAGE_NOT_FOUND",
             f"{mechanism} needs the Python package {package} ({install_line(extra)}): {failure}",
         ) from None
-
-
-def _ticket_store(login: Mapping[str, str]) -> dict[str, str]:
-    """MIT's credential store for the options of Krb5LoginModule; empty: the process's defaults.
-
-    As in Java, a key tab counts with useKeyTab, and a ticket cache beside it with useTicketCache.
-    """
-    store: dict[str, str] = {}
-    for name in ("ticketCache", "keyTab"):
-        try:
-            if name in login:
-                check_path(file_of(login[name]))
-        except NotAllowed as failure:
-            raise not_allowed("kafka.sasl.jaas.config", failure) from None
-    if login.get("ticketCache"):
-        store["ccache"] = login["ticketCache"]
-    if login.get("useKeyTab", "").lower() == "true":
-        if key_tab := login.get("keyTab"):
-            if not os.access(key_tab.removeprefix("FILE:"), os.R_OK):
-                # Kerberos itself would speak of a ticket cache that nobody asked for.
-                raise error(
-                    "SECRET_NOT_FOUND",
-                    f"keyTab {key_tab} cannot be read in the process that connects",
-                )
-            store["client_keytab"] = key_tab
-        if login.get("useTicketCache", "").lower() != "true":
-            # A cache of this process's memory, so that a stranger's ticket is not taken.
-            who = f"{login.get('keyTab', '')} {login.get('principal', '')}"
-            store["ccache"] = f"MEMORY:keyrange-{hashlib.sha256(who.encode()).hexdigest()[:16]}"
-    return store

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.errors import InvalidError
+from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.security import sasl
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.parsing import Violations
@@ -186,6 +186,83 @@ def test_a_key_tab_that_is_not_there_is_named(kerberos: KerberosStandIn) -> None
     jaas = KERBEROS + 'useKeyTab=true keyTab="/not/there" principal="p@R" serviceName="kafka";'
     with pytest.raises(InvalidError, match=r"\[SECRET_NOT_FOUND\] keyTab /not/there"):
         sasl.new_client(settings("GSSAPI", jaas), "h")
+
+
+KRB5 = -1765328384 + 2**32
+KEY_TAB = 'useKeyTab=true keyTab="/dev/null" principal="p@R" serviceName="kafka";'
+CACHE = 'useTicketCache=true ticketCache="/c" serviceName="kafka";'
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "condition", "hint"),
+    [
+        (KEY_TAB, KRB5 + 195, "NO_KERBEROS_TICKET", "/dev/null holds no key of p@R; klist -k"),
+        (KEY_TAB, KRB5 + 31, "NO_KERBEROS_TICKET", "the keys in /dev/null are not the principal's"),
+        (
+            KEY_TAB,
+            KRB5 + 7,
+            "NO_KERBEROS_TICKET",
+            "the host that the broker advertises, broker-1.x",
+        ),
+        (KEY_TAB, KRB5 + 37, "NO_KERBEROS_TICKET", "clocks that agree within minutes"),
+        (KEY_TAB, KRB5 + 156, "KDC_UNREACHABLE", "krb5.conf of the process that connects"),
+        (CACHE, KRB5 + 32, "NO_KERBEROS_TICKET", "renew the ticket in /c where this process runs"),
+        (CACHE, KRB5 + 195, "NO_KERBEROS_TICKET", "/c holds no ticket where this process runs"),
+        (
+            'serviceName="kafka";',
+            KRB5 + 141,
+            "NO_KERBEROS_TICKET",
+            "the default ticket cache holds",
+        ),
+        (CACHE, None, "NO_KERBEROS_TICKET", "was had: It said so. To mend it"),
+    ],
+)
+def test_what_kerberos_says_is_explained(
+    kerberos: KerberosStandIn,
+    options: str,
+    code: int | None,
+    condition: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class GSSError(Exception):
+        min_code = code
+
+    def fail(**given: Any) -> Any:
+        raise GSSError(f"Major (458752): No credentials, Minor ({code or 0}): It said so")
+
+    monkeypatch.setattr(kerberos, "Credentials", fail)
+    with pytest.raises(KeyrangeError) as caught:
+        sasl.new_client(settings("GSSAPI", KERBEROS + options), "broker-1.x")
+    assert caught.value.condition.name == condition
+    assert "no ticket for kafka/broker-1.x was had: It said so" in str(caught.value)
+    assert hint in str(caught.value)
+    assert "Major" not in str(caught.value)
+
+
+def test_a_key_tab_whose_ticket_has_expired(
+    kerberos: KerberosStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library keeps that ticket where it could get no other; a cache without one says why, and
+    is the one that is used from then on."""
+
+    class GSSError(Exception):
+        min_code = KRB5 + 32
+
+    made, gone = KerberosStandIn.Credentials, list[str]()
+
+    def credentials(**given: Any) -> Any:
+        cache = given["store"]["ccache"]
+        if not gone or cache == gone[0]:
+            gone.append(cache)
+            raise GSSError("Ticket expired")
+        return made(kerberos, **given)
+
+    monkeypatch.setattr(kerberos, "Credentials", credentials)
+    for _ in range(2):
+        client, _ = sasl.new_client(settings("GSSAPI", KERBEROS + KEY_TAB), "broker-1.x")
+        assert client.auth_bytes() == b"('kafka@broker-1.x', 'service')"
+    assert len(gone) == 1
 
 
 class AmazonStandIn:
