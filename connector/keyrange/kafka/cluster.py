@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 FIRST_CONTACT_MS: Final = 8_000
 # Topics that were created a moment ago are not known to every broker yet.
 _MISSING_TOPIC_MS: Final = 3_000
+# Without these a login does not get as far as a broker.
+_BEFORE_BROKERS: Final = frozenset(("KDC_UNREACHABLE", "TOKEN_ENDPOINT_UNREACHABLE"))
 # A last try is given so long, also where its deadline is nearer.
 _SILENCE_MS: Final = 100
 
@@ -235,9 +237,12 @@ class Cluster:
         Each gets its share of the time: one that is silent does not take that of the others.
         """
         said: list[str] = []
+        # Of all tries: the last may have had no time to learn more than that time was up.
+        reasons: dict[str, None] = {}
         while True:
             addresses = list(self._known_addresses())
             failures: list[str] = []
+            conditions: set[str] = set()
             for tried, (host, port) in enumerate(addresses):
                 share = Deadline(
                     max(deadline.left_ms / (len(addresses) - tried), _SILENCE_MS), self.settings
@@ -252,14 +257,16 @@ class Cluster:
                     raise
                 except KeyrangeError as failure:
                     failures.append(failure.message)
+                    conditions.add(failure.condition.name)
                     continue
                 return answer
+            reasons |= dict.fromkeys(failures)
             if deadline.passed:
-                # The last round may have had no time left to learn more than that time was up.
-                reasons = "; ".join(dict.fromkeys([*said, *failures]))
+                # What is away need not be a broker, and then another remedy helps.
+                absent = conditions.pop() if len(conditions) == 1 else ""
                 raise error(
-                    "BROKER_UNREACHABLE",
-                    f"no broker answered: {reasons}",
+                    absent if absent in _BEFORE_BROKERS else "BROKER_UNREACHABLE",
+                    f"no broker answered: {'; '.join(reasons)}",
                     bootstrap_servers=self._bootstrap_text(),
                 )
             if failures != said:

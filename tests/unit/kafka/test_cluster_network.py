@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, UnavailableError
 from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
 from keyrange.kafka.model.offsets import LATEST
-from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.kafka_properties import ClientSettings, Secret
 from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.wire.decode import DecodeSettings
@@ -81,6 +81,24 @@ def test_what_the_last_try_had_no_time_to_find_again_is_named() -> None:
     assert failure.value.condition.name == "BROKER_UNREACHABLE"
     assert "closed" in str(failure.value)
     assert "no answer in time" in str(failure.value)
+
+
+def test_what_a_login_needs_before_a_broker_is_named(broker: LoopbackCluster) -> None:
+    """The brokers are there: to look at their addresses would help nobody."""
+    cluster = client(
+        broker,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        oauth_token_endpoint_url=f"http://127.0.0.1:{closed_port()}/token",
+        oauth_client_id=Secret("literal:reader"),
+        oauth_client_secret=Secret("literal:hunter2"),
+        default_api_timeout_ms=500,
+    )
+    with pytest.raises(UnavailableError, match=r"^\[TOKEN_ENDPOINT_UNREACHABLE\]") as failure:
+        cluster.describe(["t"])
+    cluster.close()
+    assert "check kafka.sasl.oauthbearer.token.endpoint.url" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
 
 
 def test_names_that_are_all_wrong_are_named() -> None:
