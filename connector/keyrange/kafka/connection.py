@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -139,8 +140,7 @@ class Connection:
             sock.settimeout(max(self._answer_by() - time.monotonic(), 0.001))
             sock.sendall(frame)
         except OSError as failure:
-            self.close()
-            raise ConnectionLost(str(failure)) from None
+            raise self._broken(failure) from None
         self._sent.append(self._correlation_id)
 
     def fileno(self) -> int:
@@ -172,8 +172,7 @@ class Connection:
             self.close()
             raise NoAnswer(str(failure)) from None
         except (OSError, ConnectionLost) as failure:
-            self.close()
-            raise ConnectionLost(str(failure)) from None
+            raise self._broken(failure) from None
         except KeyrangeError:
             self.close()
             raise
@@ -217,6 +216,16 @@ class Connection:
             raise error(
                 "CORRUPT_FRAME", f"an answer cannot be decoded: {failure}", broker=self.address
             ) from None
+
+    def _broken(self, failure: Exception) -> Exception:
+        """TLS_FAILED where the broker refuses the client's certificate, which it says behind the
+        handshake since TLS 1.3; else ConnectionLost."""
+        self.close()
+        if isinstance(failure, ssl.SSLError) and (
+            hint := listener.refuses_certificate(str(failure), self._settings.has_certificate)
+        ):
+            return error("TLS_FAILED", f"{failure}; {hint}", broker=self.address)
+        return ConnectionLost(str(failure))
 
     def _answer_by(self) -> float:
         return min(time.monotonic() + self._timeout_s, self._ready_by)

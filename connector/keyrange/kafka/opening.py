@@ -94,7 +94,9 @@ def _secured(
                 f"the connection broke during the TLS handshake: {failure}", host, port
             ) from None
         said = str(failure)
-        if _no_tls(said):
+        if hint := listener.refuses_certificate(said, settings.has_certificate):
+            said = f"{said}; {hint}"
+        elif _no_tls(said):
             said = f"{said}; {listener.speaks_no_tls(settings.security_protocol)}"
         raise _tls_failed(said, host, port) from None
 

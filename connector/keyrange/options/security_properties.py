@@ -154,6 +154,11 @@ class SecuritySettings:
     )
     ssl_check_hostname: bool = prop("ssl.endpoint.identification.algorithm", True, _hostname_check)
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the client has a certificate of its own, for mutual TLS."""
+        return bool(self.ssl_keystore_location or self.ssl_keystore_key)
+
 
 _IGNORED = (
     Property("ssl.protocol", ignored="see ssl.enabled.protocols; by default TLS 1.2 or newer"),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -21,16 +22,27 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings
 
 NAMED_WITHIN_S = 45.0
+NEW, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2
 DAY = datetime.timedelta(days=1)
 LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
 
 @contextmanager
-def tls_server(identity: Identity, home: Path) -> Iterator[int]:
-    """A server that shows a certificate to everybody; returns its port."""
+def tls_server(
+    identity: Identity,
+    home: Path,
+    clients: Path | None = None,
+    version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+) -> Iterator[int]:
+    """A server that shows a certificate to everybody, and wants one of an authority in the file
+    `clients`; returns its port."""
     (home / "server.pem").write_text(identity.pem + identity.key_pem())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "server.pem")
+    context.maximum_version = version
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -39,8 +51,12 @@ def tls_server(identity: Identity, home: Path) -> Iterator[int]:
                 sock, _ = listener.accept()
             except OSError:
                 return
-            with suppress(OSError), context.wrap_socket(sock, server_side=True):
-                pass
+            # Closed with something unread, a connection takes along what was said on it.
+            with suppress(OSError), sock.dup() as rest:
+                with suppress(OSError), context.wrap_socket(sock, server_side=True):
+                    pass
+                while rest.recv(4096):
+                    pass
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -84,5 +100,48 @@ def test_a_certificate_that_is_refused(
             cluster.describe(["t"])
         assert time.monotonic() - began < NAMED_WITHIN_S
     assert failure.value.condition.name == "TLS_FAILED"
+    assert said in str(failure.value)
+    assert f"127.0.0.1:{port}" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "issuer", "begins", "ends", "said"),
+    [
+        # OpenSSL names the reason to a client of TLS 1.2 that has none at all by nothing.
+        (NEW, None, -DAY, DAY, "asks for a client certificate: set kafka.ssl.keystore.location"),
+        (NEW, "stranger", -DAY, DAY, "does not accept the certificate of kafka.ssl.keystore.*"),
+        (OLD, "stranger", -DAY, DAY, "does not accept the certificate of kafka.ssl.keystore.*"),
+        (NEW, "root", -2 * DAY, -DAY, "certificate expired"),
+        (OLD, "root", -2 * DAY, -DAY, "certificate expired"),
+    ],
+)
+def test_a_client_certificate_that_is_refused(
+    tmp_path: Path,
+    version: ssl.TLSVersion,
+    issuer: str | None,
+    begins: datetime.timedelta,
+    ends: datetime.timedelta,
+    said: str,
+) -> None:
+    """Since TLS 1.3 the client has shaken hands by then, and learns of it by the next answer."""
+    made = {name: issue(name, authority=True) for name in ("root", "stranger")}
+    (tmp_path / "root.pem").write_text(made["root"].pem)
+    given: dict[str, Any] = {}
+    if issuer is not None:
+        own = issue("client", made[issuer], False, (LOOPBACK,), begins, ends)
+        (tmp_path / "client.pem").write_text(own.pem + own.key_pem())
+        given["ssl_keystore_location"] = str(tmp_path / "client.pem")
+    server = issue("server", made["root"], False, (LOOPBACK,))
+    with tls_server(server, tmp_path, tmp_path / "root.pem", version) as port:
+        cluster = Cluster(
+            ClientSettings(
+                bootstrap_servers=(("127.0.0.1", port),),
+                security_protocol="SSL",
+                ssl_truststore_location=str(tmp_path / "root.pem"),
+                **given,
+            )
+        )
+        with pytest.raises(DeniedError, match=r"^\[TLS_FAILED\]") as failure:
+            cluster.describe(["t"])
     assert said in str(failure.value)
     assert f"127.0.0.1:{port}" in str(failure.value)

@@ -3,8 +3,10 @@ in words that name the value of kafka.security.protocol to set."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_CERTIFICATE_ALERT: Final = re.compile(r"ALERT_(?:\w*CERTIFICATE\w*|UNKNOWN_CA)")
 _TLS_ALERT: Final = b"\x15\x03"
 _PRINTABLE: Final = range(0x20, 0x7F)
 # Each protocol, and the one that differs from it in TLS, or in SASL, alone.
@@ -45,6 +47,22 @@ def speaks_tls(protocol: str) -> str:
 def speaks_no_tls(protocol: str) -> str:
     """To a client with TLS, of a listener that does not answer in it."""
     return _other_tls("does not seem to speak TLS", protocol, "with TLS")
+
+
+def refuses_certificate(said: str, has_certificate: bool) -> str:
+    """What to add to the alert of a listener that refuses the client's certificate, or that there
+    is none; "" for what is no such alert. `said` is OpenSSL's text."""
+    if not _CERTIFICATE_ALERT.search(said):
+        return ""
+    if not has_certificate:
+        return (
+            "the listener asks for a client certificate: set kafka.ssl.keystore.location, or "
+            "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key"
+        )
+    return (
+        "the listener does not accept the certificate of kafka.ssl.keystore.*: it has to be valid "
+        "today, and of an authority that the broker's trust store holds"
+    )
 
 
 def has_no_sasl(protocol: str) -> str:

@@ -42,7 +42,7 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
         _trust(context, settings)
     else:
         context.load_default_certs()
-    if settings.ssl_keystore_location or settings.ssl_keystore_key:
+    if settings.has_certificate:
         _identify(context, settings)
     return context
 
