@@ -18,24 +18,14 @@ from pyspark.sql import SparkSession
 from brokers import PASSWORD, USER, Record, Topics, wait_until
 from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
 from keyrange.errors import DeniedError
-from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.fetching.fetch import SplitReader
-from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.kafka.security import tokens
-from keyrange.options.kafka_properties import ClientSettings, parse_client_options
-from keyrange.options.parsing import Violations
-from keyrange.ranges.model.splits import Split
-from keyrange.wire.decode import DecodeSettings
+from logins import OAUTH, PLAIN, ends, for_spark, login_options, parsed, read_slowly
 from secured_brokers import SecuredBroker, SecuredSettings
 from sources import Collected, batch, stream
 from token_endpoint import Endpoint, token_endpoint
 
 LIFETIME_S = 3.0
-KAFKA = "org.apache.kafka.common.security."
-PLAIN = f"{KAFKA}plain.PlainLoginModule required "
-OAUTH = f"{KAFKA}oauthbearer.OAuthBearerLoginModule required "
 UNSECURED = OAUTH + 'unsecuredLoginStringClaim_sub="reader";'
 CLIENT = OAUTH + 'clientId="reader" clientSecret="hunter2";'
 
@@ -86,38 +76,6 @@ def endpoint() -> Iterator[Endpoint]:
         yield started
 
 
-def options(topics: Topics, mechanism: str, jaas: str, tls: bool = False) -> dict[str, str]:
-    protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
-    assert topics.cluster.tls is not None
-    return {
-        "bootstrap.servers": topics.cluster.bootstrap_servers_of(protocol),
-        "security.protocol": protocol,
-        "sasl.mechanism": mechanism,
-        "sasl.jaas.config": jaas,
-        **({"ssl.truststore.location": str(topics.cluster.tls.ca)} if tls else {}),
-    }
-
-
-def parsed(options: dict[str, str]) -> ClientSettings:
-    violations = Violations()
-    client = parse_client_options(options, violations)
-    assert violations.messages == []
-    return client
-
-
-def for_spark(options: dict[str, str]) -> dict[str, str]:
-    return {f"kafka.{name}": value for name, value in options.items()}
-
-
-def ends(client: ClientSettings, topic: str) -> int:
-    cluster = Cluster(client)
-    try:
-        place = TopicPartition(topic, 0)
-        return cluster.list_offsets(cluster.describe([topic]), {place: LATEST})[place][0]
-    finally:
-        cluster.close()
-
-
 class Watched:
     """How many connections were made, and how many broke."""
 
@@ -140,24 +98,6 @@ class Watched:
         monkeypatch.setattr(Connection, "receive", received)
 
 
-def read_slowly(client: ClientSettings, topic: str, count: int, sessions: float) -> list[int]:
-    """The offsets of a partition, read in small chunks over so many sessions."""
-    cluster = Cluster(client)
-    try:
-        reader = SplitReader(
-            cluster, cluster.describe([topic]), ReadSettings(DecodeSettings(), True, 60_000)
-        )
-        offsets: list[int] = []
-        began = time.monotonic()
-        for each in reader.read([Split(topic, 0, 0, count, 0)]):
-            offsets += each.column("offset").to_pylist()
-            left_s = LIFETIME_S * sessions * len(offsets) / count - (time.monotonic() - began)
-            time.sleep(max(left_s, 0))
-        return offsets
-    finally:
-        cluster.close()
-
-
 @pytest.mark.parametrize(
     ("mechanism", "jaas"),
     [("PLAIN", PLAIN + f'username="{USER}" password="{PASSWORD}";'), ("OAUTHBEARER", UNSECURED)],
@@ -169,10 +109,10 @@ def test_reading_for_longer_than_a_session(
     neither records nor a connection."""
     topic = strict.create_topic("sessions")
     strict.produce(topic, [b"%05d" % n + b"x" * 1000 for n in range(3000)], batch_size=16_000)
-    client = parsed(options(strict, mechanism, jaas) | {"max.partition.fetch.bytes": "40000"})
+    client = parsed(login_options(strict, mechanism, jaas) | {"max.partition.fetch.bytes": "40000"})
     watched = Watched(monkeypatch)
 
-    assert read_slowly(client, topic, 3000, sessions=3) == list(range(3000))
+    assert read_slowly(client, topic, 3000, seconds=3 * LIFETIME_S) == list(range(3000))
 
     replaced = watched.made - watched.lost - 2
     assert replaced >= 2, (watched.made, watched.lost)
@@ -184,7 +124,7 @@ def test_a_stream_outlives_its_sessions(
     """The planning process keeps one connection; its tokens end with its sessions."""
     topic = strict.create_topic("stream")
     url = {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
-    given = for_spark(options(strict, "OAUTHBEARER", "kafkashaded." + CLIENT, tls=True) | url)
+    given = for_spark(login_options(strict, "OAUTHBEARER", "kafkashaded." + CLIENT, tls=True) | url)
     collected = Collected()
     query = (
         stream(spark, strict, topic, startingOffsets="earliest", **given)
@@ -216,7 +156,7 @@ def test_a_token_that_the_broker_refuses(strict: Topics, endpoint: Endpoint) -> 
     """It is not kept: the next connection asks for another."""
     topic = strict.create_topic("refused")
     client = parsed(
-        options(strict, "OAUTHBEARER", CLIENT)
+        login_options(strict, "OAUTHBEARER", CLIENT)
         | {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
     )
     good = endpoint.answer
@@ -233,7 +173,7 @@ def test_a_token_that_the_broker_refuses(strict: Topics, endpoint: Endpoint) -> 
 def test_a_client_that_the_endpoint_refuses(strict: Topics, endpoint: Endpoint) -> None:
     endpoint.answer = lambda: (401, b'{"error": "invalid_client"}')
     client = parsed(
-        options(strict, "OAUTHBEARER", CLIENT)
+        login_options(strict, "OAUTHBEARER", CLIENT)
         | {"sasl.oauthbearer.token.endpoint.url": endpoint.url}
     )
     with pytest.raises(DeniedError, match="invalid_client") as caught:
@@ -252,7 +192,7 @@ def test_references_reach_the_executors_as_such(
     (tmp_path / "jaas").write_text(
         f'{PLAIN} username="{USER}" password="file:{tmp_path}/password";'
     )
-    given = for_spark(options(strict, "PLAIN", f"file:{tmp_path}/jaas", tls=True))
+    given = for_spark(login_options(strict, "PLAIN", f"file:{tmp_path}/jaas", tls=True))
     frame = batch(spark, strict, topic, **given)
     assert frame.count() == 100
 

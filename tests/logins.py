@@ -1,0 +1,73 @@
+"""Logins of tests: options as users write them, and reading that outlives a login."""
+
+from __future__ import annotations
+
+import time
+
+from brokers import Topics
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.options.kafka_properties import ClientSettings, parse_client_options
+from keyrange.options.parsing import Violations
+from keyrange.ranges.model.splits import Split
+from keyrange.wire.decode import DecodeSettings
+
+KAFKA = "org.apache.kafka.common.security."
+PLAIN = f"{KAFKA}plain.PlainLoginModule required "
+SCRAM = f"{KAFKA}scram.ScramLoginModule required "
+OAUTH = f"{KAFKA}oauthbearer.OAuthBearerLoginModule required "
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required "
+
+
+def login_options(topics: Topics, mechanism: str, jaas: str, tls: bool = False) -> dict[str, str]:
+    protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+    options = {
+        "bootstrap.servers": topics.cluster.bootstrap_servers_of(protocol),
+        "security.protocol": protocol,
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas,
+    }
+    if tls:
+        assert topics.cluster.tls is not None
+        options["ssl.truststore.location"] = str(topics.cluster.tls.ca)
+    return options
+
+
+def parsed(options: dict[str, str]) -> ClientSettings:
+    violations = Violations()
+    client = parse_client_options(options, violations)
+    assert violations.messages == []
+    return client
+
+
+def for_spark(options: dict[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def ends(client: ClientSettings, topic: str) -> int:
+    cluster = Cluster(client)
+    try:
+        place = TopicPartition(topic, 0)
+        return cluster.list_offsets(cluster.describe([topic]), {place: LATEST})[place][0]
+    finally:
+        cluster.close()
+
+
+def read_slowly(client: ClientSettings, topic: str, count: int, seconds: float) -> list[int]:
+    """The offsets of a partition, read in small chunks over so many seconds."""
+    cluster = Cluster(client)
+    try:
+        reader = SplitReader(
+            cluster, cluster.describe([topic]), ReadSettings(DecodeSettings(), True, 60_000)
+        )
+        offsets: list[int] = []
+        began = time.monotonic()
+        for each in reader.read([Split(topic, 0, 0, count, 0)]):
+            offsets += each.column("offset").to_pylist()
+            left_s = seconds * len(offsets) / count - (time.monotonic() - began)
+            time.sleep(max(left_s, 0))
+        return offsets
+    finally:
+        cluster.close()
