@@ -133,7 +133,8 @@ class VerdictStore:
             if data is None:
                 return None
             manifest = _read(batch_id, data)
-            sizes = self._directory.sizes(_place(batch_id, manifest.attempt))
+            place = _place(batch_id, manifest.attempt)
+            sizes = self._directory.sizes(place) if manifest.files else {}
         except FAILURES as failure:
             raise self._damaged(batch_id, str(failure)) from None
         for name, size in sorted(manifest.files.items()):
@@ -171,8 +172,10 @@ class VerdictStore:
 
         Raises VERDICT_UNWRITABLE.
         """
+        data = manifest.to_json()
         try:
-            self._write_once(manifest.batch_id, manifest.to_json())
+            if self._write_once(manifest.batch_id, data):
+                return _read(manifest.batch_id, data)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
         found = self.manifest(manifest.batch_id, start, end)
@@ -180,24 +183,19 @@ class VerdictStore:
         return found
 
     def _written(self, batch_id: int) -> bytes | None:
-        text = None
-        if self._directory.overwrites:
-            from keyrange.storage.once import read_once
-
-            text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
-        if text is not None:
-            return text.encode()
-        return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
-
-    def _write_once(self, batch_id: int, data: bytes) -> None:
         if not self._directory.overwrites:
-            self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
-            return
+            return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
+        from keyrange.storage.once import read_once
+
+        text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
+        return None if text is None else text.encode()
+
+    def _write_once(self, batch_id: int, data: bytes) -> bool:
+        if not self._directory.overwrites:
+            return self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
         from keyrange.storage.once import put_once
 
-        # One that an earlier version has left as a file counts too.
-        if self._directory.read_if_there(f"{batch_id}/{_MANIFEST}") is None:
-            put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
+        return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""

@@ -7,8 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +18,8 @@ import pyarrow.parquet
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.compaction import small_files, statistics_of
 from keyrange.storage.failures import reading, text_of, writing_fault
+from keyrange.storage.held_table import HeldTable
 from keyrange.storage.store import Bounds, Conflict, Layout, Transaction, within
-from keyrange.text.packages import install_line
 
 _LOG = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
@@ -31,9 +30,6 @@ _TRIES = 1000
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
 _AGAIN_AFTER = 10
-# A handle goes through all versions since it was opened with every call, whatever checkpoints there
-# are: after 300 of them a write took twice its time.
-_REOPEN_AFTER = 50
 _ROW_GROUP_ROWS = 10_000
 # Compactions are transactions of this application.
 _COMPACTIONS = "keyrange/compactions"
@@ -49,19 +45,14 @@ class DeltaRsStore:
     skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
-        self._delta = load_deltalake()
+        self._held = HeldTable(uri, storage)
+        self._delta = self._held.delta
         self._uri = uri
         self._layout = layout
         self._conditions = layout.conditions
         self._storage = dict(storage)
-        self._table: Any = None
         self._table_id = ""
         self._lacks_columns = False
-        self._log_entry: tuple[int, int | None] = (0, 0)
-        # What `version_of` found, and in which version of the table: a handle looks through all
-        # versions since it was opened to say it.
-        self._transactions: dict[str, tuple[int, int | None]] = {}
-        self._opened_at = 0
         self._compacted_at: int | None = None
         self._vacuumed_at_s: float | None = None
 
@@ -69,31 +60,26 @@ class DeltaRsStore:
     def uri(self) -> str:
         return self._uri
 
+    @property
+    def _table(self) -> Any:
+        return self._held.table
+
     def refresh(self) -> bool:
         with reading(self._uri, self._storage, self._conditions):
-            # A handle goes by the number of the version alone: it would not notice that the table
-            # was deleted, or made anew.
-            if self._table is None or self._entry() != self._log_entry:
-                return self._open()
-            if self._table.version() - self._opened_at >= _REOPEN_AFTER:
-                return self._open()
-            before = self._table.version()
-            self._table.update_incremental()
-            if self._table.version() != before:
+            try:
+                is_other = self._held.refresh()
+            except self._delta.exceptions.TableNotFoundError as failure:
+                self._refuse_missing(failure)
+                return False
+            if is_other:
                 self._check()
-                self._note_entry()
             return True
 
     def version_of(self, app_id: str) -> int | None:
         if self._table is None:
             return None
         with reading(self._uri, self._storage, self._conditions):
-            at = self._table.version()
-            seen_at, version = self._transactions.get(app_id, (-1, None))
-            if seen_at != at:
-                version = self._table.transaction_version(app_id)
-                self._transactions[app_id] = (at, version)
-            return version
+            return self._held.version_of(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(columns or self._layout.schema.names)
@@ -131,13 +117,12 @@ class DeltaRsStore:
             try:
                 return look()
             except FileNotFoundError:
-                known = {name: self.version_of(name) for name in self._transactions}
-                at = self._table.version()
-                self._table.update_incremental()
-                self._check()
-                if self._table.version() == at or known != {n: self.version_of(n) for n in known}:
+                known = self._held.transactions()
+                if not self._held.refresh():
                     raise
-                self._note_entry()
+                self._check()
+                if known != {name: self._held.version_of(name) for name in known}:
+                    raise
                 return look()
 
     def write(
@@ -146,16 +131,18 @@ class DeltaRsStore:
         if self._table is None and not self.refresh():
             self._create()
         with reading(self._uri, self._storage, self._conditions):
-            # A handle would write its next version into whatever stands there.
-            if self._entry() != self._log_entry:
+            if not self._held.is_same():
                 raise Conflict
         for each in transactions:
             known = self.version_of(each.app_id)
             if known is not None and known != each.after:
                 raise Conflict
-        marks = [self._delta.Transaction(each.app_id, each.version) for each in transactions]
+        written = {each.app_id: each.version for each in transactions}
+        mark, before = self._held.new_mark(), self._held.version
         properties = self._delta.CommitProperties(
-            custom_metadata=dict(note), max_commit_retries=_TRIES, app_transactions=marks
+            custom_metadata={**note, **mark},
+            max_commit_retries=_TRIES,
+            app_transactions=[self._delta.Transaction(*each) for each in written.items()],
         )
         try:
             self._delta.write_deltalake(
@@ -164,12 +151,15 @@ class DeltaRsStore:
                 mode="append",
                 schema_mode="merge" if self._lacks_columns else None,
                 commit_properties=properties,
+                # `maintain` does it: it would list the log with every commit.
+                post_commithook_properties=self._delta.PostCommitHookProperties(
+                    cleanup_expired_logs=False
+                ),
             )
-            self._note_entry()
+            self._held.written(mark, before, written)
             self._lacks_columns = False
         except Exception as failure:
-            # What a handle is worth after that is not said anywhere.
-            self._table = None
+            self._held.close()
             if any(word in str(failure).lower() for word in _CONFLICTS):
                 raise Conflict from None
             raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
@@ -186,7 +176,7 @@ class DeltaRsStore:
                 self._compacted_at = version - _COMPACT_EVERY + _AGAIN_AFTER
                 self._tidy_up()
         except Exception as failure:
-            self._table = None
+            self._held.close()
             if type(failure).__name__ == "CommitFailedError":
                 return
             text = text_of(failure, self._storage)
@@ -202,7 +192,7 @@ class DeltaRsStore:
         except KeyrangeError:
             raise
         except Exception as failure:
-            self._table = None
+            self._held.close()
             if type(failure).__name__ == "CommitFailedError":
                 raise Conflict from None
             raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
@@ -226,15 +216,16 @@ class DeltaRsStore:
             # own retention nothing is taken, for it may be part of a commit under way.
             self._table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
-        self._compacted_at = self._table.version()
-        self._open()
+        self._compacted_at = self._held.version
+        self._held.open()
+        self._check()
 
     def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
         """Not by delta-rs's own compaction: that lets two of the same files both land, and every
         row is there twice."""
         actions: list[Any] = []
         now_ms = time.time_ns() // 1_000_000
-        files = self._files_of_table()
+        files = self._held.files
         for old in bins:
             rows = self._read([each["path"] for each in old], {}, self._layout.schema.names)
             name = f"part-{uuid.uuid4()}.zstd.parquet"
@@ -261,31 +252,14 @@ class DeltaRsStore:
         )
         self._table.update_incremental()
 
-    def _open(self) -> bool:
-        """Whether there is a table; the handle is fresh then."""
-        self._table = None
-        self._transactions.clear()
-        try:
-            table = self._delta.DeltaTable(self._uri, storage_options=self._storage)
-        except self._delta.exceptions.TableNotFoundError as failure:
-            text = text_of(failure, self._storage)
-            if "unknown scheme" in text.lower():
-                raise error(self._conditions.unreadable, text, table=self._uri) from None
-            if self._table_id:
-                raise error(
-                    self._conditions.gone, "the table was deleted", table=self._uri
-                ) from None
-            self._refuse_other_files()
-            return False
-        self._table = table
-        try:
-            self._check()
-        except KeyrangeError:
-            self._table = None
-            raise
-        self._note_entry()
-        self._opened_at = table.version()
-        return True
+    def _refuse_missing(self, failure: Exception) -> None:
+        """Raises where there is to be a table, or something else."""
+        text = text_of(failure, self._storage)
+        if "unknown scheme" in text.lower():
+            raise error(self._conditions.unreadable, text, table=self._uri) from None
+        if self._table_id:
+            raise error(self._conditions.gone, "the table was deleted", table=self._uri) from None
+        self._refuse_other_files()
 
     def _refuse_other_files(self) -> None:
         path = Path(self._uri.removeprefix("file://"))
@@ -313,31 +287,19 @@ class DeltaRsStore:
         self.refresh()
 
     def _check(self) -> None:
-        """Whether the table is the one that it was, and as it is to be."""
-        metadata = self._table.metadata()
-        columns = pa.schema(self._table.schema().to_arrow())
-        self._layout.check(metadata.configuration, columns, self._uri)
-        self._lacks_columns = bool(self._layout.lacking(columns))
-        if self._table_id and self._table_id != str(metadata.id):
-            message = "the table was deleted, and another one made in its place"
-            raise error(self._conditions.gone, message, table=self._uri)
-        self._table_id = str(metadata.id)
-
-    def _note_entry(self) -> None:
-        self._log_entry = self._entry()
-
-    def _entry(self) -> tuple[int, int | None]:
-        """Size and time of the log's file for the handle's version; they tell it from another."""
-        name = f"_delta_log/{self._table.version():020d}.json"
+        """Whether the table is the one that it was, and as it is to be; closed where it is not."""
         try:
-            [info] = self._files_of_table().get_file_info([name])
-        except self._delta.exceptions.TableNotFoundError:
-            return (-1, None)
-        return (info.size or -1, info.mtime_ns)
-
-    def _files_of_table(self) -> pyarrow.fs.FileSystem:
-        handler = self._delta.fs.DeltaStorageHandler(self._uri, self._storage)
-        return pyarrow.fs.PyFileSystem(handler)
+            metadata = self._table.metadata()
+            columns = pa.schema(self._table.schema().to_arrow())
+            self._layout.check(metadata.configuration, columns, self._uri)
+            self._lacks_columns = bool(self._layout.lacking(columns))
+            if self._table_id and self._table_id != str(metadata.id):
+                message = "the table was deleted, and another one made in its place"
+                raise error(self._conditions.gone, message, table=self._uri)
+            self._table_id = str(metadata.id)
+        except KeyrangeError:
+            self._held.close()
+            raise
 
     def _files(self, bounds: Bounds) -> pa.Table:
         """The files that may hold rows within the bounds, with their least and greatest values."""
@@ -360,18 +322,6 @@ class DeltaRsStore:
             paths,
             schema=self._layout.schema,
             format="parquet",
-            filesystem=self._files_of_table(),
+            filesystem=self._held.files,
         )
         return data.to_table(columns=columns, filter=within(bounds))
-
-
-def load_deltalake() -> ModuleType:
-    try:
-        import deltalake
-        import deltalake.exceptions
-        import deltalake.fs
-        import deltalake.transaction
-    except ImportError:
-        message = f"keyrange writes Delta tables with deltalake: {install_line('commits')}"
-        raise error("PACKAGE_NOT_FOUND", message) from None
-    return cast(ModuleType, deltalake)

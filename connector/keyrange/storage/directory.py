@@ -40,7 +40,7 @@ class Directory:
         self._made: set[str] = set()
         self._uri = uri.rstrip("/")
         if "://" in uri:
-            self._filesystem, root = fs.FileSystem.from_uri(uri)
+            self._filesystem, root = _filesystem_of(uri)
             self._root = str(root).rstrip("/")
         else:
             self._filesystem = fs.LocalFileSystem()
@@ -115,7 +115,6 @@ class Directory:
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file, and make the directories that it needs."""
-        self._make_parent(path)
         with self.create(path) as stream:
             for chunk in chunks:
                 stream.write(chunk)
@@ -178,6 +177,20 @@ class Directory:
         """Remove a directory with what is in it, where it is there."""
         with suppress(FileNotFoundError):
             self._filesystem.delete_dir(f"{self._root}/{path}")
+
+
+def _filesystem_of(uri: str) -> tuple[Any, Any]:
+    """Arrow's filesystem of a URI, and the path in it."""
+    from pyarrow import fs
+
+    if uri.startswith("s3://"):
+        # A small file goes up with one call, not with the three of an upload in parts. An Arrow
+        # that does not know that refuses it.
+        with suppress(ValueError):
+            return fs.FileSystem.from_uri(
+                f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
+            )
+    return fs.FileSystem.from_uri(uri)
 
 
 def _link_once(whole: Path, data: bytes) -> bool:

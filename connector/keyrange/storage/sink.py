@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.fs
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.data_files import DataFile
-from keyrange.storage.delta_rs import load_deltalake
 from keyrange.storage.failures import text_of
+from keyrange.storage.held_table import HeldTable
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.partitions import table_schema
 from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
@@ -40,6 +39,8 @@ _FEATURES: Final = frozenset(
 _RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
 _EXPRESSION: Final = "delta.generationExpression"
 _TRIES = 10
+# Versions between two times that expired files of the log are removed: it takes a list of the log.
+_CLEAN_EVERY: Final = 100
 
 
 class SinkTable:
@@ -52,12 +53,15 @@ class SinkTable:
         schema: pa.Schema,
         storage: Mapping[str, str],
         partition_by: Sequence[PartitionColumn] | None = None,
+        held: HeldTable | None = None,
     ) -> None:
-        """`partition_by`: None for what the table is partitioned by."""
+        """`partition_by`: None for what the table is partitioned by. `held`: the table, where it is
+        open from a batch before."""
         self.uri = uri
         self._given = None if partition_by is None else tuple(partition_by)
         self._columns: tuple[PartitionColumn, ...] = self._given or ()
-        self._delta = load_deltalake()
+        self._held = held or HeldTable(uri, storage)
+        self._delta = self._held.delta
         self._schema = schema
         self._storage = dict(storage)
 
@@ -92,8 +96,7 @@ class SinkTable:
         for _ in range(_TRIES):
             try:
                 table = self._open()
-                written = table.transaction_version(app_id)
-                if written is not None and written >= batch_id:
+                if self._written(app_id, batch_id):
                     return
                 self._check(table)
                 self._check_partitions(table, files)
@@ -104,6 +107,7 @@ class SinkTable:
             except KeyrangeError:
                 raise
             except Exception as failure:
+                self._held.close()
                 # The transaction may have landed all the same, or another driver's.
                 if not self._has(app_id, batch_id) and not self._is_conflict(failure):
                     raise self._unwritable(failure) from None
@@ -132,10 +136,18 @@ class SinkTable:
             table.schema(),
             table.metadata().partition_columns,
             commit_properties=properties,
+            post_commithook_properties=self._delta.PostCommitHookProperties(
+                cleanup_expired_logs=None if table.version() % _CLEAN_EVERY == 0 else False
+            ),
         )
 
     def _open(self) -> Any:
-        return self._delta.DeltaTable(self.uri, storage_options=self._storage)
+        self._held.refresh()
+        return self._held.table
+
+    def _written(self, app_id: str, batch_id: int) -> bool:
+        written = self._held.version_of(app_id)
+        return written is not None and written >= batch_id
 
     def _create(self) -> Any:
         try:
@@ -158,10 +170,10 @@ class SinkTable:
 
     def _has(self, app_id: str, batch_id: int) -> bool:
         try:
-            written: int | None = self._open().transaction_version(app_id)
+            self._open()
+            return self._written(app_id, batch_id)
         except Exception:
             return False
-        return written is not None and written >= batch_id
 
     @staticmethod
     def _is_conflict(failure: Exception) -> bool:
@@ -240,8 +252,7 @@ class SinkTable:
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
-        handler = self._delta.fs.DeltaStorageHandler(self.uri, self._storage)
-        infos = pyarrow.fs.PyFileSystem(handler).get_file_info([each.name for each in files])
+        infos = self._held.files.get_file_info([each.name for each in files])
         for each, info in zip(files, infos, strict=True):
             if info.size != each.size_bytes:
                 raise error(

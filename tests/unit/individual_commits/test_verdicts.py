@@ -92,14 +92,6 @@ def test_of_drivers_that_publish_at_once_in_a_store_of_objects_one_is_followed(
     assert object_store.manifest(3, START, END) is None
 
 
-def test_a_manifest_that_an_earlier_version_left_in_a_store_of_objects_counts(
-    object_store: VerdictStore, tmp_path: Path
-) -> None:
-    first, second = write_attempt(object_store), write_attempt(object_store, b"others")
-    (tmp_path / "s" / "3" / "manifest.json").write_bytes(first.to_json())
-    assert object_store.publish(second, START, END) == first
-
-
 def test_a_store_of_objects_that_takes_no_files_is_named(
     object_store: VerdictStore, tmp_path: Path
 ) -> None:
