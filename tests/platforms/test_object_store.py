@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from s3_server import S3Server, by_kind
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
@@ -24,6 +23,7 @@ from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
 from numbered_logs import COMMITS, SUBJECTS, Subject
 from racing_writers import in_threads
+from s3_server import S3Server, by_kind
 
 BATCHES = 12
 PLACE = TopicPartition("t", 0)

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 from deltalake import DeltaTable
-from s3_server import Call, S3Server
 from typer.testing import CliRunner
 
 from brokers import Record, Topics
@@ -22,6 +21,7 @@ from documents import read_document
 from ingesting import Ingest, ingest
 from keyrange.cli.main import app
 from keyrange.embedded import jars
+from s3_server import Call, S3Server
 
 COUNT: Final = 600
 BROKEN: Final = ("7", "150", "151")

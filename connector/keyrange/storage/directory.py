@@ -186,11 +186,12 @@ def _filesystem_of(uri: str) -> tuple[Any, Any]:
     if uri.startswith("s3://"):
         # A small file goes up with one call, not with the three of an upload in parts. An Arrow
         # that does not know that refuses it.
+        more = "&" if "?" in uri else "?"
         with suppress(ValueError):
-            return fs.FileSystem.from_uri(
-                f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
-            )
-    return fs.FileSystem.from_uri(uri)
+            filesystem, path = fs.FileSystem.from_uri(f"{uri}{more}allow_delayed_open=true")
+            return filesystem, path
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
 
 
 def _link_once(whole: Path, data: bytes) -> bool:
