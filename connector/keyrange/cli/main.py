@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,7 +22,7 @@ from keyrange.cli.deadletters import commands as deadletters
 from keyrange.cli.examples import add_examples, exit_codes
 from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
-from keyrange.cli.render import print_text, say_failure
+from keyrange.cli.render import note, print_text, say_failure
 from keyrange.cli.report import commands as report
 from keyrange.cli.state import commands as state
 from keyrange.cli.volumes import commands as volumes
@@ -41,6 +41,9 @@ app = typer.Typer(
     # A traceback with the values of local variables could show a password.
     pretty_exceptions_enable=False,
 )
+
+# typer exports what inherits from it, and not itself.
+_UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 def _print_version(wanted: bool) -> None:
@@ -96,7 +99,9 @@ def _run() -> int:
         sys.stdout.reconfigure(errors="replace")
     follow_environment()
     try:
-        app(prog_name="keyrange")
+        code = app(prog_name="keyrange", standalone_mode=False) or 0
+    except _UsageError as failure:
+        code = _say_usage(failure)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyrangeError as failure:
@@ -110,13 +115,24 @@ def _run() -> int:
         # A place that cannot be read or written, or has no room: the text names it.
         say_failure(str(failure), type(failure).__name__)
         code = 1
-    else:
-        code = 0
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         return _leave_pipe()
     return code
+
+
+def _say_usage(failure: Any) -> int:
+    """Say what is wrong with the command line, in lines that a terminal breaks between words."""
+    said = failure.format_message()
+    if failure.ctx is None or "\n" in said:
+        # The help, where a command was to be named.
+        failure.show()
+    else:
+        note(failure.ctx.get_usage())
+        note(f"Try '{failure.ctx.command_path} --help' for help.")
+        say_failure(said, type(failure).__name__)
+    return int(failure.exit_code)
 
 
 def _leave_pipe() -> int:

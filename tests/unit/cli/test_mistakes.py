@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -236,15 +239,27 @@ def test_an_error_of_the_system_is_a_paragraph_too(
     assert err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
 
 
-def in_terminal(body: str, **environment: str) -> str:
+def test_a_wrong_command_line_is_broken_between_words(tmp_path: Path) -> None:
+    """In a terminal of 60 columns; and the help, where a command is missing, is left as it is."""
+    body = "import sys\nfrom keyrange.cli import main\nsys.argv = ['keyrange', *{}]\nmain._run()"
+    words = ["records", "--key", "a", "--limit", "nine hundred"]
+    lines = in_terminal(body.format(words), columns=60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "integer, unable to parse string as an integer" in lines[-1]
+    assert "Try 'keyrange records --help' for help." in lines
+    assert "  reap" in in_terminal(body.format(["volumes"]), columns=60)
+
+
+def in_terminal(body: str, columns: int = 100, **environment: str) -> str:
     """What a program writes to a terminal."""
     leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
     process = subprocess.Popen(
         [sys.executable, "-c", body],
         stdout=follower,
         stderr=follower,
-        env=kept | {"TERM": "xterm-256color", "COLUMNS": "100"} | environment,
+        env=kept | {"TERM": "xterm-256color", "COLUMNS": str(columns)} | environment,
     )
     os.close(follower)
     written = read_all(leader)
