@@ -16,6 +16,7 @@ from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.options.commits import IS_PATH
 from keyrange.work.appending import Target, work_into
+from keyrange.work.calling import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.run import work_of
 from keyrange.work.task import Job
@@ -42,7 +43,7 @@ def process(
     VERDICT_MISMATCH, VERDICT_UNWRITABLE.
     """
     run = current("keyrange.process")
-    output = _checked(run, batch, schema, mode, "keyrange.process")
+    output = _checked(run, batch, function, schema, mode, "keyrange.process")
     if run.plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
         raise error(
             "UNSUITABLE_FRAME",
@@ -79,7 +80,7 @@ def process_into(
     from keyrange.storage.sink import SinkTable
 
     run = current("keyrange.process_into")
-    output = _checked(run, batch, schema, mode, "keyrange.process_into").toNullable()
+    output = _checked(run, batch, function, schema, mode, "keyrange.process_into").toNullable()
     if run.plan.keeps_offsets:
         raise invalid_options(["keyrange.process_into needs commit.isolation=immediate"])
     if not IS_PATH.match(table):
@@ -172,13 +173,21 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
 
 
 def _checked(
-    run: BatchRun, batch: DataFrame, schema: str | StructType, mode: str, call: str
+    run: BatchRun,
+    batch: DataFrame,
+    function: object,
+    schema: str | StructType,
+    mode: str,
+    call: str,
 ) -> StructType:
     """The schema of a function's output, where all can be as it was said."""
     run.check_first(call)
     check_columns(batch, call)
     if mode not in ("record", "arrow"):
         raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+    argument = "records" if mode == "arrow" else "record"
+    if (mistake := call_mistake(function, [argument])) is not None:
+        raise invalid_options([mistake])
     output = StructType(list(schema_of(schema)))
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")

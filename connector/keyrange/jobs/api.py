@@ -26,7 +26,9 @@ from keyrange.options.commits import IS_PATH
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
+from keyrange.storage.directory import no_directory
 from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.work.calling import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def job(
         _check_state(parsed, function)
     if function is not None:
         assert schema is not None
-        return TableJob(options, parsed, schema_of(schema), mode, pickled(function), kept)
+        _check_call(function, mode, bool(kept))
+        return TableJob(options, parsed, _table_columns(schema), mode, pickled(function), kept)
     return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
 
 
@@ -88,6 +91,26 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
         wrong.append("keyrange.job needs commit.isolation=immediate")
     if wrong:
         raise invalid_options(wrong)
+
+
+def _check_call(function: object, mode: str, keeps_state: bool) -> None:
+    if mode == "arrow":
+        arguments = ["records", "groups", "state"] if keeps_state else ["records"]
+    else:
+        arguments = ["record", "state"] if keeps_state else ["record"]
+    if (mistake := call_mistake(function, arguments)) is not None:
+        raise invalid_options([mistake])
+
+
+def _table_columns(schema: str | StructType) -> StructType:
+    """The columns of a table, whose names differ in more than upper and lower case."""
+    columns = schema_of(schema)
+    names = [name.lower() for name in columns.names]
+    if not names:
+        raise invalid_options(["schema names no column"])
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise invalid_options([f"schema names column {twice[0]!r} twice"])
+    return columns
 
 
 def _state_figures() -> list[Column]:
@@ -163,7 +186,7 @@ class TableJob:
         table: str,
         checkpoint: str,
         *,
-        partition_by: Sequence[str] | None = None,
+        partition_by: Sequence[str] | str | None = None,
         compression: Literal["snappy", "zstd"] = "snappy",
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
@@ -184,9 +207,11 @@ class TableJob:
         from keyrange.storage.sink import SinkTable
 
         session = spark or SparkSession.active()
-        self._check_table(session, table, compression, target_bytes, optimize_every)
+        self._check_table(session, table, checkpoint, compression, target_bytes, optimize_every)
         storage = self._options.commits.revealed_storage()
-        columns = None if partition_by is None else partition_columns(partition_by)
+        # As Spark's own partitionBy takes one name too.
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        columns = None if names is None else partition_columns(names)
         output = to_arrow_schema(self._schema, timezone="UTC")
         sink = SinkTable(table.rstrip("/"), output, storage, columns)
         sink.prepare()
@@ -211,11 +236,30 @@ class TableJob:
         return counted.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
 
     def _check_table(
-        self, spark: SparkSession, table: str, compression: str, target_bytes: int, every: int
+        self,
+        spark: SparkSession,
+        table: str,
+        checkpoint: str,
+        compression: str,
+        target_bytes: int,
+        every: int,
     ) -> None:
         wrong = []
         if not IS_PATH.match(table):
             wrong.append("table must be an absolute path or a URI")
+        if table.rstrip("/") == checkpoint.rstrip("/"):
+            wrong.append("checkpoint must not be in the table's directory: VACUUM would remove it")
+        commits, members = self._options.commits, self._options.members
+        for option, path in (
+            ("commitTable", commits.table),
+            ("deadLetterTable", commits.dead_letter_table),
+            ("memberTable", members.table),
+        ):
+            for name, place in (("table", table), ("checkpoint", checkpoint)):
+                if path and path.rstrip("/") == place.rstrip("/"):
+                    wrong.append(f"{name} must not be the same path as option '{option}'")
+        if (why := no_directory(table)) is not None:
+            wrong.append(f"table must be a directory, and {why}")
         if compression not in ("snappy", "zstd"):
             wrong.append("compression must be snappy or zstd")
         if target_bytes < 1 << 20:

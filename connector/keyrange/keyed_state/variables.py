@@ -86,6 +86,8 @@ class Variable:
 
 def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
     """Variables by their names, in order. Raises ValueError with what is wrong."""
+    if not isinstance(state, Mapping):
+        raise ValueError('state must be a dictionary, such as {"total": ValueState("n long")}')
     if not state:
         raise ValueError("state names no variable")
     found = tuple(_variable(name, each) for name, each in state.items())

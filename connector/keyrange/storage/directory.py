@@ -28,6 +28,17 @@ def let_go(*files: Any) -> None:
                 each.close()
 
 
+def no_directory(location: str) -> str | None:
+    """What keeps a place on this machine from being a directory: a file. None where nothing does,
+    and for other filesystems."""
+    scheme, found, rest = location.partition("://")
+    if found and scheme != "file":
+        return None
+    path = Path(rest if found else location)
+    there = next((each for each in (path, *path.parents) if each.exists()), None)
+    return None if there is None or there.is_dir() else f"{there} is a file"
+
+
 class Directory:
     """A directory by its path, or by its URI as Spark writes them. Paths are relative to it."""
 

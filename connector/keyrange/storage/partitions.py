@@ -50,15 +50,17 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
     for each in columns:
         there = schema.get_field_index(each.name) >= 0
         if each.unit is None and not (there and takes_type(schema.field(each.name).type)):
-            raise invalid_options([f"partitionBy: rows have no column {each.name} to partition by"])
+            raise invalid_options(
+                [f"partition_by: rows have no column {each.name} to partition by"]
+            )
         if each.unit is not None:
             if there:
-                raise invalid_options([f"partitionBy: rows have a column {each.name} already"])
+                raise invalid_options([f"partition_by: rows have a column {each.name} already"])
             if not computes(each, schema):
-                raise invalid_options([f"partitionBy: {each.source} is no timestamp of the rows"])
+                raise invalid_options([f"partition_by: {each.source} is no timestamp of the rows"])
             whole = whole.append(pa.field(each.name, _UNIT_TYPES[each.unit]))
     if columns and len(whole) == len(columns):
-        raise invalid_options(["partitionBy names all columns, and files need one"])
+        raise invalid_options(["partition_by names all columns, and files need one"])
     return whole
 
 

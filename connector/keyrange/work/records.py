@@ -202,6 +202,5 @@ class RowForm:
     def _wrong(self, found: str) -> KeyrangeError:
         return error(
             "WRONG_RESULT",
-            f"the function given to keyrange.process answered with {found}; its schema has "
-            f"{', '.join(self._names)}",
+            f"the function answered with {found}; its schema has {', '.join(self._names)}",
         )

@@ -268,7 +268,7 @@ def test_columns_of_the_table() -> None:
         pa.field("hour", pa.int32())
     )
     for by in (["none"], ["data"], ["day(data)"], ["day(none)"], ["date(timestamp) as data"]):
-        with pytest.raises(KeyrangeError, match="partitionBy"):
+        with pytest.raises(KeyrangeError, match="partition_by"):
             table_schema(rows, partition_columns(by))
     with pytest.raises(KeyrangeError, match="names all columns"):
         table_schema(pa.schema([("a", pa.int64())]), partition_columns(["a"]))

@@ -1,0 +1,27 @@
+"""Whether a user's function can be called as tasks will call it.
+
+Rule of this file: only the standard library, and the function is not called. What a task finds out
+record by record would be the error of each record, and give all of them up.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+
+def call_mistake(function: object, arguments: Sequence[str]) -> str | None:
+    """Why a function cannot be called with arguments of these names; None where it can, or where
+    Python does not know."""
+    if not callable(function):
+        return f"function must be a function, and is of type {type(function).__name__}"
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        # Of a builtin.
+        return None
+    try:
+        signature.bind(*arguments)
+    except TypeError as failure:
+        return f"function is called with ({', '.join(arguments)}), which it cannot be: {failure}"
+    return None

@@ -1,0 +1,81 @@
+"""What `keyrange.job` refuses before a query starts, in place of every record's error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import keyrange
+from keyrange.errors import KeyrangeError
+
+COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
+KEYED = OPTIONS | {"splitBy": "keyRange", "commitMode": "individual", "commitTable": "/lake/c"}
+SESSION: Any = SimpleNamespace()
+TOTAL = {"total": keyrange.ValueState("n long")}
+
+
+def of_record(record: Any) -> None: ...
+
+
+def of_state(record: Any, state: Any) -> None: ...
+
+
+def of_batches(records: Any, groups: Any, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "settings", "said"),
+    [
+        ("orders:priced", {}, "function must be a function, and is of type str"),
+        (of_state, {}, r"called with \(record\).*missing a required argument: 'state'"),
+        (of_record, {"state": TOTAL}, r"called with \(record, state\).*too many"),
+        (of_state, {"state": TOTAL, "mode": "arrow"}, r"called with \(records, groups, state\)"),
+        (of_state, {"state": ["total"]}, "state must be a dictionary, such as"),
+    ],
+)
+def test_a_function_that_no_task_could_call_is_refused(
+    function: Any, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(KEYED, function, COLUMNS, **settings)
+
+
+@pytest.mark.parametrize("function", [of_record, lambda *found: None, print, str])
+def test_a_function_that_can_be_called_or_is_not_known_is_taken(function: Any) -> None:
+    assert keyrange.job(OPTIONS, function, COLUMNS) is not None
+
+
+def test_functions_with_state_are_called_with_it() -> None:
+    assert keyrange.job(KEYED, of_state, COLUMNS, state=TOTAL) is not None
+    assert keyrange.job(KEYED, of_batches, COLUMNS, mode="arrow", state=TOTAL) is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [([], "names no column"), (["id", "ID"], "names column 'id' twice")]
+)
+def test_columns_that_no_table_has_are_refused(names: list[str], said: str) -> None:
+    columns = StructType([StructField(name, LongType()) for name in names])
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(OPTIONS, of_record, columns)
+
+
+def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    job = keyrange.job(OPTIONS, of_record, COLUMNS)
+    with pytest.raises(KeyrangeError, match=r"table must be a directory, and .* is a file"):
+        job.into(str(tmp_path / "file" / "t"), "/lake/c", spark=SESSION)
+    with pytest.raises(KeyrangeError, match="checkpoint must not be in the table's directory"):
+        job.into(f"{tmp_path}/t/", f"{tmp_path}/t", spark=SESSION)
+    with pytest.raises(KeyrangeError, match="table must not be the same path as option 'commitTab"):
+        keyrange.job(KEYED, of_record, COLUMNS).into("/lake/c/", "/lake/cp", spark=SESSION)
+
+
+def test_a_table_may_be_partitioned_by_one_name(tmp_path: Path) -> None:
+    job = keyrange.job(OPTIONS, of_record, COLUMNS)
+    with pytest.raises(KeyrangeError, match="partition_by: rows have no column day"):
+        job.into(str(tmp_path / "t"), "/lake/c", partition_by="day", spark=SESSION)
