@@ -74,7 +74,7 @@ COMMIT_CONDITIONS: Final = (
         "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
         "records what is done: keyrange.process, acknowledge or reject, with "
         "commit.isolation=transactional for an empty batch too, which may release what waited; "
-        "where it does, bring the commit table back that it wrote to",
+        "where it does, as keyrange.job always does, bring the commit table back that it wrote to",
         "A batch ended without a report of which records are done. The driver committed nothing "
         "of it.",
         "the function given to foreachBatch",
@@ -105,8 +105,9 @@ COMMIT_CONDITIONS: Final = (
         "FOREIGN_TABLE",
         Kind.INVALID,
         False,
-        "name a path of its own in each of commitTable, deadLetterTable and memberTable, or "
-        "restore the columns and properties of the named table",
+        "to look at a table, name the path that the query's option commitTable or memberTable has; "
+        "in a query, give each of commitTable, deadLetterTable and memberTable a path of its own, "
+        "or restore the columns and properties of the named table",
         "The path that was named holds a table or files that keyrange has not made.",
         "the path in the message: it is not the sink, and not the dead letters",
         _COMMITS,
@@ -291,9 +292,10 @@ COMMIT_CONDITIONS: Final = (
         "SINK_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "check free space and permissions at the table's path; Spark runs the batch again",
+        "check the table's path, free space and permissions there, and the credentials "
+        "(commitTable.storage.*, or the environment's); a batch that failed runs again",
         "Output could not be added to the table. The batch runs again, its function does not.",
-        "space and permissions at the path in the message",
+        "space, permissions and credentials at the path in the message",
         _COMMITS,
     ),
     Condition(

@@ -28,7 +28,8 @@ EMBEDDED_CONDITIONS: Final = (
         "JARS_NOT_RESOLVED",
         Kind.UNAVAILABLE,
         True,
-        "check that a Maven repository can be reached; Ivy's own log is named above",
+        "check that there is such a version and that a Maven repository can be reached; Ivy's own "
+        "log is named above",
         "Jars that are fetched when first needed could not be had.",
         "Ivy's log, which the message names; a proxy or a mirror that Ivy's settings lack",
     ),

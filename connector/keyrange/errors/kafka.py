@@ -19,8 +19,8 @@ KAFKA_CONDITIONS: Final = (
         "BROKER_UNREACHABLE",
         Kind.UNAVAILABLE,
         True,
-        "check kafka.bootstrap.servers, kafka.security.protocol, the brokers' advertised "
-        "listeners, and the network",
+        "check kafka.bootstrap.servers (of the volume guard kafka.admin.bootstrap.servers), "
+        "kafka.security.protocol, the brokers' advertised listeners, and the network",
         "No broker answered, or a connection was lost. A stream goes on when it is started again; "
         "no position has moved.",
         "`keyrange doctor --bootstrap-servers HOST:PORT` on the driver's host and on an "
@@ -166,7 +166,8 @@ KAFKA_CONDITIONS: Final = (
         "UNKNOWN_TOPIC_OR_PARTITION",
         Kind.INVALID,
         False,
-        "create the topic, or correct option 'subscribe'",
+        "create the topic, or correct the option that names it: subscribe or assign, or for the "
+        "volume guard throttle.factor.topic",
         "A topic or partition that was named is not in the cluster.",
         "the name in the message; `keyrange doctor --bootstrap-servers HOST:PORT --topic TOPIC`",
     ),

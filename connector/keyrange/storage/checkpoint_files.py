@@ -47,7 +47,10 @@ def is_checkpoint(location: str) -> bool:
 def load_progress(directory: Directory) -> CheckpointProgress:
     """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
     try:
-        query_id = _query_id(directory.read("metadata"))
+        metadata = directory.read_if_there("metadata")
+        if metadata is None:
+            raise error("INVALID_CHECKPOINT_PATH", _instead_of(directory), path=directory.location)
+        query_id = _query_id(metadata)
         # First what is committed: a batch that is planned and committed between the two listings is
         # an open one then, not a commit of a batch that is not there.
         commits = directory.numbered("commits")
@@ -62,6 +65,15 @@ def load_progress(directory: Directory) -> CheckpointProgress:
     except FAILURES as failure:
         raise unreadable(directory.location, failure) from None
     return read_progress(query_id, planned, commits, initial)
+
+
+def _instead_of(directory: Directory) -> str:
+    """What is in the place of a checkpoint."""
+    if directory.is_empty():
+        return "there is no checkpoint: the directory is empty, or not there"
+    if not Directory(f"{directory.location}/_delta_log").is_empty():
+        return "a Delta table is in the place of the checkpoint; `keyrange commits show` takes one"
+    return "there is no checkpoint: the directory has no file metadata"
 
 
 def _planned(directory: Directory, numbers: Sequence[int]) -> Iterator[PlannedBatch]:

@@ -16,6 +16,7 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.compaction import small_files, statistics_of
 from keyrange.storage.failures import reading, text_of, writing_fault
 from keyrange.storage.held_table import HeldTable
@@ -265,6 +266,11 @@ class DeltaRsStore:
         path = Path(self._uri.removeprefix("file://"))
         if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
             message = "there are files at the place of the table, and no log of Delta's"
+            if is_checkpoint(self._uri):
+                message = (
+                    "a checkpoint is at the place of the table; `keyrange checkpoint show` and "
+                    "`keyrange watch` take one"
+                )
             raise error("FOREIGN_TABLE", message, table=self._uri)
 
     def _create(self) -> None:

@@ -271,7 +271,8 @@ def test_a_checkpoint_is_no_commit_table_and_the_error_says_what_takes_it(tmp_pa
     plan_batch(home, 0, BEGAN_MS, {"0": 1})
     for command in ("show", "gaps", "history", "verify"):
         said = refusal(command, home)
-        assert f"{home} is a checkpoint, which `keyrange checkpoint show`" in said
+        assert "a checkpoint is at the place of the table; `keyrange checkpoint show`" in said
+        assert f"(table={home})" in said
         assert "commitTable" in said
     assert "FOREIGN_TABLE" in refusal("show", tmp_path)
 

@@ -81,6 +81,13 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("watch", "{missing}", "--interval", "soon"), WRONG_LINE, "--interval"),
     (("watch", "{missing}", "--option", "nope=1"), FAILED, "nope"),
     (("checkpoint", "show", "{badcheckpoint}"), FAILED, "batch 0"),
+    (
+        ("checkpoint", "show", "{foreign}"),
+        FAILED,
+        "a Delta table is in the place of the checkpoint",
+    ),
+    (("deadletters", "list", "{badcheckpoint}"), FAILED, "a checkpoint is at the place"),
+    (("members", "list", "{badcheckpoint}"), FAILED, "a checkpoint is at the place"),
     (("checkpoint", "export", "{missing}"), FAILED, "INVALID_CHECKPOINT_PATH"),
     (("checkpoint", "show", "nosuch://place/at/all"), FAILED, "nosuch"),
     (("checkpoint", "show"), WRONG_LINE, "path"),

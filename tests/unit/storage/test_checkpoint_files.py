@@ -9,7 +9,7 @@ import pytest
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from keyrange.storage.directory import Directory
+from keyrange.storage.directory import Directory, no_directory
 
 
 @pytest.fixture
@@ -127,3 +127,26 @@ def test_the_last_batch_and_the_querys_id_have_to_be_readable(home: Path) -> Non
 def test_a_commit_that_is_empty_is_one_as_spark_takes_it(home: Path) -> None:
     (home / "commits" / "3").write_bytes(b"")
     assert load_progress(open_directory(str(home))).committed == 3
+
+
+def test_what_is_in_the_place_of_a_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "table" / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "notes").write_text("hello")
+    for name, said in (
+        ("missing", "the directory is empty, or not there"),
+        ("table", "a Delta table is in the place of the checkpoint; `keyrange commits show`"),
+        ("files", "the directory has no file metadata"),
+    ):
+        with pytest.raises(InvalidError, match=said):
+            load_progress(open_directory(str(tmp_path / name)))
+
+
+def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for below in ("file", "file/table"):
+        for scheme in ("", "file://"):
+            assert no_directory(f"{scheme}{tmp_path / below}") == f"{tmp_path / 'file'} is a file"
+    for free in (str(tmp_path), str(tmp_path / "new" / "table"), f"s3://{tmp_path / 'file'}"):
+        assert no_directory(free) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import (
@@ -21,6 +22,11 @@ from keyrange.individual_commits.model.commit import (
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
+_NO_COMMIT: Final = (
+    "the commit table has no commit of this query; it was deleted, or it is another one, or "
+    "nothing has said of the batch what is done"
+)
+
 
 def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
@@ -37,7 +43,7 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
         raise error(
             "NO_VERDICT",
             "a batch finished and nothing of it is committed: "
-            + (there if known.seq else "the commit table has no commit of this query"),
+            + (there if known.seq else _NO_COMMIT),
             source_id=mark.source_id,
         )
     for partition, at in sorted(start.known.items()):

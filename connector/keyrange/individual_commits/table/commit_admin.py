@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings, Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.model.table import CommitTable
     from keyrange.keyed_state.model.runs import StateRun
-    from keyrange.storage.delta_rs import DeltaRsStore
 
 # A commit of many key ranges with many pending records takes a reader some 10 ms.
 _WINDOW_MAX: Final = 256
@@ -65,7 +64,7 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     from keyrange.storage.delta_rs import DeltaRsStore
 
     store = DeltaRsStore(path, LAYOUT, storage)
-    if not _is_there(store, path):
+    if not store.refresh():
         raise invalid_options([f"there is no commit table at {path}"])
     # Every source has one first commit, and files are found by its number.
     rows = store.read({"commit_seq": (1, 1)}, ["group", "source_id"])
@@ -78,22 +77,6 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     if len(found) > 1:
         last = tables[last].last_source(of_group) or last
     return Commits(path, last, tables[last], len(found) - 1, tables)
-
-
-def _is_there(store: DeltaRsStore, path: str) -> bool:
-    """Whether there is a table. Raises what `refresh` raises, and says it of a checkpoint."""
-    from keyrange.storage.checkpoint_files import is_checkpoint
-
-    try:
-        return store.refresh()
-    except KeyrangeError:
-        if not is_checkpoint(path):
-            raise
-    said = (
-        f"{path} is a checkpoint, which `keyrange checkpoint show` and `keyrange watch` take; the "
-        "commit table is what the query's option commitTable names"
-    )
-    raise invalid_options([said])
 
 
 def choose_source(
