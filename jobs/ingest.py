@@ -325,7 +325,8 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         stopping.append(number)
 
     try:
-        # Before the session, which tells at length of each class that it misses.
+        # Before the session, which takes its time and tells at length of each class that it misses.
+        parse_options(options, "stream")
         if getattr(arguments, "written_by", "") == "spark":
             check_delta()
     except KeyrangeError as failure:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -82,13 +83,6 @@ def find_function(name: str) -> Callable[[Any], Any]:
         raise SystemExit(f"--function {failure}") from None
 
 
-def start(
-    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> StreamingQuery:
-    function = find_function(arguments.function)
-    return start_with(function, arguments.schema, spark, arguments, options)
-
-
 def start_with(
     function: Callable[[Any], Any],
     schema: str,
@@ -127,6 +121,9 @@ def start_with(
 
 def main() -> int:
     arguments = parse_arguments()
+    # Before the session, which takes its time.
+    function = find_function(arguments.function)
+    start = partial(start_with, function, arguments.schema)
     return run_query(f"process {arguments.topic}", arguments, start)
 
 

@@ -6,13 +6,20 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from keyrange.text.near_names import did_you_mean, near_names
+
 
 def named_function(name: str) -> Callable[..., Any]:
     """The function that is named as MODULE:NAME. Raises ValueError, which begins with the name."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as failure:
+        there = importlib.import_module(module)
+        found = getattr(there, function)
+    except AttributeError as failure:
+        meant = [each for each, value in vars(there).items() if callable(value)]
+        said = did_you_mean(near_names(function, meant))
+        raise ValueError(f"{name}: {failure}{said}") from None
+    except (ImportError, ValueError) as failure:
         raise ValueError(f"{name}: {failure}") from None
     if not callable(found):
         raise ValueError(f"{name}: it cannot be called")

@@ -25,6 +25,7 @@ def test_a_function_is_found_by_its_module(job: Any) -> None:
     [
         ("nowhere:work", "No module named 'nowhere'"),
         ("processing:nothing", "no attribute 'nothing'"),
+        ("processing:worke", "(did you mean 'work'?)"),
         ("processing:SCHEMA", "cannot be called"),
         ("", "--function"),
     ],
@@ -57,3 +58,29 @@ def test_settings_of_a_table_that_keyrange_writes_are_refused_of_another(job: An
 def test_batches_are_committed_as_a_whole_only_where_keyrange_writes(job: Any) -> None:
     with pytest.raises(KeyrangeError, match="--written-by spark needs --commit-table"):
         job.start_with(processing.work, "n int", None, arguments(job), {})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--option", "maxOffsetPerTrigger=10"), "did you mean 'maxOffsetsPerTrigger'"),
+        (("--function", "processing:nothing"), "--function processing:nothing: "),
+    ],
+)
+def test_a_wrong_option_or_function_is_told_without_a_session(
+    job: Any,
+    more: tuple[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = arguments(job, "--written-by", "keyrange", *more)
+    monkeypatch.setattr(job, "parse_arguments", lambda: given)
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", None)
+    monkeypatch.setattr("keyrange.observing.logs.configure", lambda _: None)
+    try:
+        assert job.main() == 1
+        told = caplog.text
+    except SystemExit as ended:
+        told = str(ended.code)
+    assert said in told

@@ -56,6 +56,11 @@ FAILED = (
             "Caused by: java.lang.ClassNotFoundException: org.a.DeltaCatalog\n\tat org.x(Y:1)\n",
             "ClassNotFoundException: org.a.DeltaCatalog",
         ),
+        (
+            "Caused by: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a "
+            "directory: file:/lake/orders\n\tat org.x(Y:1)\n",
+            "ParentNotDirectoryException: Parent path is not a directory: file:/lake/orders",
+        ),
         ("KeyError: 's3cret'\n", "KeyError, whose text may quote a record"),
         ("shop.BadOrderError\n", "BadOrderError, whose text may quote a record"),
         ("org.apache.spark.SparkNumberFormatException: The value 's3cret'\n", "SparkNumberFormat"),

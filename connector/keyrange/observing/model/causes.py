@@ -20,10 +20,11 @@ _WRAPPERS: Final = frozenset({"Py4JException", "Py4JJavaError", "PythonException
 # Their texts are about programs, files and hosts. Those of all others may quote a record.
 _TOLD: Final = frozenset(
     {
-        *("AnalysisException", "ParseException"),
+        *("AnalysisException", "ParseException", "DeltaAnalysisException"),
         *("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError"),
         *("ImportError", "ModuleNotFoundError"),
         *("FileNotFoundException", "FileNotFoundError", "NoSuchFileException"),
+        *("ParentNotDirectoryException", "NotDirectoryException", "FileAlreadyExistsException"),
         *("AccessDeniedException", "AccessControlException", "PermissionError"),
         *("ConnectException", "UnknownHostException", "OutOfMemoryError"),
     }
