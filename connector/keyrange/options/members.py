@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from keyrange.members.model.binding import PinRule
-from keyrange.options.commits import CommitOptions, beside
+from keyrange.options.commits import IS_PATH, CommitOptions, beside
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import INT32_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
@@ -274,6 +274,14 @@ def choose_members(
             violations.add("pin", f"{pin} is not valid with keyRanges: members have the ranges")
         if not table:
             violations.add("pin", f"{pin} needs memberTable, the table of assignments")
+        elif not IS_PATH.match(table):
+            violations.add("memberTable", "must be an absolute path or a URI")
+        for option, path in (
+            ("commitTable", commits.table),
+            ("deadLetterTable", commits.dead_letter_table),
+        ):
+            if path and path.rstrip("/") == table.rstrip("/"):
+                violations.add("memberTable", f"must not be the same path as {option}")
     if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms

@@ -10,6 +10,7 @@ Spark's rules that shape this file (pyspark.sql.datasource; SPARK-54305):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from keyrange.options.commits import CommitOptions
     from keyrange.source.guard_hold import Admission
     from keyrange.source.session import PlanningSession
+
+
+_log = logging.getLogger(__name__)
 
 
 class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,10 +106,13 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.kafka.record_sizes import RecordSizes
             from keyrange.kafka.security.exposure import warn_of_exposure
             from keyrange.observing.logs import follow_environment
+            from keyrange.options.idle import idle_options
             from keyrange.source.session import PlanningSession
 
             follow_environment()
             warn_of_exposure(self._options.client)
+            for text in idle_options(self._options):
+                _log.warning("%s", text)
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)

@@ -121,3 +121,16 @@ def test_only_streams_have_members() -> None:
         value = row.default or {"memberTable": "/t", "member.name.env": "A"}.get(row.name, "x")
         with pytest.raises(InvalidError, match="is not valid in batch reads"):
             parse_options({**BASE, row.name: value}, "batch")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("lake/members", "option 'memberTable' must be an absolute path or a URI"),
+        ("/lake/c/", "option 'memberTable' must not be the same path as commitTable"),
+        ("/lake/c_dead_letters", "must not be the same path as deadLetterTable"),
+    ],
+)
+def test_the_table_of_members_has_a_path_of_its_own(table: str, said: str) -> None:
+    commits = {"commitMode": "individual", "commitTable": "/lake/c"}
+    assert said in refused(pin="prefer", memberTable=table, **commits)
