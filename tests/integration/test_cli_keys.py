@@ -135,6 +135,14 @@ def test_the_record_at_an_offset_is_that_one(topics: Topics, topic: str) -> None
     assert result.stderr == ""
 
 
+def test_an_offset_that_the_log_does_not_hold_is_named_with_what_it_holds(
+    topics: Topics, topic: str
+) -> None:
+    said = str(at_offset(topics, f"{topic}-0:999999").exception)
+    assert f"--offset {topic}-0:999999 is not in the log, which holds [0, " in said
+    assert "retention" not in said
+
+
 def test_an_offset_without_a_record_says_so(topics: Topics) -> None:
     topic = topics.create_topic("marked", 1)
     topics.produce_transaction(topic, [Record(b"one", b"a", 0)])

@@ -21,6 +21,7 @@ from keyrange.cli.render import (
     print_table,
 )
 from keyrange.errors import KeyrangeError
+from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 OK, MISSING, FAILED = "ok", "not there", "failed"
 _DETAIL_CHARACTERS_MAX = 500
+_PACKAGES = ("keyrange", "pyspark", "pyarrow", "numba", "cramjam", "kafka-python", "deltalake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,15 @@ def doctor(
 
 def _environment() -> Iterator[CheckResult]:
     yield CheckResult("Python", OK, platform.python_version())
-    for package in ("keyrange", "pyspark", "pyarrow", "numba", "cramjam", "kafka-python"):
+    for package in _PACKAGES:
         try:
             yield CheckResult(package, OK, version(package))
         except PackageNotFoundError:
-            needed = package != "pyspark"
-            yield CheckResult(
-                package, FAILED if needed else MISSING, "not installed in this Python"
-            )
+            needed = package not in ("pyspark", "deltalake")
+            detail = "not installed in this Python"
+            if package == "deltalake":
+                detail += f", for jobs, commit tables and member tables: {install_line('commits')}"
+            yield CheckResult(package, FAILED if needed else MISSING, detail)
     yield _try("Java", _java)
     yield _try("kernels", _kernels)
     yield from _all('format("keyrange")', _discovery)

@@ -83,6 +83,8 @@ def records(
     has_keys = True
     # Closed at the limit, which ends what was asked for ahead.
     with open_reading(named) as reading, closing(_read(reading)) as found:
+        if offset:
+            _check_in_log(reading)
         for record in islice(found, limit):
             printed += 1
             has_keys = "key" in record
@@ -114,6 +116,23 @@ def _one_offset(offset: str, named: Mapping[str, str]) -> dict[str, str]:
         "startingOffsets": json.dumps({topic: {str(partition): at}}),
         "endingOffsets": json.dumps({topic: {str(partition): at + 1}}),
     }
+
+
+def _check_in_log(reading: ReadPlan) -> None:
+    """Raises INVALID_OPTIONS for an offset that is not in its partition's log."""
+    from keyrange.errors import invalid_options
+    from keyrange.kafka.model.offsets import EARLIEST, LATEST
+
+    for partition, wanted in reading.ranges.items():
+        first, end = (
+            reading.cluster.list_offsets(reading.view, {partition: which})[partition][0]
+            for which in (EARLIEST, LATEST)
+        )
+        if not first <= wanted.from_offset < end:
+            at = f"{partition}:{wanted.from_offset}"
+            raise invalid_options(
+                [f"--offset {at} is not in the log, which holds [{first}, {end})"]
+            )
 
 
 def _say_not_there(wanted: Sequence[str], found: Container[bytes | None], looked: int) -> None:

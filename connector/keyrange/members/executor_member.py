@@ -216,7 +216,12 @@ class _Member:
                 _greeting.discard(self._greeting)
             greet(self._greeting.address, slot)
         except (KeyrangeError, BadLine, OSError) as failure:
-            _log.warning("this executor's key ranges do not stay with it: %s", failure)
+            _log.warning(
+                "this executor cannot reach the driver at %s, and its key ranges do not stay with "
+                "it; harmless where the query has ended: %s",
+                self._greeting.address,
+                failure,
+            )
             _greeting.discard(self._greeting)
 
     def note(self, slot: str, epoch: int, caller: Caller) -> None:

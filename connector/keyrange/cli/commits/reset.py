@@ -317,8 +317,8 @@ def _row(
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = ["partition", "committed", "becomes", "handed out again", "holes given up"]
-    columns += ["never handed out"]
+    columns = ["partition", "committed", "becomes", "delivered again", "pending and given up"]
+    columns += ["never delivered"]
     print_table(
         "Reset",
         columns,

@@ -43,7 +43,10 @@ def read_record_ids(
     known = [field.name for field in table.schema().fields]
     if missing := [name for name in columns if name not in known]:
         raise invalid_options(
-            [f"the table at {path} has no column {', '.join(missing)}; it has {', '.join(known)}"]
+            [
+                f"the table at {path} has no column {', '.join(missing)}; it has "
+                f"{', '.join(known)}; --columns says by which three a row names its record"
+            ]
         )
     names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in columns)
     # Identifiers are quoted; nothing of the text is a value.
