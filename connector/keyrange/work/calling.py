@@ -23,5 +23,5 @@ def call_mistake(function: object, arguments: Sequence[str]) -> str | None:
     try:
         signature.bind(*arguments)
     except TypeError as failure:
-        return f"function is called with ({', '.join(arguments)}), which it cannot be: {failure}"
+        return f"function cannot be called with ({', '.join(arguments)}): {failure}"
     return None
