@@ -191,6 +191,11 @@ def test_a_job_without_the_state_is_refused(job: TableJob, tmp_path: Path) -> No
 
     text = failure_of(job.start(plain, SCHEMA, **own(tmp_path)))
     assert "[STATE_LEFT_OUT]" in text
+    # Nothing of it is left that the next run would take for its own.
+    assert len(job.rows()) == 20
+    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
+    assert len(job.rows()) == 40
+    assert is_a_fold(job.rows())
 
 
 class Crash(RuntimeError):

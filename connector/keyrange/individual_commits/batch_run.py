@@ -83,6 +83,18 @@ class BatchRun:
                 batch=self.plan.planned.batch_id,
             )
 
+    def check_state(self) -> None:
+        """Raises STATE_LEFT_OUT where the batch's job keeps no state, and others did: before
+        there is a verdict, which the next run would take, whether that keeps state or not."""
+        kept = [partition for partition, runs in self.plan.runs.items() if runs]
+        if kept and not self.keeps_state and not self.plan.is_empty:
+            raise error(
+                "STATE_LEFT_OUT",
+                "the commits of this query hold the state of keys, and this job keeps none",
+                partition=min(kept),
+                batch=self.plan.planned.batch_id,
+            )
+
     def make_verdict(
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
     ) -> DataFrame:
@@ -104,6 +116,7 @@ class BatchRun:
         `rows` makes what tasks hand on that write files (`appending`), those of an attempt to a
         directory. Raises as `VerdictStore` and `SinkTable` do.
         """
+        self.check_state()
         table.prepare()
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self._store.manifest(at.batch_id, at.start, at.end)
@@ -123,6 +136,7 @@ class BatchRun:
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
     ) -> None:
         """Make the verdict where there is none."""
+        self.check_state()
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self._store.manifest(at.batch_id, at.start, at.end)
         if manifest is None:

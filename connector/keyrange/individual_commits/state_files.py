@@ -27,15 +27,8 @@ def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
     """Where the state of the keys of a batch's partitions is after commit `seq`, `known` being the
     last one before it. Raises STATE_LEFT_OUT where the batch's job keeps none, and others did."""
     plan, manifest = running.plan, running.manifest
+    running.check_state()
     if not running.keeps_state:
-        kept = [partition for partition, runs in plan.runs.items() if runs]
-        if kept and not plan.is_empty:
-            raise error(
-                "STATE_LEFT_OUT",
-                "the commits of this query hold the state of keys, and this job keeps none",
-                partition=min(kept),
-                batch=plan.planned.batch_id,
-            )
         return {}
     made = made_in(manifest.rows.get("state_run", []) if manifest is not None else [])
     topic_ids = plan.planned.end.topic_ids

@@ -165,3 +165,26 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     plan = writer._plan(Planned("q", 1, before, after, mark, 0), table.known())
     assert list(plan.intakes) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_a_job_that_leaves_state_out_makes_no_verdict(tmp_path: Path, into: bool) -> None:
+    """The run that has the state again would take it, and these records' changes were lost."""
+    at = SimpleNamespace(batch_id=3, start=Checkpoint({PLACE: 0}), end=Checkpoint({PLACE: 9}))
+    plan: Any = SimpleNamespace(runs={PLACE: ("a run",)}, is_empty=False, planned=at)
+    run = BatchRun(NOTHING, plan, VerdictStore(str(tmp_path), "s"), 5)
+    made: list[Any] = []
+    sink: Any = SimpleNamespace(uri="/sink", prepare=lambda: made.append("a table"))
+
+    def rows(*given: Any) -> Any:
+        made.append(given)
+
+    def make() -> Any:
+        if into:
+            return run.append_verdict(StructType([]), rows, sink)
+        return run.make_verdict(StructType([]), rows, counted=True)
+
+    with pytest.raises(KeyrangeError, match="STATE_LEFT_OUT"):
+        make()
+    assert made == []
+    assert list(tmp_path.iterdir()) == []
