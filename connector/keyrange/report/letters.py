@@ -15,8 +15,10 @@ from keyrange.text.formats import moment, number
 ERRORS_MAX: Final = 15
 _ERROR_CHARACTERS: Final = 48
 _STATES: Final = (("dead", "--pending", "x"), ("replayed", "--committed", ""))
-# Of pending records, by how often they were delivered.
+# Of pending records, by how often they were delivered. Those that wait behind another record of
+# their key were not yet.
 _TRIES: Final = (
+    ("none yet", 0, 0, "--line2", "."),
     ("1 delivery", 1, 1, "--behind", ""),
     ("2 deliveries", 2, 2, "--line1", "/"),
     ("3 and more", 3, None, "--pending", "x"),

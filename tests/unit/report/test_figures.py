@@ -277,11 +277,12 @@ def test_pending_records_are_counted_by_their_cause_and_deliveries() -> None:
         {"cause": "rejected", "deliveries": 1, "records": 2},
         {"cause": "rejected", "deliveries": 4, "records": 5},
         {"cause": "rejected", "deliveries": 3, "records": 1},
-        {"cause": "held_back", "deliveries": 1, "records": 30},
+        {"cause": "held_back", "deliveries": 0, "records": 30},
     ]
-    once, more = letters.causes_figure(rows)["data"]
+    waits, once, more = letters.causes_figure(rows)["data"]
+    assert (waits["name"], waits["x"]) == ("none yet", [30, 0])
     assert (once["name"], once["y"], once["x"]) == (
-        "1 delivery", ["held back", "rejected"], [30, 2]
+        "1 delivery", ["held back", "rejected"], [0, 2]
     )  # fmt: skip
     assert (more["name"], more["x"]) == ("3 and more", [0, 6])
     section = letters.letters_section(sources(commits=commits()))
