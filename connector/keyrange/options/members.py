@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,6 +21,7 @@ from keyrange.options.parsing import (
     one_of,
     path_or_uri,
     text,
+    variable,
 )
 
 MEMBERS: Final = "_members"
@@ -29,13 +29,6 @@ MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
 _MS: Final = "ms"
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value.strip()):
-        raise ValueError("must be the name of an environment variable")
-    return value.strip()
 
 
 def _ms() -> Callable[[str], int]:
@@ -174,7 +167,7 @@ class MemberOptions:
         "member.name.env",
         None,
         STREAM,
-        _variable,
+        variable,
         "a variable",
         "The variable of the executors that holds the name, and has to be there. Default: "
         "METADATA_NAME, where it is.",

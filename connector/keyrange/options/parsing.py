@@ -21,6 +21,7 @@ _Word = TypeVar("_Word", bound=str)
 
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
 _WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Violations:
@@ -98,6 +99,13 @@ def group_up_to(most_bytes: int) -> Callable[[str], str]:
         return name_up_to(most_bytes)(value.strip())
 
     return parse
+
+
+def variable(value: str) -> str:
+    """The name of a variable of the environment."""
+    if not _VARIABLE.fullmatch(value.strip()):
+        raise ValueError("must be the name of an environment variable")
+    return value.strip()
 
 
 def boolean(value: str) -> bool:

@@ -31,6 +31,7 @@ from keyrange.options.parsing import (
     int_between,
     name_up_to,
     size_between,
+    variable,
 )
 from keyrange.options.positions import EndOptions, StartOptions
 from keyrange.options.subscription import SubscriptionOptions
@@ -253,6 +254,17 @@ class SourceOptions:
         int_between(1, INT32_MAX),
         "milliseconds",
         "How long a task waits for the next records of its range, broker restarts included.",
+    )
+    rack_variable: str = option(
+        "client.rack.env",
+        None,
+        BOTH,
+        variable,
+        "a variable",
+        "The variable of the executors that holds their rack, in the place of kafka.client.rack, "
+        "which is one for all of them: each reads from the replica in its own rack. Executors "
+        "without the variable read from leaders.",
+        unset="",
     )
     client: ClientSettings = field(default_factory=ClientSettings)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,8 @@ def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordB
     from keyrange.kafka.fetching.read_settings import read_settings
     from keyrange.wire.columns import joined
 
-    reader = SplitReader(_kept_cluster(options.client), _view(task), read_settings(options))
+    cluster = _kept_cluster(_client(options))
+    reader = SplitReader(cluster, _view(task), read_settings(options))
     keys = options.key_ranges
     individual = options.commits.individual
     if keys.split_by != "keyRange" and keys.keys is None and not individual:
@@ -114,6 +116,13 @@ def _executor_directory(keys: KeyRangeOptions) -> ExecutorDirectory | None:
     except OSError as failure:
         _log.warning("tasks on this host share nothing, each reads for itself: %s", failure)
         return None
+
+
+def _client(options: SourceOptions) -> ClientSettings:
+    """The client's settings with the rack of this executor."""
+    if not options.rack_variable:
+        return options.client
+    return replace(options.client, client_rack=os.environ.get(options.rack_variable, ""))
 
 
 _clusters: dict[tuple[int, ClientSettings], Cluster] = {}

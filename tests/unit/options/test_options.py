@@ -65,6 +65,7 @@ DEFAULTS: dict[str, Any] = {
     "max_batch_bytes": 4 << 20,
     "max_record_batch_bytes": 128 << 20,
     "poll_timeout_ms": 120_000,
+    "rack_variable": "",
 }
 
 
@@ -147,6 +148,8 @@ def test_every_option_is_tested_here() -> None:
         "mirrorOffsets",
         "columns",
         "filterPushdown",
+        # In test_read_rack.py.
+        "client.rack.env",
         # In test_mapping.py.
         "mapInArrow",
         "mapInArrowSchema",
