@@ -47,8 +47,9 @@ class Kubelet:
         for uid in set(self._running) - {each["metadata"]["uid"] for each in pods}:
             self._kill(self._running.pop(uid))
         for pod in pods:
-            process = self._running.get(pod["metadata"]["uid"])
-            if process is None and "status" not in pod:
+            uid = pod["metadata"]["uid"]
+            process = self._running.get(uid)
+            if uid not in self._addresses:
                 self._place(pod)
             elif process is not None and process.poll() is not None:
                 self._ended(pod, process.returncode)
@@ -61,7 +62,7 @@ class Kubelet:
             if store.get("pods", pod_name) is not None:
                 continue
             pod = json.loads(json.dumps(spec["template"]))
-            pod |= {"apiVersion": "v1", "kind": "Pod"}
+            pod |= {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
             pod["metadata"]["name"] = pod_name
             for template in spec.get("volumeClaimTemplates", []):
                 volume = template["metadata"]["name"]

@@ -285,6 +285,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(409, "AlreadyExists")
         elif self._taken(document):
             document["metadata"].setdefault("namespace", found["namespace"])
+            if document["kind"] == "Pod":
+                document["status"] = {"phase": "Pending"}
             self._answer(201, self.api.store.put(found["plural"], document))
 
     def do_PUT(self) -> None:

@@ -26,6 +26,7 @@ from worker_python import WORKER_PYTHON
 ROOT = Path(__file__).parent.parent.parent
 MEMBERS = ROOT / "conf" / "members"
 PARTITIONS = 3
+by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pods with unshare")
 DRIVER = "keyrange-driver"
 CLAIMS = "spark.kubernetes.executor.volumes.persistentVolumeClaim.slot"
 LIMITS = {
@@ -52,6 +53,7 @@ def test_a_manifest_fits_the_schemas(name: str) -> None:
         check(document)
 
 
+@by_root
 @pytest.mark.parametrize("from_file", [False, True], ids=["slot.directory", "member.name.file"])
 def test_sparks_user_keeps_its_name_on_a_volume_of_roots(from_file: bool) -> None:
     """With the template's fsGroup; without it the volume cannot be used, and the error says so."""
@@ -123,6 +125,7 @@ def settled(run: PinnedRun, api: KubernetesApi) -> Assignment:
         print(api.refused, [(m, p) for m, p, _ in api.asked])
 
 
+@by_root
 @pytest.mark.timeout(1800)
 def test_a_stateful_set_keeps_names_and_volumes(
     topics: Topics, tmp_path: Path, api: KubernetesApi
@@ -172,6 +175,7 @@ def replaced(cluster: PinnedCluster, run: PinnedRun, before: Assignment) -> Iter
     assert run.settle(2) == before
 
 
+@by_root
 @pytest.mark.timeout(1800)
 def test_pods_one_by_one_hand_their_volumes_on(
     topics: Topics, tmp_path: Path, api: KubernetesApi

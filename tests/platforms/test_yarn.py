@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from yarn import NODES, YarnCluster, yarn_cluster
 
 ROOT = Path(__file__).parent.parent.parent
 PARTITIONS = 3
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes hosts with unshare")
 
 
 def properties() -> dict[str, str]:
