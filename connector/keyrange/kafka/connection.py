@@ -24,7 +24,7 @@ from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incomi
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import listener
 from keyrange.kafka.opening import open_socket
-from keyrange.kafka.security import kerberos, sasl, tokens
+from keyrange.kafka.security import sasl, tokens
 from keyrange.options.kafka_properties import ClientSettings
 
 __all__ = ["Buffer", "Connection", "ConnectionLost"]
@@ -301,9 +301,8 @@ class Connection:
             if answer.error_code:
                 tokens.forget()
                 said = answer.error_message or protocol.error_name(answer.error_code)
-                if self._settings.sasl_mechanism == "GSSAPI":
-                    said = f"{said}; {kerberos.refused()}"
-                raise self._sasl_failed(said, user)
+                hint = sasl.why_refused(self._settings.sasl_mechanism, user)
+                raise self._sasl_failed(f"{said}{hint and '; ' + hint}", user)
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
             client.receive(answer.auth_bytes)
         return lifetime_ms

@@ -51,6 +51,15 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     return protocol.new_sasl_client(mechanism, config), user
 
 
+def why_refused(mechanism: str, user: str) -> str:
+    """What to add to a broker's refusal, which tells no reason; "" where nothing is known of it."""
+    if mechanism == "GSSAPI":
+        return kerberos.refused()
+    if mechanism.startswith("SCRAM") and not user.isascii():
+        return "Kafka's brokers take the user names of SCRAM in ASCII only"
+    return ""
+
+
 def _require(package: str, mechanism: str, extra: str) -> None:
     try:
         importlib.import_module(package)

@@ -188,6 +188,21 @@ def test_a_key_tab_that_is_not_there_is_named(kerberos: KerberosStandIn) -> None
         sasl.new_client(settings("GSSAPI", jaas), "h")
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "user", "said"),
+    [
+        ("SCRAM-SHA-512", "Jürgen", "user names of SCRAM in ASCII only"),
+        ("SCRAM-SHA-512", "a,b=c", ""),
+        ("PLAIN", "Jürgen", ""),
+        ("GSSAPI", "p@R", "clocks that agree within minutes, and this machine's says 20"),
+    ],
+)
+def test_what_a_broker_does_not_say(mechanism: str, user: str, said: str) -> None:
+    text = sasl.why_refused(mechanism, user)
+    assert said in text
+    assert bool(said) == bool(text)
+
+
 KRB5 = -1765328384 + 2**32
 KEY_TAB = 'useKeyTab=true keyTab="/dev/null" principal="p@R" serviceName="kafka";'
 CACHE = 'useTicketCache=true ticketCache="/c" serviceName="kafka";'
