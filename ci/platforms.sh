@@ -6,8 +6,8 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "$root/ci/setup.sh"
 venv="$root/.venv-platforms"
 
-# A key distribution centre, and the library that gssapi is built against.
-packages=(krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc)
+# A key distribution centre, the library that gssapi is built against, and clocks that are wrong.
+packages=(krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc libfaketime)
 install_packages() {
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
