@@ -235,7 +235,11 @@ def share_moved(before: Assignment, after: Assignment) -> float:
 class PinnedCluster:
     """A driver and its executors. `roots` are processes whose children executors may be, beside the
     driver's. With `hosts` each executor has a slot directory to itself. `environment` and `python`
-    are the driver's."""
+    are the driver's, and `prefix` stands before its command, such as one that runs it on another
+    host."""
+
+    # What follows a query.
+    run_of: type[PinnedRun] = PinnedRun
 
     def __init__(
         self,
@@ -247,6 +251,7 @@ class PinnedCluster:
         hosts: bool = False,
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.topics, self.home, self.slots = topics, home, home / "slots"
         self.log = home / "job.log"
@@ -261,7 +266,7 @@ class PinnedCluster:
         self.slots.mkdir(mode=0o700, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [python, "-P", str(JOB), str(home)],
+                [*prefix, python, "-P", str(JOB), str(home)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -298,14 +303,15 @@ class PinnedCluster:
         self._forget(name)
         given = self._options(name, topic, given)
         self.do("start", name=name, options=given, pause_s=pause_s, shuffle=shuffle)
-        return PinnedRun(self, name, topic)
+        return self.run_of(self, name, topic)
 
-    def start_counting(self, name: str, topic: str, **given: str) -> PinnedRun:
-        """A job with state."""
+    def start_counting(self, name: str, topic: str, pause_s: float = 0, **given: str) -> PinnedRun:
+        """A job with state, which takes `pause_s` for each record."""
         self._forget(name)
         commits = {"commitMode": "individual", "commitTable": str(self.home / name / "commits")}
-        self.do("start_counting", name=name, options=self._options(name, topic, commits | given))
-        return PinnedRun(self, name, topic)
+        options = self._options(name, topic, commits | given)
+        self.do("start_counting", name=name, options=options, pause_s=pause_s)
+        return self.run_of(self, name, topic)
 
     def _forget(self, name: str) -> None:
         (self.home / name / "status.json").unlink(missing_ok=True)

@@ -89,8 +89,11 @@ def marking(marks: str, pause_s: float) -> Any:
 COUNTED = "key string, n long, partition int, offset long"
 
 
-def counting() -> Any:
+def counting(pause_s: float) -> Any:
     def count(record: Any, state: Any) -> Any:
+        import time
+
+        time.sleep(pause_s)
         total = state.total.get(default=0) + 1
         state.total.update(total)
         return record.key.decode(), total, record.partition, record.offset
@@ -146,12 +149,12 @@ class Driver:
         writer = frame.writeStream.foreachBatch(each)
         self.queries[name] = writer.option("checkpointLocation", str(home / "checkpoint")).start()
 
-    def do_start_counting(self, name: str, options: dict[str, str]) -> None:
+    def do_start_counting(self, name: str, options: dict[str, str], pause_s: float) -> None:
         """A job that counts the records of each key by its state."""
         home = self.home / name
         home.mkdir(parents=True, exist_ok=True)
         job = keyrange.job(
-            options, counting(), COUNTED, state={"total": keyrange.ValueState("n long")}
+            options, counting(pause_s), COUNTED, state={"total": keyrange.ValueState("n long")}
         )
         writer = job.into(str(home / "table"), str(home / "checkpoint"), spark=self.spark)
         self.queries[name] = writer.start()

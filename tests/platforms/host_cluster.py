@@ -1,0 +1,226 @@
+"""Brokers, a Spark standalone cluster and the driver of queries, each on a host of its own.
+
+Host `driver` has the master and the driver; `one`, `two` and `three` have a broker and a worker
+each. Clients inside know all of them by name; this machine reaches the brokers by address. Files
+are those of this machine: the store that a cluster's hosts share. Slots are the host's own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from brokers import Topics, wait_until
+from keyrange.embedded import jars
+from keyrange.embedded.broker import EmbeddedCluster
+from keyrange.embedded.process import java_command, run_java
+from keyrange.embedded.settings import BrokerSettings, NodePorts, server_properties
+from keyrange.members.status import MemberStatus, read_status
+from keyrange.options.members import MEMBERS_SUFFIX
+from keyrange.ranges.sharing.shared_directory import name_of
+from pinned_cluster import PinnedCluster, PinnedRun
+from platforms.hosts import Host, Network, log_to
+from worker_python import WORKER_PYTHON
+
+WORKERS = ("one", "two", "three")
+# For this machine by address, for the hosts by name.
+CONSOLE, INSIDE, _QUORUM = 9092, 9094, 9093
+_MASTER = 7077
+# What a cluster gives up on within seconds, so that a test need not wait for minutes.
+_SPARK = {
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "4s",
+    "spark.worker.timeout": "15",
+    "spark.rpc.askTimeout": "30s",
+    "spark.executor.memory": "640m",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+class HostBrokers:
+    """Three brokers, each in a rack that is called by its host."""
+
+    def __init__(self, network: Network, home: Path) -> None:
+        self._hosts = [network[name] for name in WORKERS]
+        self._home = home
+        self._jars = jars.resolve(jars.kafka(jars.KAFKA_VERSION))
+        self._cluster_id = "c2V2ZXJhbC1ob3N0cy0wMA"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """As this machine reaches them."""
+        return ",".join(f"{host.address}:{CONSOLE}" for host in self._hosts)
+
+    def bootstrap_servers_of(self, protocol: str) -> str:
+        assert protocol == "PLAINTEXT"
+        return self.bootstrap_servers
+
+    @property
+    def names(self) -> str:
+        """As the hosts know them."""
+        return ",".join(f"{host.hostname}:{INSIDE}" for host in self._hosts)
+
+    def start(self) -> None:
+        for at, host in enumerate(self._hosts):
+            place = self._home / f"broker-{host.name}"
+            place.mkdir(parents=True)
+            properties = place / "server.properties"
+            lines = [f"{name}={value}" for name, value in self._properties(at, place).items()]
+            properties.write_text("\n".join(lines) + "\n")
+            named = ["format", "-t", self._cluster_id, "-c", str(properties)]
+            run_java(self._jars, "kafka.tools.StorageTool", named)
+            command = java_command(self._jars, "kafka.Kafka", [str(properties)], heap_mb=256)
+            with log_to(place / "server.log") as log:
+                host.start(command, stdout=log, stderr=log)
+        for host in self._hosts:
+            log_path = self._home / f"broker-{host.name}" / "server.log"
+            wait_until(lambda path=log_path: "Kafka Server started" in path.read_text())
+
+    def _properties(self, at: int, place: Path) -> dict[str, str]:
+        settings = BrokerSettings(nodes=3, racks=WORKERS)
+        ports = [NodePorts({"PLAINTEXT": CONSOLE}, _QUORUM)] * 3
+        host = self._hosts[at]
+        listeners = {
+            "PLAINTEXT": (host.address, CONSOLE),
+            "INSIDE": (host.hostname, INSIDE),
+        }
+        told = [f"{name}://{where}:{port}" for name, (where, port) in listeners.items()]
+        bound = [f"{name}://{host.address}:{port}" for name, (_, port) in listeners.items()]
+        bound.append(f"CONTROLLER://{host.address}:{_QUORUM}")
+        voters = [f"{n}@{each.address}:{_QUORUM}" for n, each in enumerate(self._hosts, 1)]
+        return server_properties(settings, at, ports, place / "data") | {
+            "listeners": ",".join(bound),
+            "advertised.listeners": ",".join(told),
+            "inter.broker.listener.name": "INSIDE",
+            "controller.quorum.voters": ",".join(voters),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in (*listeners, "CONTROLLER")
+            ),
+            "replica.lag.time.max.ms": "6000",
+        }
+
+
+def topics_on(brokers: HostBrokers) -> Topics:
+    cluster: EmbeddedCluster = brokers
+    return Topics(cluster)
+
+
+class SparkHosts:
+    """A master on host `driver`, and a worker on each of the others."""
+
+    def __init__(self, network: Network, home: Path) -> None:
+        self._network, self._home = network, home
+        self.master = f"spark://{network['driver'].hostname}:{_MASTER}"
+        self.slots = home / "slots"
+        self.slots.mkdir(parents=True, exist_ok=True)
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        driver = self._network["driver"]
+        address = ("--host", driver.hostname, "--port", str(_MASTER))
+        self._start(driver, "master.Master", *address)
+        log = self._home / "spark-driver.log"
+        wait_until(lambda: "I have been elected leader" in log.read_text(errors="replace"))
+        for name in WORKERS:
+            self.start_worker(name)
+
+    def start_worker(self, name: str) -> None:
+        host = self._network[name]
+        work = ("--work-dir", str(self._home / f"work-{name}"))
+        size = ("--cores", "1", "--memory", "1g")
+        at = ("--host", host.hostname)
+        self._workers[name] = self._start(host, "worker.Worker", *at, *size, *work, self.master)
+
+    def _start(self, host: Host, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        confs = " ".join(f"-D{name}={value}" for name, value in _SPARK.items())
+        with log_to(self._home / f"spark-{host.name}.log") as log:
+            return host.start(
+                [
+                    str(Path(pyspark.__file__).parent / "bin" / "spark-class"),
+                    f"org.apache.spark.deploy.{what}",
+                    *("--webui-port", "0", *arguments),
+                ],
+                {self.slots: self._home / f"slots-{host.name}"},
+                stdout=log,
+                stderr=log,
+                cwd=self._home,
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": WORKER_PYTHON,
+                    "SPARK_DAEMON_JAVA_OPTS": confs,
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_LOCAL_HOSTNAME": host.hostname,
+                },
+            )
+
+    @property
+    def roots(self) -> list[int]:
+        return [each.pid for each in self._workers.values()]
+
+    def host_of(self, executor: psutil.Process) -> Host:
+        """The host that an executor runs on."""
+        parents = {each.pid for each in executor.parents()}
+        [name] = [name for name, each in self._workers.items() if each.pid in parents]
+        return self._network[name]
+
+
+class HostRun(PinnedRun):
+    """A query whose executors are on hosts of their own."""
+
+    def member(self, executor: psutil.Process) -> MemberStatus | None:
+        # As the executor sees it: its host has a /dev/shm of its own.
+        memory = Path("/proc", str(executor.pid), "root", "dev", "shm")
+        group = name_of(f"{self.topic}{MEMBERS_SUFFIX}")
+        for place in memory.glob(f"keyrange-*/{executor.pid}-*/member-{group}"):
+            return read_status(place)
+        return None
+
+
+class HostCluster(PinnedCluster):
+    """The driver on its host, which executors know by a name and which listens at its address."""
+
+    run_of = HostRun
+
+    def __init__(self, network: Network, topics: Topics, home: Path, spark: SparkHosts) -> None:
+        driver = network["driver"]
+        confs = {
+            **_SPARK,
+            "spark.driver.host": driver.hostname,
+            "spark.driver.bindAddress": driver.address,
+            "spark.cores.max": "3",
+        }
+        self.names = ",".join(f"{network[name].hostname}:{INSIDE}" for name in WORKERS)
+        self.driver_name, self.driver_address = driver.hostname, driver.address
+        prefix = driver.prefix()
+        super().__init__(topics, home, spark.master, confs, spark.roots, prefix=prefix)
+
+    def _options(self, name: str, topic: str, given: Mapping[str, str]) -> dict[str, str]:
+        return super()._options(
+            name,
+            topic,
+            {
+                "kafka.bootstrap.servers": self.names,
+                "pin.driver.host": self.driver_name,
+                "pin.driver.bind.address": self.driver_address,
+                **given,
+            },
+        )
+
+
+@contextmanager
+def host_cluster(
+    network: Network, topics: Topics, home: Path, spark: SparkHosts
+) -> Iterator[HostCluster]:
+    cluster = HostCluster(network, topics, home, spark)
+    try:
+        cluster.answered(0)
+        yield cluster
+    finally:
+        cluster.close()
