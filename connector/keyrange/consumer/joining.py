@@ -58,7 +58,7 @@ def join(
     member = MemberThread(
         MemberSettings(
             group=members.kafka_group,
-            instance_id=name.name if name.is_static else None,
+            instance_id=name.instance_id,
             session_timeout_ms=members.session_timeout_ms,
             heartbeat_interval_ms=members.heartbeat_interval_ms,
             max_poll_interval_ms=members.poll_interval_ms,

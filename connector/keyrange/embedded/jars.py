@@ -73,13 +73,13 @@ def kafka(version: str = KAFKA_VERSION) -> JarSet:
     )
 
 
-def delta(version: str = DELTA_VERSION) -> JarSet:
+def delta() -> JarSet:
     """Delta Lake for Spark, for `spark.jars`."""
     spark_minor = SPARK_VERSION.rpartition(".")[0]
     return JarSet(
         name="delta",
-        version=version,
-        modules=(JarModule("io.delta", f"delta-spark_{spark_minor}_2.13", version),),
+        version=DELTA_VERSION,
+        modules=(JarModule("io.delta", f"delta-spark_{spark_minor}_2.13", DELTA_VERSION),),
         # Spark has each of these under another artifact's name, or in a newer version.
         excluded=(
             ("commons-logging", "commons-logging"),
@@ -91,14 +91,14 @@ def delta(version: str = DELTA_VERSION) -> JarSet:
     )
 
 
-def spark_kafka(version: str = SPARK_VERSION) -> JarSet:
+def spark_kafka() -> JarSet:
     """Spark's own Kafka connector, for `spark.jars`: what keyrange is compared with."""
     delegation = "spark-token-provider-kafka-0-10_2.13"
     return JarSet(
         name="spark-kafka",
-        version=version,
+        version=SPARK_VERSION,
         modules=(
-            JarModule("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
+            JarModule("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),
             # Newer token providers are not published everywhere; this one has the same classes.
             JarModule("org.apache.spark", delegation, "4.0.0", transitive=False),
         ),
@@ -327,8 +327,8 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _problems(log: str, count: int = 3) -> list[str]:
+def _problems(log: str) -> list[str]:
     """The lines that matter of Ivy's log, else its last ones."""
     lines = [line.strip(" \t:") for line in log.splitlines()]
     telling = [line for line in lines if re.search(r"UNRESOLVED|not found|FAILED|ERROR", line)]
-    return (telling or [line for line in lines if line])[-count:]
+    return (telling or [line for line in lines if line])[-3:]

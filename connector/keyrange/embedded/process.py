@@ -172,13 +172,13 @@ class JavaProcess:
         tail = " | ".join(self.log_tail())
         return error("BROKER_NOT_STARTED", f"{self.name} {what}: {tail}", log=self.log_path)
 
-    def log_tail(self, count: int = 4) -> list[str]:
+    def log_tail(self) -> list[str]:
         """The last lines since the last start that tell of trouble, else the very last ones."""
         try:
             text = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
         except OSError:
             return []
-        return telling_lines(text, count)
+        return telling_lines(text)
 
     def stop(self, timeout_s: float = 30) -> None:
         """End it with SIGTERM, after `timeout_s` seconds SIGKILL. Fine when it is not running."""

@@ -104,11 +104,7 @@ class Cluster:
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
         return self._describe(names, None, timeout_ms, may_miss)
 
-    def describe_matching(
-        self,
-        matches: Callable[[str], bool],
-        timeout_ms: float | None = None,
-    ) -> ClusterView:
+    def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
         match is an empty view. Raises as `describe` does.
         """
@@ -116,7 +112,7 @@ class Cluster:
         def wanted(topic: Any) -> bool:
             return not topic.is_internal and matches(topic.name)
 
-        return self._describe(None, wanted, timeout_ms, ())
+        return self._describe(None, wanted, None, ())
 
     def _describe(
         self,

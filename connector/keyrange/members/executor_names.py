@@ -81,6 +81,11 @@ class Name:
     source: str
     lock: int = field(default=-1, compare=False)
 
+    @property
+    def instance_id(self) -> str | None:
+        """The name in a Kafka group; a dynamic member has none there."""
+        return self.name if self.is_static else None
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

@@ -226,7 +226,7 @@ class GroupView:
         return self.state in _REBALANCING
 
 
-def describe_members(cluster: Cluster, group: str, timeout_ms: float | None = None) -> GroupView:
+def describe_members(cluster: Cluster, group: str) -> GroupView:
     """Who is in a group.
 
     Raises AUTHORIZATION_FAILED, GROUP_COORDINATOR_UNAVAILABLE, BROKER_UNREACHABLE.
@@ -254,13 +254,11 @@ def describe_members(cluster: Cluster, group: str, timeout_ms: float | None = No
 
     request = groups.describe_group(group)
     question = GroupQuestion(groups.DESCRIBE_GROUPS, lambda: request, read, _not_described)
-    ask_coordinator(cluster, group, question, timeout_ms)
+    ask_coordinator(cluster, group, question, None)
     return view
 
 
-def remove_member(
-    cluster: Cluster, group: str, instance_id: str, timeout_ms: float | None = None
-) -> bool:
+def remove_member(cluster: Cluster, group: str, instance_id: str) -> bool:
     """Put a static member out of its group; False where the group has none of that name.
 
     A member that lives is fenced by it, and ends. Raises as `describe_members` does.
@@ -280,7 +278,7 @@ def remove_member(
 
     request = groups.leave_group(group, [("", instance_id)])
     question = GroupQuestion(groups.LEAVE_GROUP, lambda: request, read, _not_removed)
-    ask_coordinator(cluster, group, question, timeout_ms)
+    ask_coordinator(cluster, group, question, None)
     return removed
 
 

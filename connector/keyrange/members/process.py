@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import KeyrangeError, invalid_options
-from keyrange.members.executor_names import Name, find_name
 from keyrange.members.executor_names import Surroundings as NameSurroundings
+from keyrange.members.executor_names import find_name
 from keyrange.members.setup import MemberSetup, Owner, from_json
 from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
 from keyrange.observing.logs import TextFormatter
@@ -251,7 +251,7 @@ def _take_part(
             GroupMember(
                 MemberSettings(
                     group=setup.member_group,
-                    instance_id=_instance_id(name),
+                    instance_id=name.instance_id,
                     session_timeout_ms=setup.session_timeout_ms,
                     heartbeat_interval_ms=setup.heartbeat_interval_ms,
                     max_poll_interval_ms=setup.max_poll_interval_ms,
@@ -263,10 +263,6 @@ def _take_part(
         )
     finally:
         cluster.close()
-
-
-def _instance_id(name: Name) -> str | None:
-    return name.name if name.is_static else None
 
 
 def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> int:

@@ -11,7 +11,7 @@ from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option, rows_of
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     boolean,
@@ -312,6 +312,3 @@ class CommitOptions:
             null_keys="first" if nulls_first else "spread",
             isolation="transactional" if self.transactional else "immediate",
         )
-
-
-COMMIT_ROWS: Final = rows_of(CommitOptions)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option, rows_of
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.parsing import Violations, boolean, int_between, is_one, one_of, size_between
 from keyrange.options.subscription import SubscriptionOptions
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
@@ -229,9 +229,6 @@ class KeyRangeOptions:
 
     def accepts_splits(self, topic: str) -> bool:
         return self.accepting.get(topic, self.accepts)
-
-
-KEY_RANGE_ROWS: Final = rows_of(KeyRangeOptions)
 
 
 def check_key_ranges(

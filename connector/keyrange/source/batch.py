@@ -110,7 +110,8 @@ def late_bound(
     next use of the DataFrame sees what came after. A partition that is empty when it is planned has
     a split too where its end stays open.
     """
-    planned = {partition: list(each) for partition, each in groupby(splits, key=_topic_partition)}
+    by_partition = groupby(splits, key=lambda split: split.topic_partition)
+    planned = {partition: list(each) for partition, each in by_partition}
     bound: list[Split] = []
     for partition in sorted(ranges):
         pieces = planned.get(partition, [])
@@ -123,7 +124,3 @@ def late_bound(
             pieces[-1] = replace(pieces[-1], until_offset=end[partition])
         bound.extend(pieces)
     return bound
-
-
-def _topic_partition(split: Split) -> TopicPartition:
-    return split.topic_partition

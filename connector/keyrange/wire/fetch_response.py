@@ -41,7 +41,6 @@ class FetchedPartition:
     error_code: int
     high_watermark: int
     last_stable_offset: int
-    log_start_offset: int
     preferred_read_replica: int
     aborted: tuple[AbortedTransaction, ...]
     records_at: int
@@ -138,7 +137,7 @@ def _partition(fields: _Fields, topic: str) -> FetchedPartition:
     error_code = fields.i16()
     high_watermark = fields.i64()
     last_stable_offset = fields.i64()
-    log_start_offset = fields.i64()
+    fields.i64()  # log start offset
     aborted = tuple(_transaction(fields) for _ in range(fields.length()))
     preferred_read_replica = fields.i32()
     count = max(fields.length(), 0)
@@ -150,7 +149,6 @@ def _partition(fields: _Fields, topic: str) -> FetchedPartition:
         error_code,
         high_watermark,
         last_stable_offset,
-        log_start_offset,
         preferred_read_replica,
         aborted,
         records_at,

@@ -11,7 +11,8 @@ from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
-from keyrange.options.commits import COMMIT_ROWS, CommitOptions
+from keyrange.options.commits import CommitOptions
+from keyrange.options.option import rows_of
 from keyrange.options.secrets import Secret
 from keyrange.source.model.columns import COLUMNS, USUAL
 
@@ -196,8 +197,9 @@ def test_batch_reads_commit_nothing() -> None:
     [message, *_] = refused({"commitMode": "individual"}, "batch")
     assert message.startswith("option 'commitMode' individual is not valid in batch reads")
     assert not commits({"commitMode": "batch"}, "batch").individual
-    only_streams = {row.name for row in COMMIT_ROWS} - {"commitMode", "allow.individual.commit"}
-    for row in COMMIT_ROWS:
+    rows = rows_of(CommitOptions)
+    only_streams = {row.name for row in rows} - {"commitMode", "allow.individual.commit"}
+    for row in rows:
         assert (row.modes == ("stream",)) == (row.name in only_streams)
 
 

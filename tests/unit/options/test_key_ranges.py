@@ -12,7 +12,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import KeyRangeOptions, SourceOptions, parse_options
-from keyrange.options.key_ranges import KEY_RANGE_ROWS
+from keyrange.options.option import rows_of
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly, write_ranges
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
@@ -102,7 +102,8 @@ TESTED_APART = {"keyRanges", "keyRangesCoverage"}
 
 
 def test_every_option_is_tested_here() -> None:
-    assert {row.name for row in KEY_RANGE_ROWS} == {name for name, *_ in VALUES} | TESTED_APART
+    names = {row.name for row in rows_of(KeyRangeOptions)}
+    assert names == {name for name, *_ in VALUES} | TESTED_APART
 
 
 @pytest.mark.parametrize(

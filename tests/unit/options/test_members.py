@@ -7,7 +7,8 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.members.model.binding import PinRule
 from keyrange.options import SourceOptions, parse_options
-from keyrange.options.members import MEMBER_ROWS
+from keyrange.options.members import MemberOptions
+from keyrange.options.option import rows_of
 
 BASE = {
     "kafka.bootstrap.servers": "h:1",
@@ -117,7 +118,7 @@ def test_a_pinned_query_needs_its_table() -> None:
 
 
 def test_only_streams_have_members() -> None:
-    for row in MEMBER_ROWS:
+    for row in rows_of(MemberOptions):
         value = row.default or {"memberTable": "/t", "member.name.env": "A"}.get(row.name, "x")
         with pytest.raises(InvalidError, match="is not valid in batch reads"):
             parse_options({**BASE, row.name: value}, "batch")

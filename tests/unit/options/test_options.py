@@ -15,9 +15,9 @@ from keyrange.kafka.model.position_options import (
 )
 from keyrange.kafka.model.subscription import Subscribe
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
-from keyrange.options.commits import COMMIT_ROWS, CommitOptions
-from keyrange.options.key_ranges import KEY_RANGE_ROWS
-from keyrange.options.members import MEMBER_ROWS, MemberOptions
+from keyrange.options.commits import CommitOptions
+from keyrange.options.members import MemberOptions
+from keyrange.options.option import rows_of
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions
@@ -128,9 +128,9 @@ def test_switches(name: str, field: str) -> None:
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
     # In test_key_ranges.py, test_commits.py, test_members.py and test_volumes.py.
-    key_ranges = {row.name for row in KEY_RANGE_ROWS}
-    commits = {row.name for row in COMMIT_ROWS}
-    members = {row.name for row in MEMBER_ROWS}
+    key_ranges = {row.name for row in rows_of(KeyRangeOptions)}
+    commits = {row.name for row in rows_of(CommitOptions)}
+    members = {row.name for row in rows_of(MemberOptions)}
     volumes = {row.name for row in VOLUME_ROWS}
     positions = {
         f"{side}{name}"

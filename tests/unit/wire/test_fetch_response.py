@@ -89,7 +89,6 @@ def as_parsed(buffer: bytes, version: int, sent: Any) -> FetchResponse:
                     each.error_code,
                     each.high_watermark,
                     each.last_stable_offset,
-                    each.log_start_offset,
                     each.preferred_read_replica,
                     tuple(
                         AbortedTransaction(entry.producer_id, entry.first_offset)
