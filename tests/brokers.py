@@ -6,10 +6,12 @@ other. Everything goes through kafka-python's public clients, never through keyr
 
 from __future__ import annotations
 
+import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from keyrange.embedded.broker import EmbeddedCluster
+from keyrange.embedded import jars
+from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
+from old_brokers import OldBroker
 from secured_brokers import SecuredBroker, SecuredCluster, SecuredSettings
 
 USER, PASSWORD = "alice", "alice-secret"
@@ -239,15 +243,31 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
         time.sleep(0.05)
 
 
+# Of which version the shared broker is, for tests/platforms.
+KAFKA_VERSION = os.environ.get("KEYRANGE_TEST_KAFKA", jars.KAFKA_VERSION)
+
+
+def kafka_is_before(*version: int) -> bool:
+    """Whether the shared broker is older than a version such as 3, 6."""
+    return tuple(map(int, re.findall(r"\d+", KAFKA_VERSION))) < version
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[SecuredBroker]:
-    """One broker for the session with all listeners. Never stop or kill it: start your own."""
-    with SecuredBroker(SHARED_SETTINGS) as started:
+def broker() -> Iterator[EmbeddedBroker]:
+    """One broker for the session with all listeners. Never stop or kill it: start your own.
+
+    One that needs ZooKeeper has a single listener.
+    """
+    if kafka_is_before(3, 3):
+        chosen: EmbeddedBroker = OldBroker(KAFKA_VERSION, SHARED_SETTINGS.properties)
+    else:
+        chosen = SecuredBroker(replace(SHARED_SETTINGS, version=KAFKA_VERSION))
+    with chosen as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def topics(broker: SecuredBroker) -> Iterator[Topics]:
+def topics(broker: EmbeddedBroker) -> Iterator[Topics]:
     """Topics and records on the shared broker."""
     made = Topics(broker)
     yield made

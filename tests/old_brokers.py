@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from keyrange.embedded import jars
@@ -26,10 +28,12 @@ class OldSettings(BrokerSettings):
 
 
 class OldBroker(EmbeddedBroker):
-    """A broker of version 2.3.1 with a ZooKeeper beside it."""
+    """A broker of version 2.3.1, or of one before 3.3, with a ZooKeeper beside it."""
 
-    def __init__(self) -> None:
-        super().__init__(OldSettings())
+    def __init__(
+        self, version: str = OLDEST, properties: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(OldSettings(version=version, properties=properties))
         [self._zookeeper_port] = free_ports(1, [self.nodes[0].port()])
         self._zookeeper = JavaProcess("ZooKeeper", self.directory / "zookeeper.log")
 

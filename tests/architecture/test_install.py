@@ -11,6 +11,7 @@ import pytest
 from keyrange.embedded import jars
 from keyrange.text.packages import install_line
 from old_brokers import OLDEST
+from platforms import versions
 from snippets import PAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -76,20 +77,45 @@ def locked(package: str) -> str:
     return found[1]
 
 
-def test_tested_versions_are_those_of_the_lock_and_the_brokers() -> None:
-    tested = rows_of_versions()["tested"]
-    supported = [
-        each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each
-    ]
-    assert set(tested.pop("Python").split(", ")) <= set(supported)
-    assert tested == {
+def test_the_row_of_tested_versions_is_made_of_what_has_passed() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert versions.with_row(page, versions.read()) == page
+
+
+def test_each_set_up_that_is_listed_has_passed() -> None:
+    """A version that is added to the list, or changed, has to run: bash ci/soak.sh platforms."""
+    assert list(versions.outdated(versions.read())) == []
+    assert all(each["passed"] > 0 for each in versions.read())
+
+
+def test_usual_versions_are_those_of_the_project_and_the_lock() -> None:
+    assert {
+        "Python": PROJECT["requires-python"].removeprefix(">="),
         "Java": str(jars.JAVA_VERSION_MIN),
         "Spark": locked("pyspark"),
         "delta-spark": locked("delta-spark"),
         "deltalake": locked("deltalake"),
-        "Kafka brokers": f"{OLDEST}, {jars.KAFKA_VERSION}",
-    }
-    assert (tested["Spark"], tested["delta-spark"]) == (jars.SPARK_VERSION, jars.DELTA_VERSION)
+        "Kafka brokers": jars.KAFKA_VERSION,
+    } == versions.USUAL
+    assert (locked("pyspark"), locked("delta-spark")) == (jars.SPARK_VERSION, jars.DELTA_VERSION)
+
+
+def test_tested_versions_are_what_the_project_says_that_it_supports() -> None:
+    tested = {name: cell.split(", ") for name, cell in rows_of_versions()["tested"].items()}
+    supported = [
+        each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each
+    ]
+    assert tested["Python"] == supported
+    assert tested["Kafka brokers"][0] == OLDEST
+    [least, _] = re.findall(r"\d[\d.]*\d", rows_of_versions()["needed"]["deltalake"])
+    assert tested["deltalake"][0] == least
+
+
+def test_each_extra_for_users_is_installed_before_a_release() -> None:
+    script = (ROOT / "ci" / "packaging.sh").read_text()
+    listed = script.partition("<<'EXTRAS'\n")[2].partition("\nEXTRAS\n")[0].splitlines()
+    assert {line.split()[0] for line in listed} == EXTRAS - {"dev", "platforms", "kerberos"}
+    assert "[kerberos]" in script
 
 
 def test_needed_versions_are_those_of_the_project() -> None:
