@@ -12,20 +12,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.data_files import DataFileWriter
-from keyrange.storage.directory import Directory
 from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
 from numbered_logs import COMMITS, SUBJECTS, Subject
+from platforms.s3_server import S3Server, by_kind
 from racing_writers import in_threads
 from s3_server import S3Server, by_kind
 
-BATCHES = 12
 PLACE = TopicPartition("t", 0)
 START, END = Checkpoint({PLACE: 5}), Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
 ROWS = pa.schema([("at", pa.int64())])
@@ -57,18 +55,6 @@ def home(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)
 def subject(request: pytest.FixtureRequest) -> Subject:
     return request.param
-
-
-def until_it_works(work: Callable[[], Any], *conditions: str) -> int:
-    """As a supervisor, which starts a query again; how often it failed."""
-    for failures in range(50):
-        try:
-            work()
-            return failures
-        except KeyrangeError as failure:
-            if failure.condition.name not in conditions:
-                raise
-    raise AssertionError("it never worked")
 
 
 @pytest.mark.usefixtures("s3")
@@ -123,24 +109,6 @@ def test_of_drivers_that_make_a_table_at_once_one_does(subject: Subject, home: s
     assert len(list(subject.open(home).history())) == 1
 
 
-@pytest.mark.parametrize("fault", ["throttled", "failing", "lost"])
-def test_a_store_that_fails_now_and_then_loses_and_doubles_nothing(
-    s3: S3Server, home: str, fault: str
-) -> None:
-    table, sink = COMMITS.open(home + "/commits"), SinkTable(home + "/sink", ROWS, {})
-    failures = 0
-    s3.set_faults(**{fault: 0.2}, seed=7)
-    for at in range(1, BATCHES + 1):
-        conditions = ("COMMITS_UNREADABLE", "COMMITS_UNWRITABLE")
-        failures += until_it_works(lambda at=at: table.append(COMMITS.entry(at)), *conditions)
-        failures += until_it_works(lambda at=at: _append(sink, at), "SINK_UNWRITABLE")
-    assert s3.happened()[fault] > BATCHES
-    s3.set_faults()
-    print(f"{fault}: {failures} of {2 * BATCHES} writes failed, and were made once more")
-    assert list(COMMITS.open(home + "/commits").history()) == COMMITS.entries(BATCHES)
-    assert _rows(home + "/sink") == list(range(1, BATCHES + 1))
-
-
 @pytest.mark.parametrize("wait_ms", [0, 100])
 def test_a_conditional_put_whose_answer_is_lost_is_recognised(
     s3: S3Server, home: str, wait_ms: int
@@ -182,60 +150,6 @@ def test_calls_of_a_commit_do_not_grow(s3: S3Server, home: str) -> None:
     assert seen["look"][-1] == {"GET": 1, "HEAD": 2}
     assert seen["commit"][-1] == {"GET": 3, "HEAD": 1, "LIST": 2, "PUT": 2}
     assert seen["news"][-1]["LIST"] == 1
-
-
-def test_calls_of_a_batch_into_a_table_do_not_grow(s3: S3Server, home: str) -> None:
-    sink, calls = SinkTable(home, ROWS, {}), []
-    for at in range(30):
-        s3.calls()
-        _append(sink, at)
-        calls.append(by_kind(s3.calls()))
-    print(f"sink.s3.calls: {calls[1]}, and behind 30 batches {calls[-1]}")
-    assert calls[-1] == calls[5]
-    assert calls[-1]["LIST"] <= 3
-    assert calls[-1]["PUT"] == 2
-    assert _rows(home) == list(range(30))
-
-
-def test_calls_of_a_manifest(s3: S3Server, home: str) -> None:
-    store, offsets = VerdictStore(home, "s"), planned(START, END)
-    assert store.manifest(3, START, END) is None
-    assert by_kind(s3.calls()) == {"HEAD": 1}
-    store.publish(Manifest(3, "", {}, {"type": "struct"}, *offsets), START, END)
-    published = by_kind(s3.calls())
-    print(f"verdicts.s3.calls publish: {published}")
-    assert published["PUT"] == 1
-    assert store.manifest(3, START, END) is not None
-    assert by_kind(s3.calls()) == {"GET": 1, "HEAD": 1}
-    store.remove(3)
-    print(f"verdicts.s3.calls remove: {by_kind(s3.calls())}")
-    assert store.batches() == []
-
-
-def test_a_small_file_is_one_call_and_makes_no_directories(s3: S3Server, home: str) -> None:
-    directory = Directory(home.replace("s3://", "s3a://"))
-    directory.write("a/b/c", [b"x" * 1000])
-    assert by_kind(s3.calls()) == {"PUT": 1}
-    assert directory.read("a/b/c") == b"x" * 1000
-    large = b"y" * (11 << 20)
-    directory.write("large", [large])
-    assert directory.read("large") == large
-    assert directory.files() == ["a/b/c", "large"]
-    directory.remove_file("a/b/c")
-    directory.remove("a")
-    assert directory.files() == ["large"]
-
-
-@pytest.mark.usefixtures("s3")
-def test_a_table_that_another_one_replaced_is_not_written_on(home: str) -> None:
-    table = COMMITS.open(home)
-    for entry in COMMITS.entries(3):
-        table.append(entry)
-    Directory(home).remove("")
-    COMMITS.fill(home)
-    with pytest.raises(KeyrangeError) as raised:
-        table.known()
-    assert condition(raised) == "COMMITS_GONE"
 
 
 def _append(sink: SinkTable, at: int) -> None:

@@ -77,6 +77,7 @@ def process_into(
     SINK_UNSUITABLE for a table with constraints, other columns or property
     delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
+    from keyrange.storage.held_table import HeldTable
     from keyrange.storage.sink import SinkTable
 
     run = current("keyrange.process_into")
@@ -87,7 +88,9 @@ def process_into(
         raise invalid_options(["table must be an absolute path or a URI"])
     job = _job(run.plan, function, output, mode)
     run.said = True
-    sink = SinkTable(table.rstrip("/"), job.schema, run.plan.commits.revealed_storage())
+    uri, storage = table.rstrip("/"), run.plan.commits.revealed_storage()
+    held = run.tables.setdefault(uri, HeldTable(uri, storage))
+    sink = SinkTable(uri, job.schema, storage, held=held)
     handed_on = StructType([]).add(HIDDEN, HIDDEN_SPARK)
 
     def rows(attempt: str, outcomes: str) -> DataFrame:

@@ -31,6 +31,7 @@ from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
+    from keyrange.storage.held_table import HeldTable
     from keyrange.storage.sink import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
@@ -46,9 +47,12 @@ class BatchRun:
         store: VerdictStore,
         now_ms: int,
         check: Callable[[], None] = lambda: None,
+        tables: dict[str, HeldTable] | None = None,
     ) -> None:
         # Raises COMMITS_FENCED where another driver has taken over.
         self._check = check
+        # The tables that batches of this query write to, open from one to the next.
+        self.tables = {} if tables is None else tables
         self.batch = batch
         self.plan = plan
         self._store = store

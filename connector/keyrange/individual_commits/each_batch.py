@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,6 +41,9 @@ from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
 from keyrange.text.plain import one_line
 from keyrange.work.model.outcome import Cause
+
+if TYPE_CHECKING:
+    from keyrange.storage.held_table import HeldTable
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +86,7 @@ class _Run:
     table: CommitTable
     spark: SparkSession
     errors: PendingErrors | None = None
+    tables: dict[str, HeldTable] = field(default_factory=dict)
 
 
 @dataclass
@@ -121,7 +125,7 @@ class EachBatch:
             # What a driver that was replaced writes to a sink would be there twice.
             self._check_replaced(run, run.table.known(), planned)
 
-        with BatchRun(batch, plan, store, _now_ms(), check) as running:
+        with BatchRun(batch, plan, store, _now_ms(), check, run.tables) as running:
             self.function(batch, batch_id)
             self._check_said(running)
             running.keep_empty_verdict()

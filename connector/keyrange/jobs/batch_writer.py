@@ -7,7 +7,8 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -22,6 +23,7 @@ from keyrange.jobs.definition import JobDefinition
 from keyrange.work import appending
 
 if TYPE_CHECKING:
+    from keyrange.storage.held_table import HeldTable
     from keyrange.storage.sink import SinkTable
 
 _log = logging.getLogger(__name__)
@@ -45,7 +47,18 @@ class JobTable:
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = self.definition.partition_by
-        return SinkTable(self.definition.table, schema, self.storage, columns)
+        return SinkTable(self.definition.table, schema, self.storage, columns, self._held)
+
+    @cached_property
+    def _held(self) -> HeldTable:
+        """Open from one batch to the next."""
+        from keyrange.storage.held_table import HeldTable
+
+        return HeldTable(self.definition.table, self.storage)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process opens it by itself.
+        return {name: value for name, value in vars(self).items() if name != "_held"}
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""

@@ -79,6 +79,7 @@ class SinkTable:
         except self._delta.exceptions.TableNotFoundError:
             table = self._create()
         except Exception as failure:
+            self._held.close()
             raise self._unwritable(failure) from None
         self._check(table)
 

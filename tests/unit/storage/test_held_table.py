@@ -1,0 +1,119 @@
+"""A table that stays open: what a look sees, and what it does not have to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from keyrange.storage.held_table import HeldTable
+
+ROWS = pa.table({"at": pa.array([1], pa.int64())})
+
+
+def write(path: Path, **transactions: int) -> None:
+    marks = [deltalake.Transaction(*each) for each in transactions.items()]
+    properties = deltalake.CommitProperties(app_transactions=marks)
+    deltalake.write_deltalake(path, ROWS, mode="append", commit_properties=properties)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> HeldTable:
+    """Open, with one version, in which application a is known."""
+    write(tmp_path, a=1)
+    table = HeldTable(str(tmp_path), {})
+    assert table.refresh()
+    assert (table.version_of("a"), table.version_of("b")) == (1, None)
+    return table
+
+
+@pytest.fixture
+def not_asked(monkeypatch: pytest.MonkeyPatch, held: HeldTable) -> None:
+    """Behind the first look delta-rs neither opens the table nor looks through its log."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("asked for")
+
+    monkeypatch.setattr(held.delta.DeltaTable, "transaction_version", refuse)
+    monkeypatch.setattr(held, "open", refuse)
+
+
+@pytest.mark.usefixtures("not_asked")
+def test_a_look_at_what_nobody_wrote_to(held: HeldTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(held.delta.DeltaTable, "update_incremental")
+    assert not held.refresh()
+    assert held.version_of("a") == 1
+
+
+@pytest.mark.usefixtures("not_asked")
+def test_transactions_of_others_are_read_from_the_entries_that_came(
+    held: HeldTable, tmp_path: Path
+) -> None:
+    write(tmp_path, b=7)
+    write(tmp_path, a=2, c=5)
+    assert held.refresh()
+    assert held.version == 2
+    assert [held.version_of(each) for each in "abc"] == [2, 7, 5]
+    assert not held.refresh()
+
+
+@pytest.mark.usefixtures("not_asked")
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_write_of_its_own_is_known(held: HeldTable, tmp_path: Path, others: int) -> None:
+    for _ in range(others):
+        write(tmp_path, b=3)
+        held.refresh()
+    mark, before = held.new_mark(), held.version
+    properties = deltalake.CommitProperties(
+        custom_metadata=mark, app_transactions=[deltalake.Transaction("a", 9)]
+    )
+    deltalake.write_deltalake(held.table, ROWS, mode="append", commit_properties=properties)
+    held.written(mark, before, {"a": 9})
+    assert held.is_same()
+    assert not held.refresh()
+    assert held.version_of("a") == 9
+
+
+def test_a_write_that_others_came_before_is_looked_at(held: HeldTable, tmp_path: Path) -> None:
+    mark, before = held.new_mark(), held.version
+    write(tmp_path, b=3)
+    properties = deltalake.CommitProperties(
+        custom_metadata=mark,
+        app_transactions=[deltalake.Transaction("a", 9)],
+        max_commit_retries=5,
+    )
+    deltalake.write_deltalake(held.table, ROWS, mode="append", commit_properties=properties)
+    held.written(mark, before, {"a": 9})
+    assert held.is_same()
+    held.refresh()
+    assert (held.version_of("a"), held.version_of("b")) == (9, 3)
+
+
+def another_of_the_same_length(path: Path) -> None:
+    for file in (path / "_delta_log").iterdir():
+        file.unlink()
+    write(path, a=1)
+
+
+@pytest.mark.parametrize("change", [another_of_the_same_length])
+def test_another_table_in_its_place_is_opened(
+    held: HeldTable, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    was = held.table.metadata().id
+    change(tmp_path)
+    assert not held.is_same()
+    assert held.refresh()
+    assert held.table.metadata().id != was
+
+
+def test_it_is_opened_anew_where_much_came(held: HeldTable, tmp_path: Path) -> None:
+    opened = held.table
+    for at in range(2, 60):
+        write(tmp_path, a=at)
+    assert held.refresh()
+    assert held.table is not opened
+    assert held.version_of("a") == 59
