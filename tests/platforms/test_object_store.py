@@ -20,7 +20,6 @@ from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
 from numbered_logs import COMMITS, SUBJECTS, Subject
-from platforms.s3_server import S3Server, by_kind
 from racing_writers import in_threads
 from s3_server import S3Server, by_kind
 

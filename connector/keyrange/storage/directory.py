@@ -190,7 +190,7 @@ class Directory:
             self._filesystem.delete_dir(f"{self._root}/{path}")
 
 
-def _filesystem_of(uri: str) -> Any:
+def _filesystem_of(uri: str) -> tuple[Any, Any]:
     """Arrow's filesystem of a URI, and the path in it."""
     from pyarrow import fs
 

@@ -1,4 +1,4 @@
-"""`keyrange commits gaps` and `show`: which errors keep records pending, as far as known."""
+"""Which errors keep records pending, as far as known: `commits gaps`, `commits show`, reports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import Cause
+from report_samples import Lake, read_at
 
 PLACE = TopicPartition("flights", 0)
 LONG = "s3cret" * 30
+# What takes more room where it is shown than it has characters.
+STEERING = "\x1b" * 40
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     commit.states.clear()
     commit.states[PLACE] = state
     put_in_place(monkeypatch, query)
-    texts = {3: "KeyError: 'pri\nce'", 4: "KeyError: 'id'", 7: f"KeyError: '{LONG}'"}
+    texts = {3: "KeyError: 'pri\nce'", 4: f"KeyError: {STEERING}", 7: f"KeyError: '{LONG}'"}
     failures = [Failure(PLACE, at, Cause.REJECTED, text) for at, text in texts.items()]
     PendingErrors(str(tmp_path), SOURCE).update({PLACE: state}, failures)
     return "--option", f"verdictDirectory={tmp_path}"
@@ -59,7 +62,7 @@ def document(command: str, *arguments: object) -> Any:
 
 def test_gaps_shows_the_last_error_of_each_record(where: tuple[str, str]) -> None:
     errors = [row["error"] for row in document("gaps", *where)]
-    assert errors == ["KeyError: 'pri\nce'", "KeyError: 'id'", None, f"KeyError: '{LONG}'"]
+    assert errors == ["KeyError: 'pri\nce'", f"KeyError: {STEERING}", None, f"KeyError: '{LONG}'"]
     shown = text("gaps", *where)
     assert "KeyError: 'pri ce'" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -109,3 +112,17 @@ def test_errors_are_beside_the_table_unless_an_option_says_where(tmp_path: Path)
     assert list(errors_of(commits, {})) == [(PLACE, 3)]
     for option in ("verdictDirectory", "VERDICTDIRECTORY"):
         assert errors_of(commits, {option: f"{tmp_path}/elsewhere"}) == {}
+
+
+@pytest.mark.ordinary
+def test_a_report_counts_them_too(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    failed = [
+        Failure(partition, record.offset, Cause.REJECTED, "KeyError: 's3cret'")
+        for partition, state in lake.query.states.items()
+        for record in state.pending
+    ]
+    PendingErrors(f"{lake.commits}_verdicts", SOURCE).update(lake.query.states, failed)
+    facts = dict(read_at(lake.query.now_ms, **lake.places).state.facts)
+    assert "KeyError " in facts["pending"]
+    assert "s3cret" not in facts["pending"]
