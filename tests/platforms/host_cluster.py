@@ -62,11 +62,6 @@ class HostBrokers:
         assert protocol == "PLAINTEXT"
         return self.bootstrap_servers
 
-    @property
-    def names(self) -> str:
-        """As the hosts know them."""
-        return ",".join(f"{host.hostname}:{INSIDE}" for host in self._hosts)
-
     def start(self) -> None:
         for at, host in enumerate(self._hosts):
             place = self._home / f"broker-{host.name}"
@@ -163,12 +158,6 @@ class SparkHosts:
     @property
     def roots(self) -> list[int]:
         return [each.pid for each in self._workers.values()]
-
-    def host_of(self, executor: psutil.Process) -> Host:
-        """The host that an executor runs on."""
-        parents = {each.pid for each in executor.parents()}
-        [name] = [name for name, each in self._workers.items() if each.pid in parents]
-        return self._network[name]
 
 
 class HostRun(PinnedRun):

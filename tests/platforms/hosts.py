@@ -96,17 +96,6 @@ class Host:
         path = f"/sys/class/net/{self.port}/statistics/rx_bytes"
         return int(_run("ip", "netns", "exec", self.namespace.split("-")[0], "cat", path))
 
-    def shape(self, rate: str = "") -> None:
-        """Let no more than `rate` leave this host, such as 256kbit; "" for as much as there is."""
-        subprocess.run(
-            ["tc", "-n", self.namespace, "qdisc", "del", "dev", "eth0", "root"],
-            capture_output=True,
-            check=False,
-        )
-        if rate:
-            limits = ("rate", rate, "burst", "16kb", "latency", "2s")
-            _run("tc", "-n", self.namespace, "qdisc", "add", "dev", "eth0", "root", "tbf", *limits)
-
     def kill(self) -> None:
         """kill -9 of all that was started here."""
         for process in reversed(self.started):
