@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from keyrange.guard.model.enforcement import Settings
 from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
-from keyrange.guard.model.throttle_factor import Policy
+from keyrange.guard.model.throttle_factor import Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, option, rows_of
 from keyrange.options.parsing import (
@@ -50,6 +50,42 @@ def _said(value: str) -> str:
     return value.strip()
 
 
+Amount = TypeVar("Amount", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Least(Generic[Amount]):
+    """What has to be available: of volumes that are named, by the first name, and of all others."""
+
+    of_others: Amount
+    of_named: tuple[tuple[VolumeName, Amount], ...] = ()
+
+    @property
+    def amounts(self) -> set[Amount]:
+        return {self.of_others} | {amount for _, amount in self.of_named}
+
+
+def _least(parse: Callable[[str], Amount]) -> Callable[[str], Least[Amount]]:
+    """A limit, and behind semicolons those of volumes, as `BROKER:LOG_DIR=LIMIT`."""
+
+    def parse_all(value: str) -> Least[Amount]:
+        others, *named = value.split(";")
+        return Least(parse(others), tuple(map(parse_named, named)))
+
+    def parse_named(entry: str) -> tuple[VolumeName, Amount]:
+        found = _NAMED.fullmatch(entry.strip())
+        if found is None:
+            raise ValueError(
+                "must be a limit, and behind each ';' BROKER:LOG_DIR=LIMIT, with * for all "
+                f"brokers, not '{entry.strip()[:80]}'"
+            )
+        broker, log_dir, limit = found.groups()
+        return VolumeName(None if broker == "*" else int(broker), log_dir), parse(limit)
+
+    return parse_all
+
+
+_NAMED: Final = re.compile(r"(\*|[0-9]{1,10})\s*:\s*(.*[^\s])\s*=\s*([^=]*)", re.ASCII)
 _PART: Final = "0.0 to 1.0"
 _BYTES: Final = "bytes, such as 64m"
 _DURATION: Final = "an ISO 8601 duration"
@@ -68,22 +104,24 @@ class VolumeOptions:
     policy: Policy | None = None
     admin: Mapping[str, str] = field(default_factory=dict, repr=False)
     client: ClientSettings | None = None
-    min_available_bytes: int | None = option(
+    min_available_bytes: Least[int] | None = option(
         "min.available.bytes",
         None,
         STREAM,
-        size_between(0, INT64_MAX),
-        "bytes, such as 10g",
+        _least(size_between(0, INT64_MAX)),
+        "bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
-        "available. The guard needs this or min.available.ratio, and not both.",
+        "available. The guard needs this or min.available.ratio, and not both. Behind semicolons "
+        "stand limits of single volumes: the first of those that match counts; BROKER may be *, "
+        "and LOG_DIR may hold * and ?.",
         part=True,
     )
-    min_available_ratio: float | None = option(
+    min_available_ratio: Least[float] | None = option(
         "min.available.ratio",
         None,
         STREAM,
-        part_of_one,
-        _PART,
+        _least(part_of_one),
+        f"{_PART}, or 0.1;BROKER:LOG_DIR=0.05",
         "The same as a part of each volume. 0.01 is one hundredth.",
         part=True,
     )

@@ -17,6 +17,7 @@ from keyrange.options.volume_rows import (
     STATIC,
     TOPIC,
     VOLUME_ROWS,
+    Least,
     VolumeOptions,
 )
 
@@ -122,13 +123,14 @@ def _check_enforcement(given: GivenOptions, chosen: VolumeOptions, violations: V
 
 def _warn_of_ends(chosen: VolumeOptions) -> None:
     """The ends of the ranges are allowed, and seldom what was meant."""
-    if chosen.min_available_ratio == 1:
+    ratio, size = chosen.min_available_ratio, chosen.min_available_bytes
+    if ratio is not None and 1 in ratio.amounts:
         _log.warning("option 'min.available.ratio' is 1.0: the throttle factor is always 0.0")
-    for option, least in (
-        ("bytes", chosen.min_available_bytes),
-        ("ratio", chosen.min_available_ratio),
+    for option, amounts in (
+        ("bytes", () if size is None else size.amounts),
+        ("ratio", () if ratio is None else ratio.amounts),
     ):
-        if least == 0:
+        if 0 in amounts:
             _log.warning(
                 "option 'min.available.%s' is 0: nothing is held back before a volume is full",
                 option,
@@ -149,8 +151,18 @@ def _policy(chosen: VolumeOptions, is_needed: bool, violations: Violations) -> P
             )
         return None
     return Policy(
-        Limit(min_available_bytes=size, min_available_ratio=ratio),
+        _limit(size, ratio),
         chosen.fallback,
         chosen.validity_ms,
         chosen.interval_ms,
     )
+
+
+def _limit(size: Least[int] | None, ratio: Least[float] | None) -> Limit:
+    """By the one that is given."""
+    if size is not None:
+        sizes = tuple(Limit(min_available_bytes=least, name=name) for name, least in size.of_named)
+        return Limit(min_available_bytes=size.of_others, others=sizes)
+    assert ratio is not None
+    ratios = tuple(Limit(min_available_ratio=least, name=name) for name, least in ratio.of_named)
+    return Limit(min_available_ratio=ratio.of_others, others=ratios)

@@ -60,6 +60,14 @@ def test_json_has_everything(brokers: ScriptedBrokers) -> None:
     assert (first["available_ratio"], first["limit_ratio"]) == (0.05, 0.05)
 
 
+def test_each_volume_has_its_own_limit(brokers: ScriptedBrokers) -> None:
+    limits = "min.available.ratio=0.01;2:/d*=0.6"
+    found = read_document(show(brokers, "--output", "json", "--option", limits).stdout)
+    assert [each["limit_ratio"] for each in found["volumes"]] == [0.01, 0.01, 0.6]
+    assert [each["violated"] for each in found["volumes"]] == [False, False, True]
+    assert found["factor"]["why"].endswith("min.available.ratio of 2:/d* is 0.6")
+
+
 def test_what_grows_is_full_some_time(brokers: ScriptedBrokers) -> None:
     """Of 50 GB a check takes one: between two checks, 10 ms at the least lie."""
     left = [50 * GB]

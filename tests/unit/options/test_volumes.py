@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.guard.model.throttle_factor import Limit, Policy
+from keyrange.guard.model.throttle_factor import Limit, Policy, VolumeName
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.volume_rows import VOLUME_ROWS
 from keyrange.options.volumes import VolumeOptions, parse_volume_options
@@ -49,6 +49,43 @@ def test_what_a_query_that_is_held_back_has() -> None:
     assert volumes.admin == {"bootstrap.servers": "a:1"}
     assert volumes.client is not None
     assert volumes.client.bootstrap_servers == (("a", 1),)
+
+
+def test_volumes_may_have_limits_of_their_own() -> None:
+    given = " 0.1; 3:/data/a=b = 0.05 ;*:/archive/*=1"
+    found = parse_volume_options({**ADMIN, "min.available.ratio": given}).policy
+    assert found is not None
+    assert found.limit == Limit(
+        min_available_ratio=0.1,
+        others=(
+            Limit(min_available_ratio=0.05, name=VolumeName(3, "/data/a=b")),
+            Limit(min_available_ratio=1.0, name=VolumeName(None, "/archive/*")),
+        ),
+    )
+    found = parse_volume_options({**ADMIN, "min.available.bytes": "10g;0:/d=512m"}).policy
+    assert found is not None
+    assert found.limit == Limit(
+        min_available_bytes=10 << 30,
+        others=(Limit(min_available_bytes=512 << 20, name=VolumeName(0, "/d")),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0.1;", "must be a limit, and behind each ';' BROKER:LOG_DIR=LIMIT"),
+        ("0.1;/data=0.2", "not '/data=0.2'"),
+        ("0.1;-1:/data=0.2", "not '-1:/data=0.2'"),
+        ("0.1;1:=0.2", "not '1:=0.2'"),
+        ("0.1;1:/data", "not '1:/data'"),
+        ("0.1;1:/data=2", "must be a number from 0.0 to 1.0, not '2'"),
+        ("1:/data=0.2", "must be a number from 0.0 to 1.0, not '1:/data=0.2'"),
+    ],
+)
+def test_a_limit_of_a_volume_names_broker_and_log_dir(given: str, said: str) -> None:
+    [only] = violations({**ADMIN, "min.available.ratio": given}, alone=True)
+    assert only.startswith("option 'min.available.ratio' must be")
+    assert said in only
 
 
 def test_enforcement_is_a_dry_run_unless_it_is_said() -> None:
@@ -229,6 +266,8 @@ def test_a_part_of_a_quota_needs_the_quota() -> None:
         ("min.available.ratio", "1.0", "the throttle factor is always 0.0"),
         ("min.available.ratio", "0", "nothing is held back before a volume is full"),
         ("min.available.bytes", "0", "nothing is held back before a volume is full"),
+        ("min.available.ratio", "0.1;*:/d=1", "the throttle factor is always 0.0"),
+        ("min.available.bytes", "1g;*:/d=0", "nothing is held back before a volume is full"),
     ],
 )
 def test_the_ends_of_the_ranges_are_warned_of(

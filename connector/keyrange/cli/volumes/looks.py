@@ -155,7 +155,8 @@ def _limit_ratio(volume: Volume, limit: Limit | None) -> float | None:
     """What has to stay available, as a part of the volume."""
     if limit is None or volume.total_bytes <= 0:
         return None
-    if limit.min_available_ratio is not None:
-        return limit.min_available_ratio
-    assert limit.min_available_bytes is not None
-    return min(limit.min_available_bytes / volume.total_bytes, 1.0)
+    own = limit.of(volume)
+    if own.min_available_ratio is not None:
+        return own.min_available_ratio
+    assert own.min_available_bytes is not None
+    return min(own.min_available_bytes / volume.total_bytes, 1.0)

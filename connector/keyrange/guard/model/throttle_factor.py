@@ -14,6 +14,7 @@ Times are ms of one monotonic clock that the caller reads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final
 
 from keyrange.guard.model.throttle_states import (
@@ -35,6 +36,7 @@ from keyrange.text.formats import size_text
 
 OPEN_FACTOR: Final = 1.0
 HELD_FACTOR: Final = 0.0
+_OTHERS_SAID: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +55,73 @@ class Recovery:
     dwell_ms: int = 22_000
 
 
+@dataclass(frozen=True, slots=True)
+class VolumeName:
+    """The volumes of a broker, or of all brokers (None), whose log dir matches `log_dir`, which may
+    hold * and ?."""
+
+    broker: int | None
+    log_dir: str
+
+    def matches(self, volume: Volume) -> bool:
+        is_there = self.broker in (None, volume.broker)
+        return is_there and fnmatchcase(volume.log_dir, self.log_dir)
+
+    def __str__(self) -> str:
+        return f"{'*' if self.broker is None else self.broker}:{self.log_dir}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What has to be available on every volume, by one of the two."""
+    """What has to be available on every volume, by one of the two; of those that `others` name,
+    which have a `name`, by the first of these."""
 
     min_available_bytes: int | None = None
     min_available_ratio: float | None = None
+    name: VolumeName | None = None
+    others: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.min_available_bytes is None) == (self.min_available_ratio is None):
             raise ValueError("one of min_available_bytes and min_available_ratio has to be given")
 
+    def of(self, volume: Volume) -> Limit:
+        """The limit of one volume."""
+        named = (each for each in self.others if each.name and each.name.matches(volume))
+        return next(named, self)
+
     def is_violated(self, volume: Volume) -> bool:
-        if self.min_available_bytes is not None:
-            return volume.usable_bytes <= self.min_available_bytes
-        assert self.min_available_ratio is not None
-        return volume.ratio <= self.min_available_ratio
+        own = self.of(volume)
+        if own.min_available_bytes is not None:
+            return volume.usable_bytes <= own.min_available_bytes
+        assert own.min_available_ratio is not None
+        return volume.ratio <= own.min_available_ratio
 
     def is_recovered(self, volume: Volume, recovery: Recovery) -> bool:
         if self.is_violated(volume):
             return False
-        if self.min_available_bytes is not None:
-            least = self.min_available_bytes
+        own = self.of(volume)
+        if own.min_available_bytes is not None:
+            least = own.min_available_bytes
             needed = min(least * recovery.bytes_factor, (least + volume.total_bytes) / 2)
             return volume.usable_bytes >= needed
-        assert self.min_available_ratio is not None
-        ratio = self.min_available_ratio
+        assert own.min_available_ratio is not None
+        ratio = own.min_available_ratio
         return volume.ratio >= min(ratio + recovery.ratio_margin, (ratio + 1) / 2)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The limit without others."""
+        of = "" if self.name is None else f" of {self.name}"
         if self.min_available_bytes is not None:
-            return f"min.available.bytes is {self.min_available_bytes}"
-        return f"min.available.ratio is {self.min_available_ratio}"
+            return f"min.available.bytes{of} is {self.min_available_bytes}"
+        return f"min.available.ratio{of} is {self.min_available_ratio}"
+
+    def __str__(self) -> str:
+        left = len(self.others) - _OTHERS_SAID
+        more = f", and {left} more" if left > 0 else ""
+        shown = (self, *self.others[:_OTHERS_SAID])
+        return ", ".join(each.text for each in shown) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +261,7 @@ class Throttle:
             more = f", and {others} more" if others else ""
             return (
                 f"{first} has {size_text(first.usable_bytes)} of {size_text(first.total_bytes)} "
-                f"available{more}; {limit}{failed}"
+                f"available{more}; {limit.of(first).text}{failed}"
             )
         if self._standing in HOLDING:
             return f"a volume was too full, and not all have recovered; {limit}{failed}"
