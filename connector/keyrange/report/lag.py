@@ -139,7 +139,7 @@ def lag_section(sources: Sources) -> Section:
         if found:
             notes.append("The lag is known of one time, so there is no line to draw.")
     elif not any(behind for points in found.values() for _, behind in points):
-        notes.append("No partition was behind at any time that is known.")
+        notes.append("No partition had a read lag at any time that is known.")
     else:
         pictures.append(_picture(found, rows))
     return Section(

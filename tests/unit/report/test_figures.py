@@ -245,7 +245,7 @@ def test_lag_that_there_is_none_of_is_said_and_not_drawn() -> None:
     made = sources(progress=Source([told(0, [0, 0]), told(1, [0, 0])]))
     section = lag.lag_section(made)
     assert section.pictures == []
-    assert section.notes == ["No partition was behind at any time that is known."]
+    assert section.notes == ["No partition had a read lag at any time that is known."]
     assert len(section.tables[0].rows) == 2
     section = lag.lag_section(sources(progress=Source([told(1, [5, 0])])))
     assert section.pictures == []
