@@ -116,6 +116,7 @@ def test_a_wrong_password_and_an_unknown_ca_are_refused(broker: EmbeddedBroker) 
         KafkaConsumer(**unknown)
 
 
+@pytest.mark.slow  # tests of security read from such a listener
 def test_mutual_tls_names_the_client() -> None:
     settings = SecuredSettings(
         listeners=("SSL",), mutual_tls=True, properties={"ssl.client.auth": "required"}

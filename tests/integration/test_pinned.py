@@ -205,7 +205,7 @@ def most_portions(running: StreamingQuery) -> int:
     return max(metrics_of(each).get("ownPortions", 0) for each in running.recentProgress)
 
 
-@pytest.mark.parametrize("budget", ["0", "1s"])
+@pytest.mark.parametrize("budget", [pytest.param("0", marks=pytest.mark.slow), "1s"])
 def test_a_task_reads_several_portions_of_one_key_range(
     spark: SparkSession, topics: Topics, tmp_path: Path, budget: str
 ) -> None:

@@ -100,7 +100,10 @@ class Watched:
 
 @pytest.mark.parametrize(
     ("mechanism", "jaas"),
-    [("PLAIN", PLAIN + f'username="{USER}" password="{PASSWORD}";'), ("OAUTHBEARER", UNSECURED)],
+    [
+        ("PLAIN", PLAIN + f'username="{USER}" password="{PASSWORD}";'),
+        pytest.param("OAUTHBEARER", UNSECURED, marks=pytest.mark.slow),
+    ],
 )
 def test_reading_for_longer_than_a_session(
     strict: Topics, mechanism: str, jaas: str, monkeypatch: pytest.MonkeyPatch

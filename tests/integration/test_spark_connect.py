@@ -24,7 +24,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("by", ["spark", "keyrange", "frames", "job"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "spark",
+        pytest.param("keyrange", marks=pytest.mark.slow),
+        pytest.param("frames", marks=pytest.mark.slow),
+        "job",
+    ],
+)
 def test_records_are_worked_on_one_by_one(
     server: str, topics: Topics, tmp_path: Path, by: str
 ) -> None:

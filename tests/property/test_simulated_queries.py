@@ -82,6 +82,7 @@ for kind in (Kind(pinned=True), Kind(individual=False, pattern=True), Kind(consu
 
 
 @pytest.mark.ordinary
+@pytest.mark.slow  # it is about the simulation
 def test_the_same_seed_has_the_same_schedule_in_every_process() -> None:
     """Also where sets are in another order."""
 
