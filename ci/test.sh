@@ -8,12 +8,14 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh"
 cd "$root"
 spread=(--dist loadfile --no-loadscope-reorder)
+processes=4
 if [[ "${1:-}" == --fast ]]; then
   shift
   export KEYRANGE_TEST_FORM=fast
   set -- tests/unit tests/property "$@"
-  # Nothing is shared there that is dear to set up.
+  # Nothing is shared there that is dear to set up, and half of the time is waiting.
   spread=(--dist worksteal)
+  processes=8
 else
   "$root/ci/browser.sh"
   "$root/ci/classes.sh"
@@ -21,7 +23,7 @@ fi
 "$root/ci/check.sh"
 
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
-# conftest.py. KEYRANGE_TEST_PROCESSES says how many: a test waits for a third of its time, and twice as
+# conftest.py. KEYRANGE_TEST_PROCESSES says how many others: a test waits for a third of its time, and twice as
 # many as there are cores use what the others leave.
 # Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
 # busier than that a test runs once more. Nothing else does.
@@ -31,5 +33,5 @@ fi
 export PYTHONDONTWRITEBYTECODE=
 printf '==> tests\n' >&2
 "$root/.venv/bin/python" -P -m pytest -p no:cacheprovider \
-  -n "${KEYRANGE_TEST_PROCESSES:-4}" "${spread[@]}" \
+  -n "${KEYRANGE_TEST_PROCESSES:-$processes}" "${spread[@]}" \
   -raR --reruns 1 --only-rerun 'Python worker failed to connect back' "$@"
