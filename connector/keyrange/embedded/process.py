@@ -89,12 +89,12 @@ def run_java(jars: Sequence[Path], main_class: str, arguments: Sequence[str]) ->
         raise error("BROKER_NOT_STARTED", f"{main_class} failed: {said}")
 
 
-def telling_lines(log: str, count: int = 4) -> list[str]:
+def telling_lines(log: str) -> list[str]:
     """The last lines of a log that tell of trouble, else its very last ones."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("at ")]
     telling = [line for line in lines if re.search(r" ERROR | FATAL |Exception|Error: ", line)]
-    return (telling or lines)[-count:]
+    return (telling or lines)[-4:]
 
 
 def java_command(

@@ -188,8 +188,7 @@ def _checked(
     check_columns(batch, call)
     if mode not in ("record", "arrow"):
         raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
-    argument = "records" if mode == "arrow" else "record"
-    if (mistake := call_mistake(function, [argument])) is not None:
+    if (mistake := call_mistake(function, mode)) is not None:
         raise invalid_options([mistake])
     output = StructType(list(schema_of(schema)))
     if HIDDEN in output.names:

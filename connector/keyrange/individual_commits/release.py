@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits.collecting import is_output
-from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.state import PartitionState, is_left
 from keyrange.individual_commits.planned import Planned
 from keyrange.individual_commits.verdicts import Floors, Manifest, VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
@@ -35,8 +35,7 @@ def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manife
 
     Raises VERDICT_DAMAGED where one that is needed is gone.
     """
-    waits = any(state.committed < state.position for state in states.values())
-    if not waits or planned.start.commits is None or planned.batch_id == 0:
+    if not is_left(states) or planned.start.commits is None or planned.batch_id == 0:
         return []
     before = needed(store, planned.batch_id - 1)
     earlier = [needed(store, batch_id) for batch_id in before.staged]

@@ -72,7 +72,8 @@ def job(
         _check_state(parsed, function)
     if function is not None:
         assert schema is not None
-        _check_call(function, mode, bool(kept))
+        if (mistake := call_mistake(function, mode, bool(kept))) is not None:
+            raise invalid_options([mistake])
         return TableJob(options, parsed, _table_columns(schema), mode, pickled(function), kept)
     return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
 
@@ -91,15 +92,6 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
         wrong.append("keyrange.job needs commit.isolation=immediate")
     if wrong:
         raise invalid_options(wrong)
-
-
-def _check_call(function: object, mode: str, keeps_state: bool) -> None:
-    if mode == "arrow":
-        arguments = ["records", "groups", "state"] if keeps_state else ["records"]
-    else:
-        arguments = ["record", "state"] if keeps_state else ["record"]
-    if (mistake := call_mistake(function, arguments)) is not None:
-        raise invalid_options([mistake])
 
 
 def _table_columns(schema: str | StructType) -> StructType:

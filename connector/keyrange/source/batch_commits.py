@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.agreement import check_agreement, is_left
+from keyrange.individual_commits.model.agreement import check_agreement
+from keyrange.individual_commits.model.state import is_left
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import Positions, pending
 from keyrange.kafka.position_lookup import earliest
@@ -44,7 +45,7 @@ class BatchCommits(CommitStrategy):
             )
         known = self._open_table(self._options.commits, start.commits.source_id).known()
         check_agreement(known, start)
-        if is_left(known):
+        if is_left(known.states):
             pending = sum(len(state.pending) for state in known.states.values())
             raise error(
                 "COMMIT_TERMS_CHANGED",

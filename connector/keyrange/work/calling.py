@@ -7,12 +7,14 @@ record by record would be the error of each record, and give all of them up.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 
 
-def call_mistake(function: object, arguments: Sequence[str]) -> str | None:
-    """Why a function cannot be called with arguments of these names; None where it can, or where
-    Python does not know."""
+def call_mistake(function: object, mode: str, keeps_state: bool = False) -> str | None:
+    """Why a function cannot be called as tasks do in a mode, record or arrow; None where it can,
+    or where Python does not know."""
+    arguments = ["record"] if mode == "record" else ["records"]
+    if keeps_state:
+        arguments += ["state"] if mode == "record" else ["groups", "state"]
     if not callable(function):
         return f"function must be a function, and is of type {type(function).__name__}"
     try:

@@ -19,6 +19,7 @@ from keyrange.individual_commits.model.commit import (
     CommitSettings,
     Snapshot,
 )
+from keyrange.individual_commits.model.state import is_left
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
@@ -78,7 +79,7 @@ def check_terms(known: Snapshot, terms: CommitSettings) -> None:
 
     Raises COMMIT_TERMS_CHANGED.
     """
-    if known.terms is not None and known.terms != terms and is_left(known):
+    if known.terms is not None and known.terms != terms and is_left(known.states):
         raise _terms_changed(known, terms)
 
 
@@ -125,11 +126,6 @@ def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> Key
         f"where that put them{why}",
         seq=known.seq,
     )
-
-
-def is_left(known: Snapshot) -> bool:
-    """Whether something below the positions is not done."""
-    return any(state.committed < state.position for state in known.states.values())
 
 
 def check_mode(planned: Checkpoint, individual: bool) -> None:

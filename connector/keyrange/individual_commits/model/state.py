@@ -18,14 +18,14 @@ come to the same from the same rows.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from keyrange.individual_commits.model.offset_ranges import Ranges
-from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import Cause
 
@@ -181,6 +181,11 @@ class PartitionState:
 def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
     """A partition of which nothing from `position` on is done."""
     return PartitionState(topic_id, position, (KeyRangeState(SPACE, position),), leader_epoch)
+
+
+def is_left(states: Mapping[TopicPartition, PartitionState]) -> bool:
+    """Whether something below the positions is not done."""
+    return any(state.committed < state.position for state in states.values())
 
 
 def cut_at(pieces: Iterable[KeyRangeState], borders: Iterable[int]) -> list[KeyRangeState]:

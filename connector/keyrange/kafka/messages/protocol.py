@@ -52,6 +52,7 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+from keyrange.kafka.model.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from keyrange.options.kafka_properties import ClientSettings
 
 __all__ = [
@@ -323,7 +324,7 @@ def fetch(
 
 
 def isolation_level(settings: ClientSettings) -> int:
-    return 1 if settings.isolation_level == "read_committed" else 0
+    return READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
 
 
 def sasl_handshake(mechanism: str) -> Any:
