@@ -14,13 +14,15 @@ def named_function(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     try:
         there = importlib.import_module(module)
+    # The user's module runs here, and may raise anything.
+    except Exception as failure:
+        raise ValueError(f"{name}: {type(failure).__name__}: {failure}") from None
+    try:
         found = getattr(there, function)
     except AttributeError as failure:
         meant = [each for each, value in vars(there).items() if callable(value)]
         said = did_you_mean(near_names(function, meant))
         raise ValueError(f"{name}: {failure}{said}") from None
-    except (ImportError, ValueError) as failure:
-        raise ValueError(f"{name}: {failure}") from None
     if not callable(found):
         raise ValueError(f"{name}: it cannot be called")
     return found  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from typing import Final
 from keyrange.members.model.binding import PinRule
 from keyrange.options.commits import IS_PATH, CommitOptions, beside
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.options.option import INT32_MAX, STREAM, option, rows_of
+from keyrange.options.option import INT32_MAX, STREAM, option
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     Violations,
@@ -244,9 +244,6 @@ class MemberOptions:
     @property
     def kafka_group(self) -> str:
         return self.group + MEMBERS_SUFFIX
-
-
-MEMBER_ROWS: Final = rows_of(MemberOptions)
 
 
 def choose_members(
