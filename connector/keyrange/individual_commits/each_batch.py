@@ -35,7 +35,7 @@ from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.planned import Planned, read_planned
-from keyrange.individual_commits.verdicts import VerdictStore, unwritable
+from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
@@ -222,7 +222,7 @@ class EachBatch:
         return self.open_table(self.options, source_id, run.spark).known(seq)
 
     def _open_store(self, run: _Run) -> VerdictStore:
-        location = self.options.commits.verdict_directory
+        location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
         try:
             return VerdictStore(location, run.source_id)
         except (OSError, ValueError, NotImplementedError) as failure:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, plan_attempt, planned
+from keyrange.individual_commits.verdicts import (
+    Manifest,
+    VerdictStore,
+    as_spark_names,
+    plan_attempt,
+    planned,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage import directory
@@ -275,3 +281,19 @@ def test_a_place_where_spark_cannot_write_is_said_to_be_one(
 def test_other_failures_of_spark_are_raised_as_they_are(store: VerdictStore, text: str) -> None:
     with pytest.raises(RuntimeError, match=r"Job aborted"), store.writing():
         raise RuntimeError(text)
+
+
+@pytest.mark.parametrize(
+    ("location", "checkpoint", "named"),
+    [
+        ("s3://lake/commits_verdicts", "s3a://lake/_checkpoint", "s3a://lake/commits_verdicts"),
+        ("s3a://lake/commits_verdicts", "s3a://lake/_checkpoint", "s3a://lake/commits_verdicts"),
+        # There Spark's filesystem is one of s3.
+        ("s3://lake/commits_verdicts", "s3://lake/_checkpoint", "s3://lake/commits_verdicts"),
+        ("/lake/commits_verdicts", "s3a://lake/_checkpoint", "/lake/commits_verdicts"),
+    ],
+)
+def test_spark_finds_verdicts_by_the_scheme_of_its_checkpoint(
+    location: str, checkpoint: str, named: str
+) -> None:
+    assert as_spark_names(location, checkpoint) == named

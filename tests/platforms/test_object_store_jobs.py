@@ -1,0 +1,179 @@
+"""jobs/ with table, checkpoint and commit table on S3: Spark by s3a, commands by s3.
+
+How many calls a batch makes is printed: `commits.s3.calls_per_batch`, by kind and by whose they
+are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from brokers import Record, Topics
+from documents import read_document
+from ingesting import Ingest, ingest
+from keyrange.cli.main import app
+from keyrange.embedded import jars
+from platforms.s3_server import Call, S3Server
+
+COUNT: Final = 600
+BROKEN: Final = ("7", "150", "151")
+# What users get by --packages. Of Spark's own module for object stores the checkpoint's files.
+S3A: Final = jars.JarSet(
+    name="s3a",
+    version="3.5.0",
+    modules=(
+        jars.JarModule("org.apache.hadoop", "hadoop-aws", "3.5.0"),
+        jars.JarModule("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.1", transitive=False),
+    ),
+    beside_spark=True,
+)
+ABORTABLE: Final = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+SCHEMA: Final = "partition int, offset bigint, key string, text string"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def confs(s3: S3Server) -> dict[str, str]:
+    path = ":".join(map(str, jars.resolve(S3A)))
+    return s3.hadoop | {
+        "spark.driver.extraClassPath": path,
+        "spark.executor.extraClassPath": path,
+        "spark.sql.streaming.checkpointFileManagerClass": ABORTABLE,
+    }
+
+
+class Query:
+    """jobs/process.py below a place in the bucket, with a topic of its own."""
+
+    def __init__(self, topics: Topics, tmp_path: Path, confs: dict[str, str], mode: str) -> None:
+        self.topics, self.home, self.confs = topics, tmp_path, confs
+        self.topic = topics.create_topic("orders", 2)
+        self.place = f"lake/{self.topic}"
+        self.commits = f"s3://{self.place}/commits"
+        self.progress = tmp_path / "progress.jsonl"
+        self.more = [
+            *("--function", "processing:work", "--schema", SCHEMA, "--available-now"),
+            *("--table", f"s3a://{self.place}/table"),
+            *("--checkpoint", f"s3a://{self.place}/checkpoint"),
+            *("--progress", str(self.progress)),
+            *("--written-by", "keyrange"),
+            *("--option", "maxOffsetsPerTrigger=100"),
+        ]
+        if mode == "individual":
+            options = ("maxDeliveries=2", "redelivery.backoff=10ms")
+            options += ("availableNow.redelivery=drain",)
+            self.more += ["--commit-table", self.commits]
+            self.more += [part for each in options for part in ("--option", each)]
+
+    def produce(self, first: int, until: int, broken: tuple[str, ...] = ()) -> None:
+        records = (
+            Record((f"!{n}" if str(n) in broken else str(n)).encode(), b"%d" % (n % 50), n % 2)
+            for n in range(first, until)
+        )
+        self.topics.produce(self.topic, records)
+
+    def start(self) -> Any:
+        return ingest(
+            self.topics,
+            self.topic,
+            self.home,
+            "local[2]",
+            *self.more,
+            confs=self.confs,
+            job="process.py",
+        )
+
+    def run(self) -> None:
+        with self.start() as run:
+            assert run.wait() == 0, run.text()[-3000:]
+
+    def numbers(self) -> list[int]:
+        rows = DeltaTable(f"s3://{self.place}/table").to_pyarrow_table()
+        return sorted(int(text) for text in rows.column("text").to_pylist())
+
+    def batches(self) -> int:
+        lines = self.progress.read_text().splitlines()
+        return len({json.loads(line).get("batchId") for line in lines})
+
+
+def succeed(*arguments: str) -> str:
+    found = CliRunner().invoke(app, list(arguments))
+    assert found.exit_code == 0, (arguments, found.output, found.exception)
+    return found.stdout
+
+
+def told(calls: list[Call], batches: int) -> None:
+    for client in sorted({each.client for each in calls}):
+        kinds = Counter(each.kind for each in calls if each.client == client)
+        each = {kind: round(count / batches, 1) for kind, count in sorted(kinds.items())}
+        print(f"commits.s3.calls_per_batch {client}: {each}")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["batch", "individual"])
+def test_a_query_on_s3_and_what_the_commands_say_of_it(
+    topics: Topics, s3: S3Server, tmp_path: Path, confs: dict[str, str], mode: str
+) -> None:
+    query = Query(topics, tmp_path, confs, mode)
+    broken = BROKEN if mode == "individual" else ()
+    query.produce(0, COUNT, broken)
+    s3.calls()
+    query.run()
+    calls, batches = s3.calls(), query.batches()
+    print(f"{mode}: {batches} batches")
+    told(calls, batches)
+    query.produce(COUNT, COUNT + 50)
+    query.run()
+    wanted = [n for n in range(COUNT + 50) if str(n) not in broken]
+    assert query.numbers() == wanted
+    checkpoint = f"s3://{query.place}/checkpoint"
+    shown = read_document(succeed("checkpoint", "show", checkpoint, "--output", "json"))
+    assert shown["sources"][0]["written_by"] == "keyrange"
+    copy = f"s3://{query.place}/copy"
+    if mode == "batch":
+        succeed("checkpoint", "export", checkpoint, "--to", copy)
+        assert read_document(succeed("checkpoint", "show", copy, "--output", "json"))["query_id"]
+    bootstrap = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
+    commits = ("--commits", query.commits) if mode == "individual" else ()
+    succeed("watch", checkpoint, "--once", *bootstrap, *commits)
+    succeed("report", checkpoint, "--out", str(tmp_path / "report.html"), *bootstrap, *commits)
+    if mode == "individual":
+        listed = ["deadletters", "list", query.commits, "--output", "json"]
+        letters = read_document(succeed(*listed))
+        assert sorted(letter["attempts"] for letter in letters) == [2] * len(broken)
+        for command in ("show", "gaps", "verify"):
+            succeed("commits", command, query.commits)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_of_two_drivers_of_one_query_one_goes_on(
+    topics: Topics, s3: S3Server, tmp_path: Path, confs: dict[str, str]
+) -> None:
+    """On a store that is slow and fails now and then. What both wrote is there once."""
+    query = Query(topics, tmp_path, confs, "individual")
+    query.produce(0, COUNT)
+    s3.set_faults(delay_ms=20, throttled=0.02, failing=0.01, seed=3)
+    with query.start() as first, query.start() as second:
+        ends: list[tuple[Ingest, int]] = [(run, run.wait()) for run in (first, second)]
+    print("two drivers ended with", [code for _, code in ends], s3.happened())
+    s3.set_faults()
+    query.run()
+    assert query.numbers() == list(range(COUNT))
+    succeed("commits", "verify", query.commits)
