@@ -28,20 +28,12 @@ START, END = Checkpoint({PLACE: 5}), Checkpoint({PLACE: 9}, commits=CommitMark("
 ROWS = pa.schema([("at", pa.int64())])
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[S3Server]:
-    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
-
-
 @pytest.fixture
-def s3(running: S3Server) -> Iterator[S3Server]:
-    running.set_faults()
-    running.calls()
-    yield running
-    running.set_faults()
+def s3(s3_server: S3Server) -> Iterator[S3Server]:
+    s3_server.set_faults()
+    s3_server.calls()
+    yield s3_server
+    s3_server.set_faults()
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from deltalake import DeltaTable
@@ -25,35 +25,22 @@ from platforms.s3_server import Call, S3Server
 
 COUNT: Final = 600
 BROKEN: Final = ("7", "150", "151")
-# What users get by --packages. Of Spark's own module for object stores the checkpoint's files.
+# What the guide names for --packages.
 S3A: Final = jars.JarSet(
     name="s3a",
     version="3.5.0",
-    modules=(
-        jars.JarModule("org.apache.hadoop", "hadoop-aws", "3.5.0"),
-        jars.JarModule("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.1", transitive=False),
-    ),
+    modules=(jars.JarModule("org.apache.hadoop", "hadoop-aws", "3.5.0"),),
     beside_spark=True,
 )
-ABORTABLE: Final = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 SCHEMA: Final = "partition int, offset bigint, key string, text string"
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
-
-
-@pytest.fixture(scope="module")
-def confs(s3: S3Server) -> dict[str, str]:
+def confs(s3_server: S3Server) -> dict[str, str]:
     path = ":".join(map(str, jars.resolve(S3A)))
-    return s3.hadoop | {
+    return s3_server.hadoop | {
         "spark.driver.extraClassPath": path,
         "spark.executor.extraClassPath": path,
-        "spark.sql.streaming.checkpointFileManagerClass": ABORTABLE,
     }
 
 
@@ -87,7 +74,7 @@ class Query:
         )
         self.topics.produce(self.topic, records)
 
-    def start(self) -> Any:
+    def start(self) -> AbstractContextManager[Ingest]:
         return ingest(
             self.topics,
             self.topic,
@@ -128,14 +115,14 @@ def told(calls: list[Call], batches: int) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["batch", "individual"])
 def test_a_query_on_s3_and_what_the_commands_say_of_it(
-    topics: Topics, s3: S3Server, tmp_path: Path, confs: dict[str, str], mode: str
+    topics: Topics, s3_server: S3Server, tmp_path: Path, confs: dict[str, str], mode: str
 ) -> None:
     query = Query(topics, tmp_path, confs, mode)
     broken = BROKEN if mode == "individual" else ()
     query.produce(0, COUNT, broken)
-    s3.calls()
+    s3_server.calls()
     query.run()
-    calls, batches = s3.calls(), query.batches()
+    calls, batches = s3_server.calls(), query.batches()
     print(f"{mode}: {batches} batches")
     told(calls, batches)
     query.produce(COUNT, COUNT + 50)
@@ -164,16 +151,16 @@ def test_a_query_on_s3_and_what_the_commands_say_of_it(
 @pytest.mark.broker
 @pytest.mark.spark
 def test_of_two_drivers_of_one_query_one_goes_on(
-    topics: Topics, s3: S3Server, tmp_path: Path, confs: dict[str, str]
+    topics: Topics, s3_server: S3Server, tmp_path: Path, confs: dict[str, str]
 ) -> None:
     """On a store that is slow and fails now and then. What both wrote is there once."""
     query = Query(topics, tmp_path, confs, "individual")
     query.produce(0, COUNT)
-    s3.set_faults(delay_ms=20, throttled=0.02, failing=0.01, seed=3)
+    s3_server.set_faults(delay_ms=20, throttled=0.02, failing=0.01, seed=3)
     with query.start() as first, query.start() as second:
-        ends: list[tuple[Ingest, int]] = [(run, run.wait()) for run in (first, second)]
-    print("two drivers ended with", [code for _, code in ends], s3.happened())
-    s3.set_faults()
+        codes = [run.wait() for run in (first, second)]
+    print("two drivers ended with", codes, s3_server.happened())
+    s3_server.set_faults()
     query.run()
     assert query.numbers() == list(range(COUNT))
     succeed("commits", "verify", query.commits)
