@@ -2,7 +2,7 @@
 # What can be said of the code without running it: style, types, the direction of imports, the lock.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-"$root/ci/setup.sh"
+"$root/ci/setup.sh" python
 cd "$root"
 bin="$root/.venv/bin"
 step() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Make everything that the other scripts in ci/ need: .venv with the pinned tools and the built
-# wheel, and the jars of a broker and of Delta. To be run or sourced, from any directory; what is in
-# place already is left alone. CI_PYTHON names another Python than the newest one found.
+# wheel, and the jars of a broker and of Delta; `setup.sh python` makes .venv alone. To be run or
+# sourced, from any directory; what is in place already is left alone. CI_PYTHON names another Python
+# than the newest one found.
 set -euo pipefail
 
 _setup_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -165,4 +166,4 @@ PYTHON
 _setup_check_java
 _setup_requirements
 _setup_wheel
-_setup_jars
+[[ "${1:-}" == python ]] || _setup_jars

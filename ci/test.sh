@@ -5,8 +5,9 @@
 # Makes its own environment first (ci/setup.sh).
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-"$root/ci/setup.sh"
+"$root/ci/setup.sh" python
 cd "$root"
+bringing=(setup.sh)
 spread=(--dist loadfile --no-loadscope-reorder)
 processes=4
 if [[ "${1:-}" == --fast ]]; then
@@ -17,10 +18,14 @@ if [[ "${1:-}" == --fast ]]; then
   spread=(--dist worksteal)
   processes=8
 else
-  "$root/ci/browser.sh"
-  "$root/ci/classes.sh"
+  bringing+=(browser.sh classes.sh)
 fi
+# The network is waited for beside the checks, which need none of what it brings.
+(for script in "${bringing[@]}"; do "$root/ci/$script"; done) &
+brought=$!
+trap 'kill "$brought" 2>/dev/null || true' EXIT
 "$root/ci/check.sh"
+wait "$brought"
 
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
 # conftest.py. KEYRANGE_TEST_PROCESSES says how many others: a test waits for a third of its time, and twice as

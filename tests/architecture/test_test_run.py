@@ -79,6 +79,11 @@ def test_whatever_else_fails_is_red(project: Path) -> None:
     assert "= 1 failed, 1 passed in" in ended.stdout
 
 
+def test_what_cannot_be_brought_is_red(project: Path) -> None:
+    (project / "ci" / "classes.sh").write_text("#!/usr/bin/env bash\nexit 3\n")
+    assert run(project).returncode == 3
+
+
 def test_no_test_and_a_file_that_is_none_are_red(project: Path) -> None:
     assert run(project, "-k", "nowhere").returncode == 5
     (project / "test_own.py").write_text("import nothing_of_that_name\n")
