@@ -11,6 +11,7 @@ steps. Faults come by a seed, each to its share of the calls:
 - `throttled`: 503 SlowDown, and nothing was done.
 - `failing`: 500 InternalError, and nothing was done.
 - `lost`: the call was done, and its answer is 500 InternalError.
+- `denied`: 403 AccessDenied, and nothing was done.
 
 `matching` limits these to calls whose "KIND KEY" it is found in, `times` to so many in all. Calls
 of one kind of a key that fail `most` times running are let through, as a client gives up after some
@@ -33,6 +34,13 @@ from typing import Any, Final, NamedTuple, Self
 
 BUCKET: Final = "lake"
 _CONTROL: Final = "/-/"
+# By the name of a fault.
+_ANSWERS: Final = {
+    "throttled": ("SlowDown", "503 Slow Down"),
+    "failing": ("InternalError", "500 Internal Server Error"),
+    "lost": ("InternalError", "500 Internal Server Error"),
+    "denied": ("AccessDenied", "403 Forbidden"),
+}
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message></Error>"
 
 
@@ -42,6 +50,7 @@ class Faults:
     throttled: float = 0
     failing: float = 0
     lost: float = 0
+    denied: float = 0
     matching: str = ""
     times: int = 1 << 30
     most: int = 2
@@ -153,7 +162,7 @@ class _Wire:
             delay_ms, fault = self._faults.delay_ms, self._fault(call)
         if delay_ms:
             time.sleep(delay_ms / 1000)
-        if fault in ("throttled", "failing"):
+        if fault not in (None, "lost"):
             return _refuse(start_response, fault)
         with self._one_at_a_time:
             answer = self._answer(environ, start_response if fault is None else _ignore)
@@ -169,7 +178,7 @@ class _Wire:
 
     def _fault(self, call: Call) -> str | None:
         faults, drawn = self._faults, self._random.random()
-        shares = {name: getattr(faults, name) for name in ("throttled", "failing", "lost")}
+        shares = {name: getattr(faults, name) for name in _ANSWERS}
         found, at = None, 0.0
         for name, share in shares.items():
             if found is None and at <= drawn < at + share:
@@ -226,9 +235,7 @@ def _ignore(*_: Any) -> None:
 
 
 def _refuse(start_response: Any, fault: str) -> list[bytes]:
-    code, status = "InternalError", "500 Internal Server Error"
-    if fault == "throttled":
-        code, status = "SlowDown", "503 Slow Down"
+    code, status = _ANSWERS[fault]
     body = _ERROR.format(code).encode()
     headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
     start_response(status, headers)

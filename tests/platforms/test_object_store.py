@@ -12,11 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from keyrange.errors import KeyrangeError
+from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
+from keyrange.individual_commits.planned import read_offsets
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.storage.checkpoint_files import load_progress
 from keyrange.storage.data_files import DataFileWriter
+from keyrange.storage.directory import Directory
 from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
 from numbered_logs import COMMITS, SUBJECTS, Subject
@@ -119,6 +122,43 @@ def test_a_conditional_put_whose_answer_is_lost_is_recognised(
     s3.set_faults(**lost)
     put_once(home + "/once", "text")
     assert read_once(home + "/once") == "text"
+
+
+@pytest.mark.parametrize("fault", ["failing", "throttled"])
+def test_a_file_that_is_smaller_than_the_answer_of_a_failure_is_read(
+    s3: S3Server, home: str, fault: str
+) -> None:
+    """Arrow does not try such a GET again: it ended queries, whose checkpoint has such files."""
+    directory = Directory(home)
+    directory.write("metadata", [b"{}"])
+    s3.set_faults(**{fault: 1.0, "matching": "^GET .*metadata"})
+    assert directory.read("metadata") == b"{}"
+    assert s3.happened() == {fault: 2}
+
+
+def test_a_store_that_refuses_is_no_wrong_path(s3: S3Server, home: str) -> None:
+    directory = Directory(home)
+    directory.write("metadata", [b"{}"])
+    s3.set_faults(denied=1.0, most=100)
+    with pytest.raises(UnavailableError, match=r"CHECKPOINT_UNREADABLE.*AWS_"):
+        load_progress(directory)
+    with pytest.raises(UnavailableError, match=r"CHECKPOINT_UNREADABLE.*batch 4.*AWS_"):
+        read_offsets(home, 4)
+    s3.set_faults()
+    with pytest.raises(InvalidError, match=r"INVALID_CHECKPOINT_PATH.*batch 4"):
+        read_offsets(home, 4)
+
+
+@pytest.mark.usefixtures("s3")
+def test_tables_have_hadoops_name_too(home: str) -> None:
+    s3a = home.replace("s3://", "s3a://")
+    COMMITS.open(s3a).append(COMMITS.entry(1))
+    assert list(COMMITS.open(home).history()) == COMMITS.entries(1)
+    sink = SinkTable(f"{s3a}/sink", ROWS, {})
+    _append(sink, 1)
+    assert _rows(f"{home}/sink") == [1]
+    assert put_once(f"{s3a}/once", "text")
+    assert not put_once(f"{home}/once", "another text")
 
 
 def test_calls_of_a_commit_do_not_grow(s3: S3Server, home: str) -> None:

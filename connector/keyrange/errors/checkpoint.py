@@ -36,6 +36,15 @@ CHECKPOINT_CONDITIONS: Final = (
         "the path: it is the query's checkpointLocation, the directory that holds `offsets`",
     ),
     Condition(
+        "CHECKPOINT_UNREADABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "check that the checkpoint can be reached and read from this host (on S3: AWS_* of the "
+        "environment, network; elsewhere: permissions), and start the query again",
+        "The store that holds the checkpoint did not answer, or refused. No position has moved.",
+        "the path in the message, and the store's own answer behind it",
+    ),
+    Condition(
         "BATCH_NOT_COMMITTED",
         Kind.INVALID,
         False,

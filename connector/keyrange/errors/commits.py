@@ -125,10 +125,10 @@ COMMIT_CONDITIONS: Final = (
         "COMMITS_UNREADABLE",
         Kind.UNAVAILABLE,
         True,
-        "check that the named table can be reached and read: path, credentials in "
-        "commitTable.storage.*, network",
+        "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
+        "the environment, or commitTable.storage.*), network",
         "The table could not be reached or read.",
-        "the path in the message, from the driver's host, and commitTable.storage.*",
+        "the path in the message, from the driver's host; AWS_* there and commitTable.storage.*",
         _COMMITS,
     ),
     Condition(

@@ -189,8 +189,8 @@ MEMBER_CONDITIONS: Final = (
         "ASSIGNMENT_UNREADABLE",
         Kind.UNAVAILABLE,
         True,
-        "check that the named table can be reached and read: path, credentials in "
-        "commitTable.storage.*, network",
+        "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
+        "the environment, or commitTable.storage.*), network",
         "The table of members could not be reached or read.",
         "the path in the message, from the driver's host",
         _MEMBERS,

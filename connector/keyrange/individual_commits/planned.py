@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from keyrange.errors import error
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
@@ -41,7 +42,7 @@ class Planned:
 
 
 def read_planned(location: str, batch_id: int) -> Planned:
-    """Raises INVALID_CHECKPOINT_PATH where the checkpoint does not hold the batch, and
+    """Raises as `read_offsets` does, and
     NOT_COMMITTED_INDIVIDUALLY where not exactly one source of it commits individually."""
     found = [each for each in read_offsets(location, batch_id) if each.end.commits is not None]
     if len(found) != 1:
@@ -67,7 +68,8 @@ def last_source(location: str) -> str | None:
 
 
 def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
-    """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH."""
+    """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH where the
+    checkpoint does not hold the batch, CHECKPOINT_UNREADABLE where it cannot be reached."""
     try:
         directory = Directory(location)
         metadata = json.loads(directory.read("metadata"))
@@ -75,11 +77,8 @@ def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
         before = _read(directory, batch_id - 1) if batch_id > 0 else None
         finished = max(directory.numbered("commits"), default=-1)
     except FAILURES as failure:
-        raise error(
-            "INVALID_CHECKPOINT_PATH",
-            f"the checkpoint does not hold batch {batch_id}: {failure}",
-            path=location,
-        ) from None
+        what = f"batch {batch_id} cannot be read from the checkpoint"
+        raise unreadable(location, failure, what) from None
     query_id = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
     starts = before.ends if before is not None else ()
     return [

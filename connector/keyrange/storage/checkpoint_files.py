@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import Positions
@@ -20,19 +20,26 @@ from keyrange.storage.model.spark_log import (
     read_progress,
 )
 
+_WRONG_PATH: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
 
 def open_directory(location: str) -> Directory:
-    """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place."""
+    """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place, CHECKPOINT_UNREADABLE where
+    it cannot be reached."""
     try:
         return Directory(location)
     except FAILURES as failure:
         raise unreadable(location, failure) from None
 
 
-def unreadable(location: str, failure: Any) -> KeyrangeError:
-    return error(
-        "INVALID_CHECKPOINT_PATH", f"the checkpoint cannot be read: {failure}", path=location
-    )
+def unreadable(
+    location: str, failure: Exception, what: str = "the checkpoint cannot be read"
+) -> KeyrangeError:
+    """INVALID_CHECKPOINT_PATH where the path is wrong, or what is there is no checkpoint;
+    CHECKPOINT_UNREADABLE where whoever keeps it did not answer, or refused."""
+    is_wrong = not isinstance(failure, OSError) or isinstance(failure, _WRONG_PATH)
+    name = "INVALID_CHECKPOINT_PATH" if is_wrong else "CHECKPOINT_UNREADABLE"
+    return error(name, f"{what}: {failure}", path=location)
 
 
 def is_checkpoint(location: str) -> bool:
@@ -45,7 +52,8 @@ def is_checkpoint(location: str) -> bool:
 
 
 def load_progress(directory: Directory) -> CheckpointProgress:
-    """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch."""
+    """What a checkpoint says. Raises INVALID_CHECKPOINT_PATH where it holds no batch, and
+    CHECKPOINT_UNREADABLE where it cannot be reached."""
     try:
         metadata = directory.read_if_there("metadata")
         if metadata is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +19,10 @@ FAILURES: Final = (OSError, ValueError, NotImplementedError)
 _CHUNK_BYTES: Final = 1 << 20
 # As Arrow names them.
 _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
+# Arrow tries a failed call some ten times, in two seconds, but not a GET whose error answer is
+# longer than the file: it has no room for that, and loses what the store said.
+_ANSWER_LOST: Final = "Failed to flush response stream"
+_WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 def let_go(*files: Any) -> None:
@@ -99,6 +104,13 @@ class Directory:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def read(self, path: str) -> bytes:
+        for wait_s in _WAITS_S:
+            try:
+                return b"".join(self.chunks(path))
+            except OSError as failure:
+                if _ANSWER_LOST not in str(failure):
+                    raise
+            time.sleep(wait_s)
         return b"".join(self.chunks(path))
 
     def read_if_there(self, path: str) -> bytes | None:

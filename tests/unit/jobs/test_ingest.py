@@ -69,10 +69,13 @@ def test_a_query_that_has_planned_nothing_is_nobodys(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "0").mkdir(parents=True)
     (tmp_path / "offsets" / "0" / "x").touch()
-    for location in (str(tmp_path), "wasb://lake/checkpoint"):
+    for location, name in (
+        (str(tmp_path), "CHECKPOINT_UNREADABLE"),
+        ("wasb://lake/checkpoint", "INVALID_CHECKPOINT_PATH"),
+    ):
         with pytest.raises(KeyrangeError) as raised:
             is_of_a_job(location)
-        assert raised.value.condition.name == "INVALID_CHECKPOINT_PATH"
+        assert raised.value.condition.name == name
 
 
 class Written:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
-from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory, no_directory
 
@@ -51,6 +51,18 @@ def test_the_oldest_batches_may_go_while_it_is_read(home: Path) -> None:
 def test_the_last_batch_may_not(home: Path) -> None:
     with pytest.raises(InvalidError, match="INVALID_CHECKPOINT_PATH"):
         load_progress(Removing(home, 0, 1, 2, 3))
+
+
+class Refusing(Directory):
+    """A store that answers, and says no."""
+
+    def numbered(self, directory: str) -> list[int]:
+        raise OSError("AWS Error ACCESS_DENIED")
+
+
+def test_a_store_that_refuses_is_no_wrong_path(home: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"CHECKPOINT_UNREADABLE.*ACCESS_DENIED.*AWS_"):
+        load_progress(Refusing(str(home)))
 
 
 class Going(Directory):
