@@ -29,6 +29,8 @@ def numbered(count: int, size: int = 0) -> list[bytes]:
     return [b"%06d" % n + b"x" * size for n in range(count)]
 
 
+# tests/platforms reads from such brokers in every release.
+@pytest.mark.slow
 def test_oldest_broker(spark: SparkSession) -> None:
     """Kafka 2.3, with ZooKeeper: no topic ids, Fetch v11, and message format v1 on request."""
     with OldBroker() as broker:

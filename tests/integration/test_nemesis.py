@@ -19,10 +19,24 @@ _CLEANING_S = 60
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(_LIMIT_S + _CLEANING_S + 30)
-def test_nothing_is_lost_where_an_executor_and_a_member_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "kills"),
+    [
+        pytest.param("consumer", ["kill-consumer"], id="consumer"),
+        pytest.param(
+            "pinned",
+            ["kill-executor", "kill-member", "kill-worker"],
+            id="pinned",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_nothing_is_lost_where_processes_are_killed(
+    tmp_path: Path, mode: str, kills: list[str]
+) -> None:
     code, out, said = nemesis(
-        *("--mode", "pinned", "--seed", "3", "--seconds", "12", "--every", "4"),
-        *("--only", "kill-executor", "--only", "kill-member", "--only", "kill-worker"),
+        *("--mode", mode, "--seed", "3", "--seconds", "12", "--every", "4"),
+        *(part for kill in kills for part in ("--only", kill)),
         *("--output", "json", "--keep", str(tmp_path / "kept")),
     )
     assert code == 0, out + said

@@ -65,6 +65,8 @@ def roll_with_static_names(topics: Topics, home: Path, topic: str, rounds: int) 
     assert set(held) <= read
 
 
+# What is killed in test_pinned_state has its ranges again too, or its state would be restored.
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_rolling_restart_moves_nothing(topics: Topics, tmp_path: Path, topic: str) -> None:
     roll_with_static_names(topics, tmp_path, topic, rounds=1)
