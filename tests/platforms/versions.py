@@ -68,6 +68,7 @@ SETUPS: Final = (
     Setup("python-3.12-units", _UNITS, {"Python": "3.12"}),
     Setup("python-3.13", _ON_SPARK, {"Python": "3.13"}),
     Setup("python-3.13-units", _UNITS, {"Python": "3.13"}),
+    Setup("java-21", _ON_SPARK, {"Java": "21"}),
     Setup("java-25", _ON_SPARK, {"Java": "25"}),
     Setup("spark-4.2.1", _ON_SPARK, {"Spark": "4.2.1"}, packages=("pyspark==4.2.1",)),
     *map(_kafka, ("2.3.1", "2.8.2", "3.9.2", "4.3.1")),
