@@ -227,12 +227,12 @@ class _Member:
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
         rows not."""
-        location, run = self._location(slot), self._greeting.run
-        known = noted(location, run)
-        if known is not None and known[0] >= epoch:
-            return
+        run = self._greeting.run
         try:
-            note_slot(location, caller.holding(slot, run))
+            location = self._location(slot)
+            known = noted(location, run)
+            if known is None or known[0] < epoch:
+                note_slot(location, caller.holding(slot, run))
         except OSError as failure:
             _log.warning("slot %s has no directory: %s", slot, failure)
 
@@ -242,10 +242,10 @@ class _Member:
         was made with another assignment."""
         if slot == NO_SLOT or batch < 0:
             return None
-        known = noted(self._location(slot), self._greeting.run)
-        if known is None or known[0] != task.epoch:
-            return None
         try:
+            known = noted(self._location(slot), self._greeting.run)
+            if known is None or known[0] != task.epoch:
+                return None
             known[1].begin(batch, last)
         except OSError as failure:
             _log.warning("slot %s cannot note what it reads: %s", slot, failure)

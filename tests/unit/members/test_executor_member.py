@@ -241,6 +241,18 @@ def test_rows_do_without_an_executors_directory(
         stage.read(memberNames="static")
 
 
+def test_rows_do_without_a_home(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A container may run as a user that it does not know; nobody named a slot.directory."""
+    stage.hold(60_000)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", failing(RuntimeError("Could not determine home directory.")))
+
+    assert stage.read(**{"slot.directory": ""}) == WorkUnitCounts(own=2, foreign=0, unowned=0)
+    assert "slot g-0 has no directory: this user has no home" in caplog.text
+
+
 def test_an_executor_that_got_no_slot_in_time_greets_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
