@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long forms of the tests: many random examples, and the faults over and over. Arguments: how many
 # rounds (default 5). A failing example prints what reproduces it.
-#   soak.sh nemesis [--mode MODE] [--seconds N] [--seed S] [--only KIND]... [--replay FILE]
+#   soak.sh nemesis [--mode MODE] [--seconds N] [--seed S] [--only KIND]... [--store s3] [--replay FILE]
 # is one run of the nemesis, over real brokers, executors and tables.
 #   soak.sh platforms [ARGUMENTS]
 # runs what needs more than the ordinary test run has: an S3 server, a KDC, cluster managers, other
@@ -12,7 +12,12 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 if [[ "${1:-}" == nemesis ]]; then
   shift
-  PYTHONPATH="$root/tests" exec .venv/bin/python -P -m nemesis "$@"
+  python=.venv/bin/python
+  if [[ " $* " == *" s3 "* ]]; then
+    ci/platforms.sh
+    python=.venv-platforms/bin/python
+  fi
+  PYTHONPATH="$root/tests" exec "$python" -P -m nemesis "$@"
 fi
 if [[ "${1:-}" == platforms ]]; then
   shift

@@ -25,9 +25,10 @@ import time
 from pathlib import Path
 
 from nemesis.kinds import KINDS, possible
-from nemesis.modes import MODES, mode_of
+from nemesis.modes import MODES, OF_ANY_STORE, mode_of
 from nemesis.run import Run
 from nemesis.schedule import Schedule, make_schedule, read_schedule
+from nemesis.store import KINDS as STORES
 
 _INSIDE = "NEMESIS_INSIDE"
 
@@ -50,9 +51,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=int, default=60, help="records a second")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run this schedule again")
+    parser.add_argument(
+        "--store",
+        choices=STORES,
+        default="files",
+        help="what keeps tables and checkpoint; s3 is for jobs whose tables keyrange writes",
+    )
     parser.add_argument("--output", choices=["text", "json"], default="text")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep logs and tables there")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.store == "s3" and arguments.mode not in OF_ANY_STORE:
+        # Delta's own writer puts what it writes there over what another driver has written.
+        parser.error(f"--store s3 takes a --mode of {', '.join(OF_ANY_STORE)}")
+    return arguments
 
 
 def become_private() -> bool:
@@ -73,7 +84,7 @@ def chosen(arguments: argparse.Namespace, private: bool) -> Schedule:
         return read_schedule(arguments.replay.read_text())
     seed = arguments.seed if arguments.seed is not None else int(time.time()) % 1_000_000
     mode = MODES[arguments.mode] if arguments.mode else mode_of(seed)
-    kinds = possible(mode.has(private))
+    kinds = possible(mode.has(private, arguments.store))
     if arguments.only:
         kinds = [kind for kind in kinds if kind in arguments.only]
     kinds = [kind for kind in kinds if kind not in arguments.without]
@@ -97,7 +108,7 @@ def main() -> int:
     say(f"mode {schedule.mode}, seed {schedule.seed}, {len(schedule.faults)} faults")
     home = arguments.keep or Path(tempfile.mkdtemp(prefix="nemesis-"))
     home.mkdir(parents=True, exist_ok=True)
-    run = Run(schedule, home, say, private, arguments.rate)
+    run = Run(schedule, home, say, private, arguments.rate, arguments.store)
     try:
         result = run.run()
     except BaseException:

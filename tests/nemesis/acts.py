@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nemesis import broker_faults, faults, operations
+from nemesis import broker_faults, faults, operations, store_faults
 from nemesis.driver import Supervisor
 from nemesis.faults import Heal
 from nemesis.schedule import Fault
@@ -40,6 +40,11 @@ ACTS: Final[dict[str, Act]] = {
     "fill-memory": faults.filled(lambda world: faults.MEMORY),
     "remove-slots": faults.remove_slots,
     "fill-disk": faults.filled(lambda world: world.lake),
+    "slow-store": store_faults.answering(delay_ms=100),
+    "throttle-store": store_faults.answering(throttled=0.3),
+    "fail-store": store_faults.answering(failing=0.3),
+    "lose-answers": store_faults.answering(lost=0.2),
+    "deny-store": store_faults.answering(denied=1.0, most=1 << 30),
     "trickle": faults.connected("trickle"),
     "hang": faults.connected("hang"),
     "cut": faults.connected("cut"),

@@ -117,7 +117,7 @@ def consumer_options(world: World, name: str) -> dict[str, str]:
         "kafka.bootstrap.servers": world.bootstrap,
         "kafka.group.id": world.run,
         "memberGroup": world.run,
-        "commitTable": str(world.lake / "commits"),
+        "commitTable": world.store.uri("commits"),
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",
         "member.name": name,

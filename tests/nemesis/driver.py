@@ -51,13 +51,13 @@ class Supervisor:
 
     def start(self) -> None:
         world = self._world
-        more = ["--bootstrap-servers", world.bootstrap, "--table", str(world.lake / "table")]
-        more += ["--checkpoint", str(world.lake / "checkpoint"), "--trigger", "0 seconds"]
+        more = ["--bootstrap-servers", world.bootstrap, "--table", world.store.hadoop_uri("table")]
+        more += ["--checkpoint", world.store.hadoop_uri("checkpoint"), "--trigger", "0 seconds"]
         more += ["--log-format", "json"]
         options = {**world.mode.options(), **world.client_options(), "failOnDataLoss": "false"}
         options |= {"commitTable.onFreshStart": "resume"} if world.mode.individual else {}
         if world.mode.pinned:
-            options |= {"memberTable": str(world.lake / "members"), "memberGroup": world.run}
+            options |= {"memberTable": world.store.uri("members"), "memberGroup": world.run}
             options |= {"slot.directory": str(world.slots), "pin.driver.host": "127.0.0.1"}
         for name, value in options.items():
             more += ["--option", f"{name}={value}"]
@@ -67,14 +67,18 @@ class Supervisor:
                 function, schema = "nemesis.work:count", COUNTED_SCHEMA
                 more += ["--keeps-state", "--option", f"slot.directory={world.slots}"]
             more += ["--function", function, "--schema", schema]
-            more += ["--commit-table", str(world.lake / "commits")]
+            more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":
             job = str(_TABLE_JOB)
         elif world.mode.individual:
             more += ["--written-by", world.mode.writer]
         environment = own_environment(world)
-        confs = _CONFS | {f"spark.executorEnv.{name}": v for name, v in environment.items()}
+        confs = (
+            _CONFS
+            | world.store.confs
+            | {f"spark.executorEnv.{name}": v for name, v in environment.items()}
+        )
         if world.mode.executors == "standalone":
             confs["spark.executor.memory"] = "700m"
         run = Ingest(

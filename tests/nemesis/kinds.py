@@ -40,6 +40,10 @@ _LONG: Final = (13.0, 20.0)
 _UNWRITABLE: Final = (
     "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE STATE_UNWRITABLE NO_SPACE"
 )
+_DENIED: Final = (
+    f"{_UNWRITABLE} COMMITS_UNREADABLE CHECKPOINT_UNREADABLE VERDICT_UNREADABLE STATE_UNREADABLE "
+    "ASSIGNMENT_UNREADABLE ASSIGNMENT_UNWRITABLE"
+)
 _FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY ASSIGNMENT_CHANGED"
 
 KINDS: Final[dict[str, Kind]] = {
@@ -69,7 +73,13 @@ KINDS: Final[dict[str, Kind]] = {
     "empty-memory": _kind("private", "executors"),
     "fill-memory": _kind("private", "executors", hold_s=(3.0, 12.0)),
     "remove-slots": _kind("members"),
-    "fill-disk": _kind("private", hold_s=(3.0, 8.0), ends=_UNWRITABLE),
+    "fill-disk": _kind("private", "files", hold_s=(3.0, 8.0), ends=_UNWRITABLE),
+    # A store that answers some calls so, and the same one twice running at the most, ends no query.
+    "slow-store": _kind("s3", hold_s=(5.0, 20.0)),
+    "throttle-store": _kind("s3", hold_s=(5.0, 20.0)),
+    "fail-store": _kind("s3", hold_s=(5.0, 20.0)),
+    "lose-answers": _kind("s3", hold_s=(5.0, 20.0)),
+    "deny-store": _kind("s3", hold_s=(3.0, 8.0), ends=_DENIED),
     "trickle": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "hang": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),

@@ -56,10 +56,11 @@ class Usage:
             except psutil.Error:
                 continue
 
-    def grown(self) -> Iterator[tuple[str, str]]:
+    def grown(self, connections: int) -> Iterator[tuple[str, str]]:
+        """`connections` are those to the store that may be open."""
         for name, (fds, threads, what) in self._last.items():
             before = self._first[name]
-            if fds > before[0] + _GROWTH_MAX:
+            if fds > before[0] + _GROWTH_MAX + connections:
                 yield "descriptors", f"{what} {name[0]}: {before[0]} at first, {fds} in the end"
             if threads > before[1] + _GROWTH_MAX:
                 said = f"{before[1]} at first, {threads} in the end"

@@ -35,13 +35,15 @@ class Mode:
     def pinned(self) -> bool:
         return self.pin != "off"
 
-    def has(self, private: bool) -> frozenset[str]:
-        """What faults can need of it; `private` where the run has its own file systems."""
+    def has(self, private: bool, store: str = "files") -> frozenset[str]:
+        """What faults can need of it; `private` where the run has its own file systems, and
+        `store` is what keeps its tables."""
         found = {"proxy"} if self.nodes == 1 else {"three"}
         found |= {"consumers"} if self.job == "consumer" else {"spark", "executors"}
         found |= {"members"} if self.pinned else set()
         found |= {"individual"} if self.individual else set()
         found |= {"private"} if private else set()
+        found |= {store}
         return frozenset(found)
 
     def options(self) -> dict[str, str]:
@@ -97,6 +99,11 @@ MODES: Final = {
         Mode("consumer-of-three", job="consumer", nodes=3),
     )
 }
+
+# Those whose tables keyrange writes, where they have any.
+OF_ANY_STORE: Final = [
+    mode.name for mode in MODES.values() if mode.writer != "spark" or mode.job == "consumer"
+]
 
 
 def mode_of(seed: int) -> Mode:

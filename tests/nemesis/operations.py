@@ -54,7 +54,7 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
     words = ("--topic", world.topic, "--partition", str(number), "--to", str(to))
     code, said = command(
         world,
-        *("commits", "reset", str(world.lake / "commits"), *words),
+        *("commits", "reset", world.store.uri("commits"), *words),
         *("--redo", "--why", "nemesis", "--confirm"),
     )
     if code != 0:
@@ -83,7 +83,7 @@ def replay_letters(world: World, supervisor: Supervisor, fault: Fault) -> None:
     if not buried:
         raise Missed("there are no dead letters")
     words = ("--all", "--why", "nemesis", "--confirm")
-    code, said = command(world, "deadletters", "replay", str(world.lake / "commits"), *words)
+    code, said = command(world, "deadletters", "replay", world.store.uri("commits"), *words)
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
     places = {letter.place for letter in buried}
@@ -94,10 +94,10 @@ def replay_letters(world: World, supervisor: Supervisor, fault: Fault) -> None:
 
 def rebalance(world: World, supervisor: Supervisor, fault: Fault) -> None:
     """Key ranges are assigned anew at once."""
-    if not (world.lake / "members").exists():
+    if not world.store.seen("members").exists():
         raise Missed("nothing is assigned")
     words = ("--why", "nemesis", "--confirm")
-    code, said = command(world, "members", "rebalance", str(world.lake / "members"), *words)
+    code, said = command(world, "members", "rebalance", world.store.uri("members"), *words)
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
 
@@ -106,14 +106,14 @@ def verify(world: World) -> list[str]:
     """What `commits verify` finds. The table holds more or less than the commits say where records
     were handed out again on request, or are gone, also where a dead letter was replayed whose
     record is: there the commits alone are looked at."""
-    table = str(world.lake / "commits")
+    table = world.store.uri("commits")
     found = _verified(world, table)
     if not world.mode.individual:
         return found
     touched = {each.partition for each in (*world.resets.values(), *world.gone, *world.unreadable)}
     for number in range(world.partitions):
         if not touched & {-1, number}:
-            words = ["--sink", str(world.lake / "table"), "--live"]
+            words = ["--sink", world.store.uri("table"), "--live"]
             words += ["--bootstrap-servers", world.cluster.bootstrap_servers]
             words += ["--topic", world.topic, "--partition", str(number)]
             found += _verified(world, table, *words)

@@ -54,8 +54,10 @@ class Run:
         say: Callable[[str], None],
         private: bool,
         rate: int = 60,
+        store: str = "files",
     ) -> None:
         self.schedule, self.home, self._private, self._rate = schedule, home, private, rate
+        self._store = store
         self._say = say
         self.mode = MODES[schedule.mode]
         self.result = Result(schedule.mode, schedule.seed, schedule.seconds)
@@ -72,7 +74,7 @@ class Run:
         with ExitStack() as stack:
             with step("brokers start", _START_S):
                 self.world = World(
-                    self.home, self.mode, self.schedule.seed, self._rate, self._private
+                    self.home, self.mode, self.schedule.seed, self._rate, self._private, self._store
                 )
             self._sink = SinkRows(self.world)
             stack.callback(self._closing, "brokers end", self.world.close)
@@ -262,7 +264,7 @@ class Run:
         return count, {number: at for number, at in behind.items() if at < ends[number]}
 
     def _left(self) -> Iterator[tuple[str, str]]:
-        yield from self._usage.grown()
+        yield from self._usage.grown(self.world.store.connections)
         yield from processes_left(self.world)
         yield from secrets_told(self.world, self._usage.directories)
         yield from memory_left(self.world)

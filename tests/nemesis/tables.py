@@ -26,7 +26,7 @@ _LETTER = ("source_id", "batch_id", "topic", "partition", "offset")
 
 def commit_tables(world: World) -> Iterator[CommitTable]:
     """The commits of every source of the run: one for each checkpoint."""
-    path = world.lake / "commits"
+    path = world.store.seen("commits")
     if not _is_table(path):
         return
     ids = DeltaTable(str(path)).to_pyarrow_table(columns=["source_id"]).column(0)
@@ -45,7 +45,7 @@ def committed_offsets(world: World) -> dict[int, int]:
             for partition, state in table.known().states.items()
             if state.topic_id == topic_id
         }
-    checkpoint = world.lake / "checkpoint"
+    checkpoint = world.store.seen("checkpoint")
     last = max(committed(checkpoint), default=None)
     if last is None:
         return {}
@@ -76,7 +76,7 @@ def last_reset(world: World) -> ResetCommit:
 
 def planned_batches(world: World) -> Iterator[PlannedBatch]:
     """The batches that the checkpoint still has."""
-    checkpoint = world.lake / "checkpoint"
+    checkpoint = world.store.seen("checkpoint")
     for path in (checkpoint / "offsets").glob("[0-9]*"):
         try:
             offset = planned_offsets(checkpoint, int(path.name))
@@ -94,7 +94,7 @@ def _topic_id(offset: dict[str, Any], topic: str) -> str:
 
 def is_assigned(world: World) -> bool:
     """Whether the key ranges of a pinned query have owners."""
-    path = world.lake / "members"
+    path = world.store.seen("members")
     if not _is_table(path):
         return False
     stored = open_assignments(str(path), world.run, {}).last()
@@ -107,7 +107,7 @@ def _is_table(path: Path) -> bool:
 
 def letters(world: World) -> list[Letter]:
     """The dead letters that nobody replayed."""
-    path = world.lake / "commits_dead_letters"
+    path = world.store.seen("commits_dead_letters")
     if not _is_table(path):
         return []
     columns = ["kind", *_LETTER, "key", "value", "attempts"]
@@ -138,7 +138,7 @@ class SinkRows:
 
     def rows(self) -> list[Row]:
         """Reads the files that came since it was asked last."""
-        path = self._world.lake / "table"
+        path = self._world.store.seen("table")
         for version, name in list(_files(path))[self._read_count :]:
             table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
             if self._world.mode.individual:
@@ -175,7 +175,7 @@ def _read(row: dict[str, Any], at: tuple[int, ...]) -> Row:
 def positions(world: World) -> list[Position]:
     """Where partitions stood, by the checkpoint and by the commit table."""
     found = []
-    checkpoint = world.lake / "checkpoint"
+    checkpoint = world.store.seen("checkpoint")
     for batch_id in sorted(int(p.name) for p in (checkpoint / "offsets").glob("[0-9]*")):
         offset = planned_offsets(checkpoint, batch_id)
         topic_id = _topic_id(offset, world.topic)

@@ -14,6 +14,7 @@ from brokers import Topics
 from nemesis.facts import Again, Gone, Place, ResetCommit
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
+from nemesis.store import Bucket, Files, Store
 from secured_brokers import SecuredCluster, SecuredSettings
 from tcp_proxy import TcpProxy
 
@@ -28,11 +29,14 @@ MEMORY = Path("/dev/shm")
 class World:
     """All that faults are done to, but for processes of Spark.
 
-    `run` tells its records from those of other runs. `private` says that /dev/shm and the lake are
-    file systems of this run alone. `now` are seconds since the query ran for the first time.
+    `run` tells its records from those of other runs. `private` says that /dev/shm, and the lake
+    where it keeps the tables, are file systems of this run alone. `now` are seconds since the query
+    ran for the first time.
     """
 
-    def __init__(self, home: Path, mode: Mode, seed: int, rate: int, private: bool) -> None:
+    def __init__(
+        self, home: Path, mode: Mode, seed: int, rate: int, private: bool, store: str = "files"
+    ) -> None:
         self.home, self.mode, self.private = home, mode, private
         self.run = secrets.token_hex(4)
         self.password = f"never-{secrets.token_hex(8)}-logged"
@@ -45,7 +49,9 @@ class World:
         self.secret_file.write_text(self.password)
         if private:
             _mount(MEMORY, MEMORY_BYTES)
-            _mount(self.lake, _LAKE_BYTES)
+            if store == "files":
+                _mount(self.lake, _LAKE_BYTES)
+        self.store: Store = Files(self.lake) if store == "files" else Bucket(self.lake)
         self.gone: list[Gone] = []
         # What was handed out again, by the commit that says so.
         self.resets: dict[ResetCommit, Again] = {}
@@ -123,6 +129,7 @@ class World:
             self.proxy.close()
         self.cluster.kill()
         self.cluster.close()
+        self.store.close()
 
 
 def _settings(mode: Mode, password: str) -> SecuredSettings:

@@ -20,6 +20,7 @@ tries.
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import re
@@ -126,6 +127,15 @@ class S3Server:
         """How many faults of each kind there were since `set_faults`."""
         return dict(json.loads(self._ask(f"{_CONTROL}happened", "POST")))
 
+    def objects(self, prefix: str) -> dict[str, str]:
+        """The keys that begin so, each with its tag: no call of a client, and never a fault."""
+        return dict(json.loads(self._ask(f"{_CONTROL}objects", "POST", prefix.encode())))
+
+    def content(self, key: str) -> bytes | None:
+        """Of an object, likewise; None where it is not there."""
+        found = json.loads(self._ask(f"{_CONTROL}content", "POST", key.encode()))
+        return None if found is None else base64.b64decode(found)
+
     def _ask(self, path: str, method: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.endpoint + path, data, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -195,17 +205,31 @@ class _Wire:
 
     def _control(self, what: str, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         found: Any = None
-        with self._lock:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        with self._lock, self._one_at_a_time:
             match what:
                 case "faults":
-                    body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
                     self._set(Faults(**json.loads(body)))
+                case "objects":
+                    keys = _keys().items()
+                    found = {k: v.etag for k, v in keys if k.startswith(body.decode())}
+                case "content":
+                    key = _keys().get(body.decode())
+                    found = None if key is None else base64.b64encode(key.value).decode()
                 case "calls":
                     found, self._calls = self._calls, []
                 case "happened":
                     found = self._happened
         start_response("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(found).encode()]
+
+
+def _keys() -> Any:
+    """moto's own: an object by its key."""
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys
 
 
 def _kind(environ: dict[str, Any]) -> str:

@@ -20,28 +20,17 @@ from brokers import Record, Topics
 from documents import read_document
 from ingesting import Ingest, ingest
 from keyrange.cli.main import app
-from keyrange.embedded import jars
 from platforms.s3_server import Call, S3Server
+from platforms.s3a import confs_of
 
 COUNT: Final = 600
 BROKEN: Final = ("7", "150", "151")
-# What the guide names for --packages.
-S3A: Final = jars.JarSet(
-    name="s3a",
-    version="3.5.0",
-    modules=(jars.JarModule("org.apache.hadoop", "hadoop-aws", "3.5.0"),),
-    beside_spark=True,
-)
 SCHEMA: Final = "partition int, offset bigint, key string, text string"
 
 
 @pytest.fixture(scope="module")
 def confs(s3_server: S3Server) -> dict[str, str]:
-    path = ":".join(map(str, jars.resolve(S3A)))
-    return s3_server.hadoop | {
-        "spark.driver.extraClassPath": path,
-        "spark.executor.extraClassPath": path,
-    }
+    return confs_of(s3_server)
 
 
 class Query:

@@ -20,6 +20,7 @@ from nemesis.consumers import consumed
 from nemesis.driver import cause_of
 from nemesis.facts import Again, Place, ResetCommit, Row
 from nemesis.operations import follow_resets
+from nemesis.store import Files
 from nemesis.tables import SinkRows, committed_offsets
 from nemesis.work import written
 
@@ -74,7 +75,7 @@ def test_the_last_commit_of_one_that_was_killed_may_have_landed(tmp_path: Path) 
 
 
 def test_rows_that_came_since_the_last_look(tmp_path: Path) -> None:
-    world: Any = SimpleNamespace(lake=tmp_path, mode=SimpleNamespace(individual=False))
+    world: Any = SimpleNamespace(store=Files(tmp_path), mode=SimpleNamespace(individual=False))
     looks = SinkRows(world)
     assert looks.rows() == []
     for version, offsets in enumerate([[0, 1], [2]]):
@@ -113,7 +114,7 @@ def test_what_was_done_of_a_topic_is_not_done_of_the_one_that_was_made_in_its_pl
     table.append(Commit(2, CommitKind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
     topics = SimpleNamespace(topic_id=lambda _: "old")
     mode = SimpleNamespace(individual=True)
-    world: Any = SimpleNamespace(lake=tmp_path, topic="orders", topics=topics, mode=mode)
+    world: Any = SimpleNamespace(store=Files(tmp_path), topic="orders", topics=topics, mode=mode)
     assert committed_offsets(world) == {1: 70}
     topics.topic_id = lambda _: "new"
     assert committed_offsets(world) == {}
@@ -128,7 +129,7 @@ def test_a_reset_hands_out_again_what_was_planned_before_it(tmp_path: Path) -> N
         planned = {"orders": {"0": 500, "1": end}, "@keyrange": mark}
         (offsets / str(number)).write_text(f"v1\n{{}}\n{json.dumps(planned)}\n")
     world: Any = SimpleNamespace(
-        lake=tmp_path, topic="orders", resets={ResetCommit("a", 7): Again(1, 40, 40)}
+        store=Files(tmp_path), topic="orders", resets={ResetCommit("a", 7): Again(1, 40, 40)}
     )
     follow_resets(world)
     assert world.resets == {ResetCommit("a", 7): Again(1, 40, 70)}

@@ -8,6 +8,7 @@ from nemesis.acts import ACTS
 from nemesis.kinds import KINDS, possible
 from nemesis.modes import MODES, mode_of
 from nemesis.schedule import Fault, Met, explained, make_schedule, read_schedule
+from nemesis.store import KINDS as STORES
 
 
 def test_a_seed_says_everything() -> None:
@@ -39,7 +40,12 @@ def test_a_mode_suffers_only_what_it_can(mode: str) -> None:
 
 def test_every_kind_can_be_done_and_some_mode_suffers_it() -> None:
     assert ACTS.keys() == KINDS.keys()
-    suffered = {kind for mode in MODES.values() for kind in possible(mode.has(private=True))}
+    suffered = {
+        kind
+        for mode in MODES.values()
+        for store in STORES
+        for kind in possible(mode.has(private=True, store=store))
+    }
     assert suffered == KINDS.keys()
 
 
