@@ -14,8 +14,8 @@ from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffsets:
-    """A source's part of a batch as it was planned. Batches up to `finished` are in Spark's commit
-    log; -1: none."""
+    """A source's part of a batch as it was planned. Of the batches before it, those up to
+    `finished` are in Spark's commit log; -1: none."""
 
     query_id: str
     batch_id: int
@@ -75,7 +75,7 @@ def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
         metadata = json.loads(directory.read("metadata"))
         batch = _read(directory, batch_id)
         before = _read(directory, batch_id - 1) if batch_id > 0 else None
-        finished = max(directory.numbered("commits"), default=-1)
+        finished = _finished(directory, batch_id)
     except FAILURES as failure:
         what = f"batch {batch_id} cannot be read from the checkpoint"
         raise unreadable(location, failure, what) from None
@@ -92,6 +92,14 @@ def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
         for at, end in enumerate(batch.ends)
         if end is not None
     ]
+
+
+def _finished(directory: Directory, batch_id: int) -> int:
+    """The last batch before one that Spark has finished; -1: none."""
+    # Spark finishes a batch before it plans the next one.
+    if batch_id == 0 or directory.has_file(f"commits/{batch_id - 1}"):
+        return batch_id - 1
+    return max((each for each in directory.numbered("commits") if each < batch_id), default=-1)
 
 
 def _read(directory: Directory, batch_id: int) -> PlannedBatch:
