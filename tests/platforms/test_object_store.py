@@ -22,6 +22,7 @@ from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory
 from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
+from keyrange.work.appending import data_file
 from numbered_logs import COMMITS, SUBJECTS, Subject
 from racing_writers import in_threads
 from s3_server import S3Server, by_kind
@@ -78,9 +79,41 @@ def test_of_drivers_that_publish_at_once_one_is_followed(home: str) -> None:
     assert in_threads(6, publish) == []
     assert found == [found[0]] * 6
     assert drivers[0].manifest(3, START, END) == found[0]
-    assert drivers[0].batches() == [3]
-    drivers[0].remove(3)
+    drivers[0].remove_old(lambda batch_id: batch_id == 3)
     assert drivers[0].manifest(3, START, END) is None
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("appending", [True, False])
+def test_where_no_manifest_decides_the_table_has_one_drivers_rows(
+    home: str, appending: bool
+) -> None:
+    """Each publishes its own output over the others', and may end before it appends."""
+    sinks = [SinkTable(f"{home}/sink", ROWS, {}) for _ in range(6)]
+    sinks[0].prepare()
+
+    def work(at: int) -> None:
+        store = VerdictStore(home, "s", decides=False)
+        writer = DataFileWriter(sinks[at].uri, ROWS)
+        writer.add(pa.record_batch({"at": [at]}, schema=ROWS))
+        [file] = writer.finish()
+        row = (file.name, file.size_bytes, file.rows, file.statistics, [])
+        offsets = planned(START, END)
+        store.publish(Manifest(3, "", {}, {}, *offsets, rows={"file": [row]}), START, END)
+        if appending:
+            sinks[at].append([file], "app", 3, check_files=False)
+
+    def go_on() -> None:
+        found = VerdictStore(home, "s", decides=False).manifest(3, START, END)
+        assert found is not None
+        files = [data_file(*row) for row in found.rows["file"]]
+        SinkTable(f"{home}/sink", ROWS, {}).append(files, "app", 3, check_files=True)
+
+    assert in_threads(6, work) == []
+    go_on()
+    assert len(_rows(f"{home}/sink")) == 1
+    go_on()
+    assert len(_rows(f"{home}/sink")) == 1
 
 
 @pytest.mark.usefixtures("s3")
@@ -181,6 +214,17 @@ def test_calls_of_a_commit_do_not_grow(s3: S3Server, home: str) -> None:
     assert seen["look"][-1] == {"GET": 1, "HEAD": 2}
     assert seen["commit"][-1] == {"GET": 3, "HEAD": 1, "LIST": 2, "PUT": 2}
     assert seen["news"][-1]["LIST"] == 1
+
+
+def test_a_manifest_that_does_not_decide_costs_no_list(s3: S3Server, home: str) -> None:
+    store = VerdictStore(home, "s", decides=False)
+    store.remove_old(lambda _: False)
+    s3.calls()
+    for batch_id in range(1, 4):
+        assert store.manifest(batch_id, START, END) is None
+        store.publish(Manifest(batch_id, "", {}, {}, *planned(START, END)), START, END)
+        store.remove_old(lambda _: False)
+    assert by_kind(s3.calls()) == {"HEAD": 3, "PUT": 3}
 
 
 def _append(sink: SinkTable, at: int) -> None:

@@ -86,6 +86,7 @@ class _Run:
     table: CommitTable
     spark: SparkSession
     errors: PendingErrors | None = None
+    store: VerdictStore | None = None
     tables: dict[str, HeldTable] = field(default_factory=dict)
 
 
@@ -224,9 +225,10 @@ class EachBatch:
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
         try:
-            return VerdictStore(location, run.source_id)
-        except (OSError, ValueError, NotImplementedError) as failure:
+            run.store = run.store or VerdictStore(location, run.source_id)
+        except FAILURES as failure:
             raise unwritable(location, failure) from None
+        return run.store
 
     def _check_said(self, running: BatchRun) -> None:
         """A batch of which nothing was said would be done as a whole, or come again as a whole."""
@@ -327,12 +329,12 @@ class EachBatch:
             if plan.commits.transactional:
                 needed = {each.batch_id for each in running.staged()}
                 needed.add(plan.planned.batch_id - 1)
-            for batch_id in store.batches():
+
+            def is_over(batch_id: int) -> bool:
                 over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished
-                if over and batch_id not in needed:
-                    store.remove(batch_id)
-            if running.manifest is not None:
-                store.remove_plans(running.manifest)
+                return over and batch_id not in needed
+
+            store.remove_old(is_over, running.manifest)
             state_files.remove_old(running, run.table, commit, self.options.commits, _now_ms())
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)

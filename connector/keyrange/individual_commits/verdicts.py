@@ -4,7 +4,7 @@
     <verdictDirectory>/<source id>/<batch>/manifest.json
     <verdictDirectory>/<source id>/plan-*/part-*.parquet
 
-In a store of objects the manifest is `manifest`, as `keyrange.storage.once` writes it.
+In a store of objects a manifest that decides is `manifest`, as `keyrange.storage.once` writes it.
 
 Executors write the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
@@ -38,6 +38,8 @@ _ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
 _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
+# Batches of a run between two lists of what is left in a store of objects.
+_LIST_EVERY: Final = 20
 
 # What systems, Hadoop and object stores say of a place that takes no files.
 _NO_FILES: Final = (
@@ -115,11 +117,17 @@ def as_spark_names(location: str, checkpoint: str) -> str:
 
 
 class VerdictStore:
-    """The verdicts of one source."""
+    """The verdicts of one source, for all batches of a run."""
 
-    def __init__(self, location: str, source_id: str) -> None:
+    def __init__(self, location: str, source_id: str, decides: bool = True) -> None:
+        """`decides`: whether the manifest says which of several drivers counts. Where it is the
+        output's table that takes a batch once, the last manifest may stand: `put_once` takes ten
+        calls of a store of objects, three of them lists."""
         self._location = f"{location.rstrip('/')}/{source_id}"
         self._directory = Directory(self._location)
+        self._puts_once = decides and self._directory.overwrites
+        self._names: set[str] = set()
+        self._lists = 0
 
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
@@ -156,6 +164,7 @@ class VerdictStore:
     def new_attempt(self, batch_id: int) -> tuple[str, str]:
         """The name of an attempt, and where executors are to write its parts."""
         attempt = uuid.uuid4().hex
+        self._names.add(str(batch_id))
         return attempt, f"{self._location}/{_place(batch_id, attempt)}"
 
     @contextmanager
@@ -183,6 +192,8 @@ class VerdictStore:
         Raises VERDICT_UNWRITABLE.
         """
         data = manifest.to_json()
+        place = _place(manifest.batch_id, manifest.attempt)
+        self._names |= {str(manifest.batch_id), place.partition("/")[0]}
         try:
             if self._write_once(manifest.batch_id, data):
                 return _read(manifest.batch_id, data)
@@ -193,7 +204,7 @@ class VerdictStore:
         return found
 
     def _written(self, batch_id: int) -> bytes | None:
-        if not self._directory.overwrites:
+        if not self._puts_once:
             return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
         from keyrange.storage.once import read_once
 
@@ -203,6 +214,9 @@ class VerdictStore:
     def _write_once(self, batch_id: int, data: bytes) -> bool:
         if not self._directory.overwrites:
             return self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
+        if not self._puts_once:
+            self._directory.write(f"{batch_id}/{_MANIFEST}", [data])
+            return True
         from keyrange.storage.once import put_once
 
         return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
@@ -244,34 +258,36 @@ class VerdictStore:
         source = self._location.rpartition("/")[2]
         return all(f"/{source}{inside}" in path for path in paths)
 
-    def batches(self) -> list[int]:
-        """The batches of which there is something, in order."""
+    def remove_old(self, is_over: Callable[[int], bool], last: Manifest | None = None) -> None:
+        """Remove the batches that are over, and with `last`, the manifest of the last batch, what
+        tasks have written for plans that no verdict names. Raises VERDICT_UNWRITABLE."""
         try:
-            names = self._directory.directories("")
-        except FAILURES as failure:
-            raise unwritable(self._location, failure) from None
-        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
-
-    def remove(self, batch_id: int) -> None:
-        """Remove what there is of a batch. Raises VERDICT_UNWRITABLE."""
-        try:
-            self._directory.remove(str(batch_id))
-        except FAILURES as failure:
-            raise unwritable(self._location, failure) from None
-
-    def remove_plans(self, finished: Manifest) -> None:
-        """Remove what tasks have written for plans that no verdict names; `finished` is that of the
-        last batch. Raises VERDICT_UNWRITABLE."""
-        try:
-            names = self._directory.directories("")
-            left = {name for name in names if name.startswith(_OF_A_PLAN)} - {finished.attempt}
+            names = self._list()
+            batches = {int(name) for name in names if name.isascii() and name.isdigit()}
+            over = set(filter(is_over, batches))
+            for batch_id in sorted(over):
+                self._remove(str(batch_id))
+            left = {name for name in names if name.startswith(_OF_A_PLAN)}
+            left = left - {last.attempt} if last is not None else set()
             if left:
-                others = [self.manifest_of(each) for each in self.batches()]
+                others = [self.manifest_of(each) for each in sorted(batches - over)]
                 left -= {each.attempt for each in others if each is not None}
             for name in sorted(left):
-                self._directory.remove(name)
+                self._remove(name)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
+
+    def _list(self) -> set[str]:
+        """The directories of batches and plans. A list of a store of objects costs like ten reads,
+        so there it is taken now and then, and what this process makes is noted."""
+        if not self._directory.overwrites or self._lists % _LIST_EVERY == 0:
+            self._names = set(self._directory.directories(""))
+        self._lists += 1
+        return set(self._names)
+
+    def _remove(self, name: str) -> None:
+        self._directory.remove(name)
+        self._names.discard(name)
 
     def _path(self, batch_id: int) -> str:
         return f"{self._location}/{batch_id}"

@@ -96,7 +96,7 @@ class WriteWhole:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         at = self._planned(batch_id)
-        store = VerdictStore(f"{self.checkpoint.rstrip('/')}/keyrange", at.end.source_id)
+        store = self._store(at.end.source_id)
         sink = self.table.sink()
         sink.prepare()
         form = json.loads(self.table.schema.json())
@@ -111,10 +111,23 @@ class WriteWhole:
         files = [appending.data_file(*each) for each in manifest.rows["file"]]
         application = f"keyrange:{at.query_id}:{at.end.source_id}"
         sink.append(files, application, batch_id, check_files=not is_made)
-        for other in store.batches():
-            if other < batch_id and other <= at.finished:
-                store.remove(other)
+        store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)
+
+    def _store(self, source_id: str) -> VerdictStore:
+        if source_id not in self._stores:
+            location = f"{self.checkpoint.rstrip('/')}/keyrange"
+            # The transaction of the table decides between two drivers.
+            self._stores[source_id] = VerdictStore(location, source_id, decides=False)
+        return self._stores[source_id]
+
+    @cached_property
+    def _stores(self) -> dict[str, VerdictStore]:
+        """By source, from one batch to the next."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_stores"}
 
     def _planned(self, batch_id: int) -> PlannedOffsets:
         found = [each for each in read_offsets(self.checkpoint, batch_id) if each.end.source_id]

@@ -57,7 +57,6 @@ def test_a_manifest_reads_as_it_was_written(store: VerdictStore, tmp_path: Path)
     assert store.holds(3, made.attempt, [f"file:{path}"])
     assert not store.holds(3, made.attempt, [f"file:{path}", f"file:{tmp_path}/else"])
     assert not store.holds(4, made.attempt, [f"file:{path}"])
-    assert store.batches() == [3]
 
 
 def test_the_first_manifest_counts(store: VerdictStore) -> None:
@@ -67,7 +66,7 @@ def test_the_first_manifest_counts(store: VerdictStore) -> None:
 
 
 @pytest.fixture
-def object_store(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
+def object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
     """Stands for a store of objects, whose files are overwritten without a word."""
     monkeypatch.setattr(Directory, "overwrites", True)
 
@@ -76,7 +75,7 @@ def object_store(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> Verdic
         return True
 
     monkeypatch.setattr(Directory, "write_once", overwrites)
-    return store
+    return VerdictStore(str(tmp_path), "s")
 
 
 def test_of_drivers_that_publish_at_once_in_a_store_of_objects_one_is_followed(
@@ -94,7 +93,7 @@ def test_of_drivers_that_publish_at_once_in_a_store_of_objects_one_is_followed(
     assert in_threads(len(made), publish) == []
     assert counted == [counted[0]] * len(made)
     assert object_store.publish(made[0], START, END) == counted[0]
-    object_store.remove(3)
+    object_store.remove_old(lambda batch_id: batch_id == 3)
     assert object_store.manifest(3, START, END) is None
 
 
@@ -196,11 +195,13 @@ def test_what_is_no_manifest_is_refused(store: VerdictStore, tmp_path: Path, tex
         store.manifest(3, START, END)
 
 
-def test_a_batch_is_removed_as_a_whole(store: VerdictStore) -> None:
+def test_a_batch_is_removed_as_a_whole(store: VerdictStore, tmp_path: Path) -> None:
     store.publish(write_attempt(store), START, END)
-    store.remove(3)
-    store.remove(3)
-    assert store.batches() == []
+    store.remove_old(lambda batch_id: batch_id > 3)
+    assert left_in(tmp_path) == ["3"]
+    for _ in range(2):
+        store.remove_old(lambda batch_id: batch_id == 3)
+    assert left_in(tmp_path) == []
     assert store.manifest(3, START, END) is None
 
 
@@ -225,11 +226,50 @@ def test_what_tasks_of_a_plan_have_written_goes_when_no_verdict_names_it(
     assert made[3].rows["done"] == [("t", 0, 4)]
     assert Path(store.paths(made[3])[0]).read_bytes() == b"rows"
     Path(plan_attempt(str(tmp_path), "s", "killed")[1]).mkdir()
-    store.remove_plans(made[4])
-    assert sorted(each.name for each in (tmp_path / "s").glob("plan-*")) == ["plan-a", "plan-b"]
-    store.remove(3)
-    store.remove_plans(made[4])
-    assert [each.name for each in (tmp_path / "s").glob("plan-*")] == ["plan-b"]
+    store.remove_old(lambda _: False, made[4])
+    assert left_in(tmp_path) == ["3", "4", "plan-a", "plan-b"]
+    store.remove_old(lambda batch_id: batch_id == 3, made[4])
+    assert left_in(tmp_path) == ["4", "plan-b"]
+
+
+def left_in(directory: Path) -> list[str]:
+    return sorted(each.name for each in (directory / "s").iterdir())
+
+
+def test_a_store_of_objects_is_listed_now_and_then(
+    object_store: VerdictStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists: list[str] = []
+    look = Directory.directories
+
+    def counted(self: Directory, path: str) -> list[str]:
+        lists.append(path)
+        return look(self, path)
+
+    monkeypatch.setattr(Directory, "directories", counted)
+    for batch_id in range(45):
+        attempt, path = plan_attempt(str(tmp_path), "s", f"{batch_id:03}")
+        Path(path).mkdir(parents=True)
+        if batch_id == 30:
+            (tmp_path / "s" / "plan-killed").mkdir()
+        made = Manifest(batch_id, attempt, {}, {}, *planned(START, END))
+        object_store.publish(made, START, END)
+        object_store.remove_old(lambda other, last=batch_id: other < last, made)
+        killed = ["plan-killed"] if 30 <= batch_id < 40 else []
+        assert left_in(tmp_path) == [str(batch_id), attempt, *killed]
+    assert len(lists) == 3
+
+
+def test_a_manifest_that_does_not_decide_is_one_file(
+    object_store: VerdictStore, tmp_path: Path
+) -> None:
+    """The table's transaction decides: of two drivers the last one's manifest may stand."""
+    drivers = [VerdictStore(str(tmp_path), "s", decides=False) for _ in range(2)]
+    for driver in drivers:
+        made = write_attempt(object_store, b"rows")
+        assert driver.publish(made, START, END) == made
+    assert drivers[0].manifest(3, START, END) == made
+    assert [each.name for each in (tmp_path / "s" / "3").glob("manifest*")] == ["manifest.json"]
 
 
 def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:
