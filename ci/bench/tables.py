@@ -41,6 +41,20 @@ def _ingest() -> Table:
     return Table("ingest", headings, rows)
 
 
+def _calls() -> Table:
+    kinds = ("GET", "HEAD", "LIST", "PUT", "DELETE")
+    ways = {"whole": "whole batches", "individual": "individual commits, with dead letters"}
+    clients = {"delta_rs": "delta-rs", "arrow": "Arrow"}
+    rows = {
+        f"{label}, {client_label}": tuple(
+            f"commits.s3.calls_per_batch.{way}.{client}.{kind.lower()}" for kind in kinds
+        )
+        for way, label in ways.items()
+        for client, client_label in clients.items()
+    }
+    return Table("commits_s3", ("calls of a batch of `keyrange.job`", *kinds), rows)
+
+
 def _size(name: str) -> str:
     """`1KB` as it is read."""
     return name.replace("B", " B").replace("K ", " K")
@@ -242,6 +256,7 @@ TABLES: Mapping[str, Table] = {
             ),
         },
     ),
+    "commits_s3": _calls(),
     "commits_slow_key": _list(
         "commits_slow_key",
         {

@@ -103,6 +103,13 @@ def digest_record(record: Any) -> tuple[Any, ...]:
     return (record.key, record.partition, record.offset, value, digest_of(value))
 
 
+def digest_or_fail(record: Any) -> tuple[Any, ...]:
+    """The same; one record in fifty fails whenever it is worked on."""
+    if record.offset % 50 == 7:
+        raise ValueError("one in fifty")
+    return digest_record(record)
+
+
 def digest_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Record after record, as a job does it without keyrange's help."""
     for batch in batches:

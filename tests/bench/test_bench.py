@@ -15,7 +15,7 @@ CI = Path(__file__).parents[2] / "ci"
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main  # noqa: E402
-from bench.groups import ingest, state  # noqa: E402
+from bench.groups import commits_s3, ingest, state  # noqa: E402
 from bench.groups.read import GROUP, cells  # noqa: E402
 from bench.groups.scale import GROUP as SCALE  # noqa: E402
 from bench.registry import Bench, Scale  # noqa: E402
@@ -145,6 +145,13 @@ THROUGHPUT = {
     ),
 }
 
+S3 = {
+    f"commits.s3.calls_per_batch.{way}.{client}.{kind}"
+    for way in ("whole", "individual")
+    for client in ("delta_rs", "arrow")
+    for kind in ("get", "head", "list", "put", "delete")
+}
+
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
 PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {
@@ -250,6 +257,27 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
     assert all(each["value"] > 0 for name, each in figures.items() if name != costs)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not commits_s3.PYTHON.exists(), reason="ci/platforms.sh was not run")
+def test_the_tiny_benchmark_of_calls_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "commits_s3", timeout_s=580)
+    assert figures.keys() == S3
+    # What is counted and not timed holds at any size.
+    for name, target in commits_s3.GROUP.targets.items():
+        assert target.met(figures[name]["value"]), figures[name]
+
+
+def test_calls_are_not_counted_where_there_is_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commits_s3, "PYTHON", tmp_path / "python")
+    assert list(commits_s3.run(Bench("commits_s3", "tiny", "", tmp_path))) == []
+    assert "left out" in capsys.readouterr().err
 
 
 @pytest.mark.broker
@@ -364,6 +392,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "volumes": VOLUMES,
         "consumer": CONSUMER,
         "commits_throughput": THROUGHPUT,
+        "commits_s3": S3,
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,
         "parts": PARTS,

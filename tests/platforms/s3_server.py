@@ -68,11 +68,15 @@ class Call(NamedTuple):
 
 
 class S3Server:
-    """A server that ends with this process at the latest. Its buckets are empty at the start."""
+    """A server that ends with this process at the latest. Its buckets are empty at the start.
+    `python` is one that has moto."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [self._python, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
