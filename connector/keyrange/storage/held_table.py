@@ -24,6 +24,8 @@ from keyrange.text.packages import install_line
 # are: after 300 of them a write took twice its time.
 _REOPEN_AFTER: Final = 50
 _MARK: Final = "keyrange.write"
+# More than a file of the log has that names some files.
+_ENTRY_BYTES: Final = 1 << 20
 # No file of a log has it.
 _NOWHERE: Final = b"\0"
 
@@ -139,11 +141,22 @@ class HeldTable:
 
     def _entry(self, version: int) -> bytes | None:
         """The log's file for a version; None where it is not there."""
+        path = f"_delta_log/{version:020d}.json"
+        # A file's size is asked for before it is read, unless it is known: one that is too great
+        # is none to the store, and spares that call.
+        sizes = {path: _ENTRY_BYTES}
+        handler = self.delta.fs.DeltaStorageHandler
         try:
-            with self.files.open_input_file(f"_delta_log/{version:020d}.json") as file:
-                return bytes(file.read())
+            guessed = handler.from_table(self.table._table, self._storage, sizes)
+            entry = _read(pyarrow.fs.PyFileSystem(guessed), path)
+            return entry if len(entry) < _ENTRY_BYTES else _read(self.files, path)
         except (FileNotFoundError, self.delta.exceptions.TableNotFoundError):
             return None
+
+
+def _read(files: pyarrow.fs.FileSystem, path: str) -> bytes:
+    with files.open_input_file(path) as file:
+        return bytes(file.read())
 
 
 def _transactions_in(entry: bytes) -> dict[str, int]:

@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from keyrange.storage import held_table
 from keyrange.storage.held_table import HeldTable
 
 ROWS = pa.table({"at": pa.array([1], pa.int64())})
@@ -108,6 +109,35 @@ def test_another_table_in_its_place_is_opened(
     assert not held.is_same()
     assert held.refresh()
     assert held.table.metadata().id != was
+
+
+class Refusing:
+    """A filesystem that asks for the size of a file."""
+
+    def open_input_file(self, path: str) -> Any:
+        raise AssertionError(path)
+
+
+def test_a_look_does_not_ask_for_the_size_of_a_file(
+    held: HeldTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_files", Refusing())
+    assert held.is_same()
+    write(tmp_path, b=7)
+    assert held.refresh()
+    assert held.version_of("b") == 7
+
+
+def test_a_file_of_the_log_that_is_longer_than_was_guessed_is_read_whole(
+    held: HeldTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_table, "_ENTRY_BYTES", 10)
+    assert held.is_same()
+    write(tmp_path, b=7)
+    assert held.refresh()
+    assert held.version_of("b") == 7
+    another_of_the_same_length(tmp_path)
+    assert not held.is_same()
 
 
 def test_it_is_opened_anew_where_much_came(held: HeldTable, tmp_path: Path) -> None:

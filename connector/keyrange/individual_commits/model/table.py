@@ -10,7 +10,8 @@ from keyrange.individual_commits.model.drivers import Fence
 
 
 class CommitTable(Protocol):
-    """The commits of one source in one table. Every call sees what others have written meanwhile.
+    """The commits of one source in one table. Every call sees what others have written meanwhile;
+    only for the state at a commit that was seen, it need not look.
 
     All raise KeyrangeError: COMMITS_DAMAGED where what is stored contradicts itself,
     UNSUPPORTED_COMMITS where a newer version wrote it, COMMITS_UNREADABLE and COMMITS_UNWRITABLE

@@ -78,6 +78,9 @@ class DeltaCommitTable(CommitTable):
         self._counted: dict[str, int | None] = {}
 
     def known(self, seq: int | None = None) -> Snapshot:
+        if seq and seq == self._known.seq:
+            # What a commit has left does not change.
+            return self._known
         last = self._log.last(max(seq or 0, self._known.seq))
         wanted = last if seq is None else seq
         if wanted == self._known.seq:

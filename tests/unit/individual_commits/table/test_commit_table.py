@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from commit_contract import CommitTableContract, OpenTable
+from commit_contract import SOURCE, CommitTableContract, OpenTable, append_all
 from commit_tables import MemoryCommitTable
+from delta_commits import COMMITS
 from keyrange.individual_commits.model.commit import Commit
-from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.options.commits import CommitOptions
+from memory_store import MemoryStore, Shared
 
 
 class TestInMemory(CommitTableContract):
@@ -25,3 +27,15 @@ class TestByDeltaRs(CommitTableContract):
     def open_table(self, tmp_path: Path) -> OpenTable:
         options = CommitOptions(table=str(tmp_path / "commits"))
         return lambda source_id: open_commit_table(options, source_id)
+
+
+def test_the_state_at_the_last_commit_that_was_seen_takes_no_look() -> None:
+    shared = Shared()
+    table = DeltaCommitTable(MemoryStore(shared), SOURCE)
+    append_all(table, COMMITS)
+    called: list[str] = []
+    shared.hook = called.append
+    assert table.known(3).seq == 3
+    assert called == []
+    assert table.known().seq == 3
+    assert called == ["refresh"]
