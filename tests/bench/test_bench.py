@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-CI = Path(__file__).parents[2] / "ci"
+from bench_runs import CI, bench, tiny_figures
+
 sys.path.insert(0, str(CI))
 
-from bench.__main__ import main as bench_main  # noqa: E402
-from bench.groups import commits_s3, ingest, state  # noqa: E402
-from bench.groups.read import GROUP, cells  # noqa: E402
-from bench.groups.scale import GROUP as SCALE  # noqa: E402
-from bench.registry import Bench, Scale  # noqa: E402
-from bench.tables import TABLES  # noqa: E402
+from bench.__main__ import main as bench_main
+from bench.groups import ingest, state
+from bench.groups.read import GROUP, cells
+from bench.groups.scale import GROUP as SCALE
+from bench.registry import Bench, Scale
+from bench.tables import TABLES
 
 FIELDS = {"group", "name", "value", "unit", "min", "max", "runs", "samples"}
 WAYS = ("", ".per_range", ".grouped")
@@ -145,13 +143,6 @@ THROUGHPUT = {
     ),
 }
 
-S3 = {
-    f"commits.s3.calls_per_batch.{way}.{client}.{kind}"
-    for way in ("whole", "individual")
-    for client in ("delta_rs", "arrow")
-    for kind in ("get", "head", "list", "put", "delete")
-}
-
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
 PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {
@@ -167,27 +158,6 @@ SLOW_KEY = {
     for share in ("p50", "p99")
     for figure in (f"{share}.vs_normal", f"{share}.ms", f"normal.{share}.ms")
 }
-
-
-def bench(*arguments: str, timeout_s: int = 580) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(CI), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-        timeout=timeout_s,
-        check=False,
-    )
-
-
-def tiny_figures(directory: Path, *groups: str, timeout_s: int = 580) -> dict[str, dict[str, Any]]:
-    """The figures by name that the tiny form of some groups writes."""
-    out = directory / "figures.json"
-    only = [word for group in groups for word in ("--only", group)]
-    finished = bench("--tiny", *only, "--out", str(out), timeout_s=timeout_s)
-    assert finished.returncode == 0, finished.stderr[-4000:]
-    return {each["name"]: each for each in json.loads(out.read_text())["figures"]}
 
 
 @pytest.mark.broker
@@ -257,27 +227,6 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
     assert all(each["value"] > 0 for name, each in figures.items() if name != costs)
-
-
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(not commits_s3.PYTHON.exists(), reason="ci/platforms.sh was not run")
-def test_the_tiny_benchmark_of_calls_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "commits_s3", timeout_s=580)
-    assert figures.keys() == S3
-    # What is counted and not timed holds at any size.
-    for name, target in commits_s3.GROUP.targets.items():
-        assert target.met(figures[name]["value"]), figures[name]
-
-
-def test_calls_are_not_counted_where_there_is_no_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(commits_s3, "PYTHON", tmp_path / "python")
-    assert list(commits_s3.run(Bench("commits_s3", "tiny", "", tmp_path))) == []
-    assert "left out" in capsys.readouterr().err
 
 
 @pytest.mark.broker
@@ -392,7 +341,6 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "volumes": VOLUMES,
         "consumer": CONSUMER,
         "commits_throughput": THROUGHPUT,
-        "commits_s3": S3,
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,
         "parts": PARTS,
