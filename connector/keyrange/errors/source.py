@@ -91,6 +91,17 @@ SOURCE_CONDITIONS: Final = (
         "reading.md",
     ),
     Condition(
+        "VERSIONS_DIFFER",
+        Kind.INVALID,
+        False,
+        "install one version of keyrange into the Python of the driver and of all executors, and "
+        "start the query again",
+        "The driver and an executor have different versions of keyrange. The task read nothing.",
+        "both versions in the message, and `keyrange --version` on each host; an upgrade of a "
+        "host's Python under a query that runs also ends here",
+        "deploy.md",
+    ),
+    Condition(
         "INVALID_OFFSETS",
         Kind.INVALID,
         False,

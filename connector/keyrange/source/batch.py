@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -19,6 +19,7 @@ from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.splits import Split, plan_splits
 from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source.driver_version import with_version
 from keyrange.source.read import read_task
 
 if TYPE_CHECKING:
@@ -31,10 +32,13 @@ _Places = Mapping[TopicPartition, int]
 
 
 class KeyRangeBatchReader(DataSourceReader):
-    """Spark pickles this object into every task: it holds options and nothing else."""
+    """Spark pickles this object into every task: it holds options and the driver's version."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return with_version(self.__dict__)
 
     def partitions(self) -> Sequence[InputPartition]:
         from keyrange.kafka.cluster import Cluster

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from keyrange.options import SourceOptions
+from keyrange.source.driver_version import with_version
 from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.read import read_task
 
@@ -58,7 +59,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: PlanningSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}
+        return with_version({**self.__dict__, "_session": None})
 
     def initialOffset(self) -> dict[str, Any]:
         return self._opened().initial().to_json()

@@ -1,0 +1,40 @@
+"""A reader is unpickled by the version of keyrange that pickled it, and by no other one."""
+
+from __future__ import annotations
+
+import pickle  # noqa: TID251  as Spark does with a reader
+
+import pytest
+
+import keyrange
+from keyrange.errors import InvalidError
+from keyrange.jobs.data_source import JobReader
+from keyrange.jobs.definition import JobDefinition
+from keyrange.options import parse_options
+from keyrange.source.batch import KeyRangeBatchReader
+from keyrange.source.pushdown import KeyRangePushdownReader
+from keyrange.source.stream import KeyRangeStreamReader
+from scripted import PATTERN, SERVERS
+
+OPTIONS = parse_options(SERVERS | PATTERN)
+READERS = (
+    KeyRangeBatchReader(OPTIONS),
+    KeyRangePushdownReader(OPTIONS),
+    KeyRangeStreamReader(OPTIONS),
+    JobReader(OPTIONS, JobDefinition("/t", "{}", "{}", "map", ())),
+)
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda each: type(each).__name__)
+def test_another_version_is_refused_by_name(
+    reader: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyrange, "__version__", "0.9.1")
+    pickled = pickle.dumps(reader)
+    assert type(pickle.loads(pickled)) is type(reader)
+    monkeypatch.setattr(keyrange, "__version__", "0.9.2")
+    with pytest.raises(InvalidError) as caught:
+        pickle.loads(pickled)
+    assert caught.value.condition.name == "VERSIONS_DIFFER"
+    assert "the driver has keyrange 0.9.1" in caught.value.message
+    assert "this executor has keyrange 0.9.2 in " in caught.value.message
