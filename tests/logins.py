@@ -21,6 +21,18 @@ OAUTH = f"{KAFKA}oauthbearer.OAuthBearerLoginModule required "
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required "
 
 
+# How many records a topic of numbers has.
+COUNT = 3000
+
+
+def create_numbers(topics: Topics, name: str) -> str:
+    """A topic of one partition with COUNT records of 1 kB in batches of some 16: each value begins
+    with its number in five digits."""
+    made = topics.create_topic(name)
+    topics.produce(made, [b"%05d" % n + b"x" * 1000 for n in range(COUNT)], batch_size=16_000)
+    return made
+
+
 def login_options(topics: Topics, mechanism: str, jaas: str, tls: bool = False) -> dict[str, str]:
     protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
     options = {

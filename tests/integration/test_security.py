@@ -20,7 +20,17 @@ from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
 from keyrange.errors import DeniedError
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.security import tokens
-from logins import OAUTH, PLAIN, ends, for_spark, login_options, parsed, read_slowly
+from logins import (
+    COUNT,
+    OAUTH,
+    PLAIN,
+    create_numbers,
+    ends,
+    for_spark,
+    login_options,
+    parsed,
+    read_slowly,
+)
 from secured_brokers import SecuredBroker, SecuredSettings
 from sources import Collected, batch, stream
 from token_endpoint import Endpoint, token_endpoint
@@ -110,12 +120,11 @@ def test_reading_for_longer_than_a_session(
 ) -> None:
     """A session that nears its end gives way to another between two requests: nothing is lost,
     neither records nor a connection."""
-    topic = strict.create_topic("sessions")
-    strict.produce(topic, [b"%05d" % n + b"x" * 1000 for n in range(3000)], batch_size=16_000)
+    topic = create_numbers(strict, "sessions")
     client = parsed(login_options(strict, mechanism, jaas) | {"max.partition.fetch.bytes": "40000"})
     watched = Watched(monkeypatch)
 
-    assert read_slowly(client, topic, 3000, seconds=3 * LIFETIME_S) == list(range(3000))
+    assert read_slowly(client, topic, COUNT, seconds=3 * LIFETIME_S) == list(range(COUNT))
 
     replaced = watched.made - watched.lost - 2
     assert replaced >= 2, (watched.made, watched.lost)

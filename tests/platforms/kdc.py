@@ -19,6 +19,8 @@ from logins import KERBEROS
 
 REALM = "KEYRANGE.TEST"
 SERVICE = f"kafka/{HOST}"
+# Of short tickets. Shorter ones would end while a slow machine still logs in with them.
+TICKET_S = 10.0
 _FAKETIME = f"/usr/lib/{os.uname().machine}-linux-gnu/faketime/libfaketime.so.1"
 _KRB5 = """\
 [libdefaults]

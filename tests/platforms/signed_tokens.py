@@ -1,15 +1,27 @@
-"""Tokens with a signature, as an identity provider makes them, and the keys by which a broker
-checks them."""
+"""Tokens with a signature, as an identity provider makes and grants them, and the keys by which a
+broker checks them."""
 
 from __future__ import annotations
 
 import base64
 import json
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from brokers import Topics
+from keyrange.options.kafka_properties import ClientSettings
+from logins import OAUTH, login_options, parsed
+from token_endpoint import Endpoint
+
+# Of each token that a provider grants.
+TOKEN_S = 3
+_CHECKS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+_ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 
 
 class Signer:
@@ -34,6 +46,45 @@ class Signer:
         key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self._name}
         key |= {"n": _number(numbers.n), "e": _number(numbers.e)}
         return json.dumps({"keys": [key]})
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Who signs tokens, where they are asked for, and the authority of its certificate."""
+
+    signer: Signer
+    endpoint: Endpoint
+    jaas: str
+    authority: Path
+
+    def grant(self) -> None:
+        """A new token for each request."""
+
+        def answer() -> tuple[int, bytes]:
+            token = self.signer.token(TOKEN_S)
+            return 200, json.dumps({"access_token": token, "expires_in": TOKEN_S}).encode()
+
+        self.endpoint.answer = answer
+
+    def client(self, topics: Topics, **given: str) -> ClientSettings:
+        return parsed(self.options(topics) | {n.replace("_", "."): v for n, v in given.items()})
+
+    def options(self, topics: Topics) -> dict[str, str]:
+        url = {"sasl.oauthbearer.token.endpoint.url": self.endpoint.url}
+        return login_options(topics, "OAUTHBEARER", self.jaas, tls=True) | url
+
+
+def checking_tokens(signer: Signer, keys: Path) -> tuple[dict[str, str], str]:
+    """Properties and the JVM option of a broker whose SASL_SSL takes what this signer signs; its
+    public key is put into the file `keys`."""
+    keys.write_text(signer.key_set())
+    prefix = "listener.name.sasl_ssl.oauthbearer.sasl."
+    properties = {
+        f"{prefix}jaas.config": f"{OAUTH};",
+        f"{prefix}server.callback.handler.class": _CHECKS,
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+    }
+    return properties, f"{_ALLOWED}{keys.as_uri()}"
 
 
 def _encoded(document: dict[str, Any]) -> str:

@@ -22,32 +22,23 @@ from keyrange.embedded.process import HOST
 from keyrange.errors import DeniedError, InvalidError, UnavailableError
 from keyrange.guard.model.quota_entities import RATE
 from keyrange.options.kafka_properties import ClientSettings
-from logins import ends, for_spark, login_options, parsed, read_slowly
-from platforms.kdc import REALM, SERVICE, Kdc, by_cache, by_key_tab, repeated, with_clock
+from logins import COUNT, ends, for_spark, login_options, parsed, read_slowly
+from platforms.kdc import (
+    REALM,
+    SERVICE,
+    TICKET_S,
+    Kdc,
+    by_cache,
+    by_key_tab,
+    repeated,
+    with_clock,
+)
 from platforms.secured_stream import SLOWLY, run_streams
 from secured_brokers import SecuredBroker, SecuredSettings
 from sharing_consumer import sharing_options
 
 SESSION_S = 4.0
-# Shorter ones would end while a slow machine still logs in with them.
-TICKET_S = 10.0
-COUNT = 3000
 READER = f"reader@{REALM}"
-
-
-@pytest.fixture(scope="module")
-def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    """A realm that this process, and all that it starts, belongs to."""
-    with Kdc(tmp_path_factory.mktemp("kdc")) as made, pytest.MonkeyPatch.context() as patch:
-        for name, value in made.environment.items():
-            patch.setenv(name, value)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def reader(kdc: Kdc) -> Path:
-    """The key tab of a principal whose tickets are short."""
-    return kdc.add("reader", f"{TICKET_S:.0f}s")
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +64,6 @@ def topics(kdc: Kdc) -> Iterator[Topics]:
         made = Topics(broker)
         yield made
         made.close()
-
-
-@pytest.fixture(scope="module")
-def topic(topics: Topics) -> str:
-    made = topics.create_topic("tickets")
-    topics.produce(made, [b"%05d" % n + b"x" * 1000 for n in range(COUNT)], batch_size=16_000)
-    return made
 
 
 def client(topics: Topics, jaas: str, **given: str) -> ClientSettings:

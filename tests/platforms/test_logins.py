@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,60 +17,12 @@ from certificates import Identity, issue
 from keyrange.errors import DeniedError, UnavailableError
 from keyrange.kafka.security import tokens
 from keyrange.options.kafka_properties import ClientSettings
-from logins import OAUTH, SCRAM, ends, for_spark, login_options, parsed, read_slowly
+from logins import COUNT, OAUTH, SCRAM, ends, for_spark, login_options, parsed, read_slowly
 from platforms.secured_stream import SLOWLY, run_streams
-from platforms.signed_tokens import Signer
+from platforms.signed_tokens import TOKEN_S, Provider, Signer, checking_tokens
 from secured_brokers import SecuredBroker, SecuredSettings
-from token_endpoint import Endpoint, token_endpoint
 
-TOKEN_S = 3
-COUNT = 3000
-CHECKS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 DAY = datetime.timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Provider:
-    """Who signs tokens, where they are asked for, and the authority of its certificate."""
-
-    signer: Signer
-    endpoint: Endpoint
-    jaas: str
-    authority: Path
-
-    def grant(self) -> None:
-        """A new token for each request."""
-
-        def answer() -> tuple[int, bytes]:
-            token = self.signer.token(TOKEN_S)
-            return 200, json.dumps({"access_token": token, "expires_in": TOKEN_S}).encode()
-
-        self.endpoint.answer = answer
-
-    def client(self, topics: Topics, **given: str) -> ClientSettings:
-        return parsed(self.options(topics) | {n.replace("_", "."): v for n, v in given.items()})
-
-    def options(self, topics: Topics) -> dict[str, str]:
-        url = {"sasl.oauthbearer.token.endpoint.url": self.endpoint.url}
-        return login_options(topics, "OAUTHBEARER", self.jaas, tls=True) | url
-
-
-@pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    home = tmp_path_factory.mktemp("provider")
-    root = issue("provider", authority=True)
-    identity = issue("endpoint", root)
-    (home / "root.pem").write_text(root.pem)
-    (home / "server.pem").write_text(identity.pem + identity.key_pem())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "server.pem")
-    with token_endpoint(context) as endpoint:
-        jaas = (
-            f'{OAUTH}clientId="reader" clientSecret="hunter2" '
-            f'ssl.truststore.location="{home}/root.pem";'
-        )
-        yield Provider(Signer(), endpoint, jaas, home / "root.pem")
 
 
 @pytest.fixture(autouse=True)
@@ -85,48 +35,30 @@ def _from_the_start(provider: Provider) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> tuple[Identity, Path]:
-    """The authority of the clients' certificates, and the file that the broker has of it."""
-    root = issue("clients", authority=True)
-    path = tmp_path_factory.mktemp("clients") / "root.pem"
-    path.write_text(root.pem)
-    return root, path
-
-
-@pytest.fixture(scope="module")
 def topics(
     provider: Provider, clients: tuple[Identity, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Topics]:
     """A broker that checks signatures and certificates, and ends sessions with their tokens."""
     keys = tmp_path_factory.mktemp("keys") / "keys.json"
-    keys.write_text(provider.signer.key_set())
-    sasl, tls = "listener.name.sasl_ssl.oauthbearer.", "listener.name.ssl.ssl."
+    checks, allowed = checking_tokens(provider.signer, keys)
+    tls = "listener.name.ssl.ssl."
     settings = SecuredSettings(
         listeners=("SSL", "SASL_SSL"),
         users={USER: PASSWORD},
         properties={
             "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "connections.max.reauth.ms": "3600000",
-            f"{sasl}sasl.jaas.config": f"{OAUTH};",
-            f"{sasl}sasl.server.callback.handler.class": CHECKS,
-            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            **checks,
             f"{tls}client.auth": "required",
             f"{tls}truststore.type": "PEM",
             f"{tls}truststore.location": str(clients[1]),
         },
-        jvm_options=(f"{ALLOWED}{keys.as_uri()}",),
+        jvm_options=(allowed,),
     )
     with SecuredBroker(settings) as broker:
         made = Topics(broker)
         yield made
         made.close()
-
-
-@pytest.fixture(scope="module")
-def topic(topics: Topics) -> str:
-    made = topics.create_topic("logins")
-    topics.produce(made, [b"%05d" % n + b"x" * 1000 for n in range(COUNT)], batch_size=16_000)
-    return made
 
 
 def test_reading_at_full_speed_while_tokens_end(
