@@ -12,9 +12,10 @@ from brokers import Topics
 from certificates import Identity, issue
 from forms import FORM
 from logins import OAUTH, create_numbers
+from platforms.every_login import EveryLogin, every_login
 from platforms.kdc import TICKET_S, Kdc
 from platforms.s3_server import S3Server
-from platforms.signed_tokens import Provider, Signer
+from platforms.signed_tokens import CLIENT_SECRET, Provider, Signer
 from token_endpoint import token_endpoint
 
 # They import what only ci/platforms.sh installs.
@@ -62,7 +63,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
     context.load_cert_chain(home / "server.pem")
     with token_endpoint(context) as endpoint:
         jaas = (
-            f'{OAUTH}clientId="reader" clientSecret="hunter2" '
+            f'{OAUTH}clientId="reader" clientSecret="{CLIENT_SECRET}" '
             f'ssl.truststore.location="{home}/root.pem";'
         )
         yield Provider(Signer(), endpoint, jaas, home / "root.pem")
@@ -81,3 +82,17 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> tuple[Identity, Path]:
 def topic(topics: Topics) -> str:
     """A topic of numbers, of the module's own broker where it has one."""
     return create_numbers(topics, "numbers")
+
+
+@pytest.fixture(scope="module")
+def every(
+    kdc: Kdc,
+    reader: Path,
+    provider: Provider,
+    clients: tuple[Identity, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[EveryLogin]:
+    """A broker that people log in to in every way."""
+    home = tmp_path_factory.mktemp("every")
+    with every_login(home, kdc, reader, provider, clients) as made:
+        yield made

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from brokers import Topics
 from keyrange.options.kafka_properties import ClientSettings
 from logins import OAUTH, login_options, parsed
 from token_endpoint import Endpoint
+from unseen import MARK
 
 # Of each token that a provider grants.
 TOKEN_S = 3
+CLIENT_SECRET = f"{MARK}-oauth"
 _CHECKS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 
@@ -56,12 +58,15 @@ class Provider:
     endpoint: Endpoint
     jaas: str
     authority: Path
+    # In their order.
+    granted: list[str] = field(default_factory=list)
 
     def grant(self) -> None:
         """A new token for each request."""
 
         def answer() -> tuple[int, bytes]:
             token = self.signer.token(TOKEN_S)
+            self.granted.append(token)
             return 200, json.dumps({"access_token": token, "expires_in": TOKEN_S}).encode()
 
         self.endpoint.answer = answer

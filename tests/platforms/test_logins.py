@@ -19,7 +19,7 @@ from keyrange.kafka.security import tokens
 from keyrange.options.kafka_properties import ClientSettings
 from logins import COUNT, OAUTH, SCRAM, ends, for_spark, login_options, parsed, read_slowly
 from platforms.secured_stream import SLOWLY, run_streams
-from platforms.signed_tokens import TOKEN_S, Provider, Signer, checking_tokens
+from platforms.signed_tokens import CLIENT_SECRET, TOKEN_S, Provider, Signer, checking_tokens
 from secured_brokers import SecuredBroker, SecuredSettings
 
 DAY = datetime.timedelta(days=1)
@@ -79,7 +79,7 @@ def test_a_token_that_somebody_else_has_signed(
     with pytest.raises(DeniedError, match=r"^\[SASL_AUTHENTICATION_FAILED\]") as failure:
         ends(provider.client(topics), topic)
     failure.match("mechanism=OAUTHBEARER, user=reader")
-    assert "hunter2" not in str(failure.value)
+    assert CLIENT_SECRET not in str(failure.value)
     assert not any(part in str(failure.value) for part in token.split("."))
 
 
@@ -113,7 +113,7 @@ def test_a_stream_whose_tasks_outlive_their_tokens(
         f'ssl.truststore.location="{provider.authority}";'
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECRET_OF_DRIVER", "hunter2")
+        patch.setenv("SECRET_OF_DRIVER", CLIENT_SECRET)
         results = run_streams(
             tmp_path, {"all": options, "no secret": untrusting}, {"SECRET_OF_DRIVER": ""}
         )
@@ -124,7 +124,7 @@ def test_a_stream_whose_tasks_outlive_their_tokens(
     failure = results["no secret"]["failure"]
     assert "[SECRET_NOT_FOUND] env:SECRET_OF_DRIVER is not set" in failure
     text = (tmp_path / "job.log").read_text(errors="replace")
-    assert "hunter2" not in text + json.dumps(results)
+    assert CLIENT_SECRET not in text + json.dumps(results)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -3,14 +3,12 @@ in no log record, no error, no traceback and no file that is left."""
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +18,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.security import sasl
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_names import NameSettings
@@ -30,9 +29,9 @@ from keyrange.options import SourceOptions, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
 from keyrange.options.parsing import Property
 from keyrange.source.stream import KeyRangeStreamReader
-
-MARK = "qZ7-never-to-be-seen"
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+from logins import OAUTH, PLAIN, parsed
+from token_endpoint import token_endpoint
+from unseen import MARK, check_log, log_everything, whole_text
 
 
 def closed_port() -> int:
@@ -71,15 +70,6 @@ def options(port: int, **more: str) -> SourceOptions:
     return parse_options(given, "stream")
 
 
-def whole_text(failure: BaseException) -> str:
-    """As tools print a failure that print most of it: with its causes and all local values, but
-    for those of this test."""
-    made = traceback.TracebackException.from_exception(failure, capture_locals=True)
-    made.stack[:] = [each for each in made.stack if each.filename != __file__]
-    assert made.stack
-    return "".join(made.format())
-
-
 def serve(listener: socket.socket, answer: bytes) -> None:
     with suppress(OSError):
         while True:
@@ -90,13 +80,9 @@ def serve(listener: socket.socket, answer: bytes) -> None:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    caplog.set_level(logging.DEBUG)
-    # Put back by caplog: another test asks that this logger is held at INFO.
-    caplog.set_level(logging.DEBUG, logger="kafka")
+    log_everything(caplog)
     yield caplog
-    assert MARK not in caplog.text
-    for record in caplog.records:
-        assert MARK not in str(vars(record))
+    check_log(caplog)
 
 
 def test_there_are_secrets_to_be_seen() -> None:
@@ -126,6 +112,34 @@ def test_the_planning_process(
     assert MARK not in str(caught.value)
     assert MARK not in whole_text(caught.value)
     assert MARK not in repr(vars(reader))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (401, b'{"error": "invalid_client"}'),
+        (503, b""),
+        (200, b"nonsense"),
+        (200, b'{"access_token": "no %s"}' % MARK.encode()),
+    ],
+)
+def test_a_token_endpoint(said: pytest.LogCaptureFixture, answer: tuple[int, bytes]) -> None:
+    """It refuses, fails, or grants what is no token."""
+    login = f'{OAUTH}clientId="u" clientSecret="{MARK}";'
+    with token_endpoint() as endpoint:
+        endpoint.answer = lambda: answer
+        settings = parsed(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": login,
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+            }
+        )
+        with pytest.raises(KeyrangeError) as caught:
+            sasl.new_client(settings, "127.0.0.1")
+    assert MARK not in whole_text(caught.value)
 
 
 def test_the_binding_service(said: pytest.LogCaptureFixture) -> None:

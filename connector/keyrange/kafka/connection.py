@@ -26,6 +26,7 @@ from keyrange.kafka.model import listener
 from keyrange.kafka.opening import open_socket
 from keyrange.kafka.security import sasl, tokens
 from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.secrets import UnseenBytes
 
 __all__ = ["Buffer", "Connection", "ConnectionLost"]
 
@@ -133,12 +134,14 @@ class Connection:
     def send(self, request: Any, version: int) -> None:
         """Send a request whose answer will be received later."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = protocol.encode(request, version, self._correlation_id, self._settings.client_id)
         try:
             sock = self._socket()
             # Of sending as a whole.
             sock.settimeout(max(self._answer_by() - time.monotonic(), 0.001))
-            sock.sendall(frame)
+            # No local value: it may hold a password.
+            sock.sendall(
+                protocol.encode(request, version, self._correlation_id, self._settings.client_id)
+            )
         except OSError as failure:
             raise self._broken(failure) from None
         self._sent.append(self._correlation_id)
@@ -296,7 +299,7 @@ class Connection:
         """The messages of a mechanism; returns the session's lifetime in ms, 0 without one."""
         lifetime_ms = 0
         while not client.is_done():
-            request = protocol.sasl_authenticate(client.auth_bytes())
+            request = protocol.sasl_authenticate(UnseenBytes(client.auth_bytes()))
             answer = self.call(protocol.SASL_AUTHENTICATE, request)
             if answer.error_code:
                 tokens.forget()

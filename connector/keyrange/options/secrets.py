@@ -18,6 +18,25 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FILE_BYTES_MAX: Final = 1 << 20
 
 
+class UnseenText(str):
+    """Text that is used as any other, and stays out of what shows local values: tracebacks of
+    tools, debuggers, a dict's repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+class UnseenBytes(bytes):
+    """The same of bytes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "b'***'"
+
+
 class Secret:
     """A string that does not show itself in repr, str, logs or errors."""
 
@@ -30,20 +49,20 @@ class Secret:
     def is_reference(self) -> bool:
         return self._value.startswith(("env:", "file:"))
 
-    def reveal(self) -> str:
+    def reveal(self) -> UnseenText:
         """The secret itself. What is referred to is looked up at every call: it may be rotated.
 
         Raises SECRET_NOT_FOUND that names the reference.
         """
         kind, _, rest = self._value.partition(":")
         if kind == "literal" and self._value.startswith("literal:"):
-            return rest
+            return UnseenText(rest)
         if not self.is_reference:
-            return self._value
+            return UnseenText(self._value)
         found = os.environ.get(rest, "") if kind == "env" else _read(rest)
         if not found:
             raise _missing(self._value, "is not set" if kind == "env" else "is empty")
-        return found
+        return UnseenText(found)
 
     def __repr__(self) -> str:
         return "'***'"

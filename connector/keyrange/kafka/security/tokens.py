@@ -3,7 +3,7 @@
 The endpoint is asked with the client-credentials grant (RFC 6749, 4.4), over https or on the
 machine's own loopback, and without following redirects: those would carry the client's secret to
 another place. A token is kept in this process for most of its lifetime. Errors name the endpoint
-and what it said, never the secret or the token.
+and what it said, never the secret or the token; nor do the local values of their tracebacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.secrets import NO_SECRET, Secret
+from keyrange.options.secrets import NO_SECRET, Secret, UnseenText
 
 _ANSWER_BYTES_MAX: Final = 1 << 20
 # RFC 6750, 2.1. Anything else could end the message's field, and name another user in the next.
@@ -34,22 +34,22 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _PASSES: Final = frozenset((408, 425, 429, *range(500, 600)))
 
 _lock = threading.Lock()
-_kept: dict[tuple[str, ...], tuple[str, float]] = {}
+_kept: dict[tuple[str, ...], tuple[UnseenText, float]] = {}
 
 
-def token(settings: ClientSettings, login: Mapping[str, str]) -> str:
+def token(settings: ClientSettings, login: Mapping[str, str]) -> UnseenText:
     """The token to log in with; `login` has the names of OAuthBearerLoginModule's options.
 
     Raises TOKEN_REFUSED, TOKEN_ENDPOINT_UNREACHABLE, SECRET_NOT_FOUND for a token's file.
     """
     url = settings.oauth_token_endpoint_url
     if not url:
-        return unsecured_token(login, time.time())
+        return UnseenText(unsecured_token(login, time.time()))
     if url.startswith("file:"):
-        return _checked(Secret(url).reveal().strip(), url)
+        return _checked(UnseenText(Secret(url).reveal().strip()), url)
     key = (url, *(login.get(name, "") for name in ("clientId", "clientSecret", "scope")))
     with _lock:
-        kept, until = _kept.get(key, ("", 0.0))
+        kept, until = _kept.get(key, (UnseenText(), 0.0))
         if time.monotonic() < until:
             return kept
         asked_at = time.monotonic()
@@ -122,12 +122,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float]:
+def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText, float]:
     """A token of the endpoint, and its lifetime in seconds; 0 where that is not told."""
     url = settings.oauth_token_endpoint_url
     client, secret = login["clientId"], login["clientSecret"]
     if settings.oauth_header_urlencode:
-        client, secret = quote_plus(client), quote_plus(secret)
+        client, secret = quote_plus(client), UnseenText(quote_plus(secret))
     form = {"grant_type": "client_credentials"}
     if login.get("scope"):
         form["scope"] = login["scope"]
@@ -142,10 +142,7 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float
     )
     try:
         with _opener(url, login).open(request, timeout=settings.login_timeout_ms / 1000) as answer:
-            document = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        found, lifetime_s = document["access_token"], float(document.get("expires_in") or 0)
-        if not isinstance(found, str):
-            raise TypeError
+            found, lifetime_s = _granted(answer)
     except urllib.error.HTTPError as failure:
         raise _refused(failure, url, (login["clientSecret"], secret)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -164,6 +161,14 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[str, float
             "TOKEN_ENDPOINT_UNREACHABLE", f"no token was had: {reason}", endpoint=url
         ) from None
     return _checked(found, url), lifetime_s
+
+
+def _granted(answer: IO[bytes]) -> tuple[UnseenText, float]:
+    """As `_ask`. ValueError, KeyError, TypeError or AttributeError where no token was granted."""
+    document = json.loads(answer.read(_ANSWER_BYTES_MAX))
+    if not isinstance(found := document["access_token"], str):
+        raise TypeError
+    return UnseenText(found), float(document.get("expires_in") or 0)
 
 
 def _opener(url: str, login: Mapping[str, str]) -> urllib.request.OpenerDirector:
@@ -258,7 +263,7 @@ def _explanation(body: IO[bytes]) -> str:
     return "".join(each for each in ", ".join(parts)[:200] if each.isprintable())
 
 
-def _checked(value: str, source: str) -> str:
+def _checked(value: UnseenText, source: str) -> UnseenText:
     if not _TOKEN.fullmatch(value):
         raise error("TOKEN_REFUSED", "what was given is no bearer token", endpoint=source)
     return value
