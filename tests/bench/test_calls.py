@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench_runs import CI, tiny_figures
-from s3_server import Call
+from platforms.s3_server import Call
 
 sys.path.insert(0, str(CI))
 

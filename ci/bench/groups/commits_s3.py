@@ -23,12 +23,12 @@ from bench import topics
 from bench.figures import Figure, at_most, from_runs
 from bench.registry import Bench, Group
 from bench.work import DIGESTED, digest_or_fail, digest_record
-from keyrange.embedded import jars
 
 ROOT = Path(__file__).parents[3]
-sys.path.append(str(ROOT / "tests" / "platforms"))
+sys.path.append(str(ROOT / "tests"))
 
-from s3_server import BUCKET, Call, S3Server  # noqa: E402
+from platforms.s3_server import BUCKET, Call, S3Server  # noqa: E402
+from platforms.s3a import confs_of  # noqa: E402
 
 # moto is installed there alone.
 PYTHON = ROOT / ".venv-platforms" / "bin" / "python"
@@ -51,15 +51,10 @@ def run(bench: Bench) -> Iterator[Figure]:
     if not PYTHON.exists():
         bench.progress("left out: the S3 server is in .venv-platforms, made by ci/platforms.sh")
         return
-    path = ":".join(map(str, jars.resolve(jars.s3a())))
     with S3Server(str(PYTHON)) as server:
         # Spark's processes find the server by them, and delta-rs and Arrow in this one.
         os.environ.update(server.environment)
-        confs = server.hadoop | {
-            "spark.driver.extraClassPath": path,
-            "spark.executor.extraClassPath": path,
-        }
-        with sparks.session(bench.directory, confs=confs) as spark:
+        with sparks.session(bench.directory, confs=confs_of(server)) as spark:
             yield from _measure(bench, spark, server)
 
 
