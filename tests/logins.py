@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from brokers import Topics
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
@@ -83,3 +86,25 @@ def read_slowly(client: ClientSettings, topic: str, count: int, seconds: float) 
         return offsets
     finally:
         cluster.close()
+
+
+class Watched:
+    """How many connections were made, and how many broke."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = self.lost = 0
+        authenticate, receive = Connection._authenticate, Connection.receive
+
+        def counted(connection: Connection) -> None:
+            self.made += 1
+            authenticate(connection)
+
+        def received(connection: Connection, *given: object, **context: object) -> object:
+            try:
+                return receive(connection, *given, **context)  # type: ignore[arg-type]
+            except ConnectionLost:
+                self.lost += 1
+                raise
+
+        monkeypatch.setattr(Connection, "_authenticate", counted)
+        monkeypatch.setattr(Connection, "receive", received)

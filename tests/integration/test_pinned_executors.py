@@ -11,6 +11,7 @@ import pytest
 
 from brokers import Topics
 from keyrange.members.model.assignment import Assignment
+from pinned_checks import restart_oldest
 from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
@@ -21,25 +22,10 @@ def topic(topics: Topics) -> str:
     return topics.create_topic("restarted", PARTITIONS)
 
 
-def restart(cluster: PinnedCluster, run: PinnedRun, victim: psutil.Process) -> None:
-    """kill -9 of an executor; returns when the one that Spark starts in its place is a member, and
-    batches have gone on."""
-    before = {each.pid for each in cluster.executors()}
-    cluster.kill_executor(victim)
-
-    def came() -> bool:
-        new = [status for pid, status in run.members().items() if pid not in before]
-        return any(status.state == "STABLE" for status in new)
-
-    run.wait(came)
-    run.more_batches()
-
-
 def roll(cluster: PinnedCluster, run: PinnedRun, rounds: int = 1) -> None:
     """Restart every executor in its turn, the one first that was not restarted for the longest."""
     for _ in range(rounds * len(cluster.executors())):
-        restart(cluster, run, cluster.executors()[0])
-        cluster.has_executors(2)
+        restart_oldest(cluster, run)
 
 
 def generations(run: PinnedRun) -> dict[str, int]:

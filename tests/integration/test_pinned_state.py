@@ -3,7 +3,6 @@ again; they become more and fewer, and each reads the state of the keys that it 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ from brokers import Record, Topics, send
 from delta_commits import table_at
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.members.model.assignment import Assignment
+from pinned_checks import check_counts, restart_oldest
 from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
@@ -25,26 +25,12 @@ def folded(run: PinnedRun, sent: int) -> None:
     run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows() >= sent)
     rows = DeltaTable(path).to_pyarrow_table().to_pylist()
     assert len(rows) == sent
-    by_key: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        by_key[row["key"]].append((row["offset"], row["n"]))
-    for key, found in by_key.items():
-        assert [n for _, n in sorted(found)] == [*range(1, len(found) + 1)], key
+    check_counts(rows)
 
 
 def kill_each(cluster: PinnedCluster, run: PinnedRun) -> None:
     for _ in range(2):
-        victim = cluster.executors()[0]
-        before = {each.pid for each in cluster.executors()}
-        cluster.kill_executor(victim)
-        run.wait(
-            lambda before=before: any(  # type: ignore[misc]
-                status.state == "STABLE" and pid not in before
-                for pid, status in run.members().items()
-            )
-        )
-        run.more_batches()
-        cluster.has_executors(2)
+        restart_oldest(cluster, run)
 
 
 # The longer form restarts both executors ten times, and the driver ten times.

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from brokers import PASSWORD, USER, Record, Topics, wait_until
 from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
 from keyrange.errors import DeniedError
-from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.security import tokens
 from logins import (
     COUNT,
     OAUTH,
     PLAIN,
+    Watched,
     create_numbers,
     ends,
     for_spark,
@@ -84,28 +84,6 @@ def endpoint() -> Iterator[Endpoint]:
     with token_endpoint() as started:
         started.answer = grant
         yield started
-
-
-class Watched:
-    """How many connections were made, and how many broke."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made = self.lost = 0
-        authenticate, receive = Connection._authenticate, Connection.receive
-
-        def counted(connection: Connection) -> None:
-            self.made += 1
-            authenticate(connection)
-
-        def received(connection: Connection, *given: object, **context: object) -> object:
-            try:
-                return receive(connection, *given, **context)  # type: ignore[arg-type]
-            except ConnectionLost:
-                self.lost += 1
-                raise
-
-        monkeypatch.setattr(Connection, "_authenticate", counted)
-        monkeypatch.setattr(Connection, "receive", received)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from secured_brokers import SecuredBroker, SecuredSettings
 from unseen import MARK
 
 WAYS = ("GSSAPI", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "SSL")
-# Of GSSAPI and SCRAM-SHA-512. Tokens end sessions by themselves, and others last.
-SESSION_MS = 4000
+# Sessions of the mechanisms that have short ones, beside those that end with their tokens.
+SESSIONS_MS = {"gssapi": 4000, "scram-sha-512": 4000, "scram-sha-256": 300}
 USER_PASSWORD = f"{MARK}-user"
 KEY_PASSWORD = f"{MARK}-key"
 
@@ -74,7 +74,7 @@ def every_login(
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
         f'keyTab="{key_tab}" principal="{SERVICE}@{REALM}";'
     )
-    kerberos, scram = "listener.name.sasl_plaintext", "listener.name.sasl_ssl.scram-sha-512"
+    kerberos, tls = "listener.name.sasl_plaintext", "listener.name.sasl_ssl"
     settings = SecuredSettings(
         listeners=("SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         users={USER: USER_PASSWORD},
@@ -84,12 +84,12 @@ def every_login(
             f"{kerberos}.sasl.enabled.mechanisms": "GSSAPI",
             f"{kerberos}.gssapi.sasl.jaas.config": jaas,
             "sasl.kerberos.service.name": "kafka",
-            "listener.name.sasl_ssl.sasl.enabled.mechanisms": (
-                "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
-            ),
+            f"{tls}.sasl.enabled.mechanisms": ("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"),
             "connections.max.reauth.ms": "3600000",
-            f"{kerberos}.gssapi.connections.max.reauth.ms": str(SESSION_MS),
-            f"{scram}.connections.max.reauth.ms": str(SESSION_MS),
+            **{
+                f"{kerberos if name == 'gssapi' else tls}.{name}.connections.max.reauth.ms": f"{ms}"
+                for name, ms in SESSIONS_MS.items()
+            },
             "listener.name.ssl.ssl.client.auth": "required",
             "listener.name.ssl.ssl.truststore.type": "PEM",
             "listener.name.ssl.ssl.truststore.location": str(clients[1]),

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from brokers import Record
 from logins import for_spark
-from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster
+from pinned_checks import check_counts, restart_oldest
+from pinned_cluster import KEYS, Feeder, PinnedCluster, pinned_cluster
 from platforms.every_login import EveryLogin
+from platforms.kdc import repeated
 from unseen import MARK
 
 PARTITIONS = 2
@@ -27,20 +31,6 @@ def cluster(every: EveryLogin, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-def restarted(cluster: PinnedCluster, run: PinnedRun) -> None:
-    """kill -9 of the oldest executor; returns when another one is a member in its place."""
-    before = cluster.executors()
-    cluster.kill_executor(before[0])
-    pids = {each.pid for each in before}
-    run.wait(
-        lambda: any(
-            pid not in pids and status.state == "STABLE" for pid, status in run.members().items()
-        )
-    )
-    cluster.has_executors(2)
-    run.more_batches()
-
-
 @pytest.mark.parametrize("way", ["GSSAPI", "OAUTHBEARER", "SCRAM-SHA-512", "SSL"])
 def test_static_members(every: EveryLogin, cluster: PinnedCluster, way: str) -> None:
     """Tasks are bound to their executors, a restart moves nothing and begins no generation, and
@@ -51,13 +41,46 @@ def test_static_members(every: EveryLogin, cluster: PinnedCluster, way: str) -> 
         run = cluster.start(way, topic, memberNames="static", **secured)
         before = run.settle(2)
         generations = {each.name: each.generation for each in run.members().values()}
-        restarted(cluster, run)
+        restart_oldest(cluster, run)
         assert run.settle(2) == before
         assert {each.name: each.generation for each in run.members().values()} == generations
         feeder.stop()
         read = {row.slot for rows in run.check(feeder.sent) for row in rows}
     cluster.do("stop", name=way)
     assert set(generations) <= read
+    check_files(cluster.home)
+
+
+def test_a_job_on_transactions(every: EveryLogin, cluster: PinnedCluster) -> None:
+    """read_committed, pinned key ranges, individual commits and state in one stream: each record of
+    a transaction that was committed is in the table once, each key counted from one on in its
+    order, and no record of another one."""
+    topic = every.topics.create_topic("transactional", PARTITIONS)
+    secured = for_spark(every.options("SCRAM-SHA-512") | {"isolation.level": "read_committed"})
+    placed: list[tuple[int, int]] = []
+
+    def write(transactions: int) -> None:
+        for number in range(transactions):
+            records = [
+                Record(b"%d" % n, b"key-%d" % (n % KEYS), n % KEYS % PARTITIONS) for n in range(100)
+            ]
+            commit = number % 3 != 2
+            done = every.topics.produce_transaction(topic, records, commit)
+            placed.extend(done if commit else [])
+
+    write(3)
+    run = cluster.start_counting("transactions", topic, memberNames="static", **secured)
+    with repeated(lambda: write(3), 0.5):
+        before = run.settle(2)
+        restart_oldest(cluster, run)
+        assert run.settle(2) == before
+    table = run.home / "table"
+    run.wait(lambda: DeltaTable(table).to_pyarrow_dataset().count_rows() >= len(placed))
+    cluster.do("stop", name="transactions")
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert sorted((row["partition"], row["offset"]) for row in rows) == sorted(placed)
+    assert len({row["key"] for row in rows}) == KEYS
+    check_counts(rows)
     check_files(cluster.home)
 
 

@@ -1,0 +1,118 @@
+"""The commands that ask a cluster, with Kerberos: by key tab and by ticket cache, and told what is
+wrong with either; and with a password that is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from logins import COUNT, create_numbers
+from member_samples import append_all, stored, table_at
+from platforms.every_login import EveryLogin
+from platforms.kdc import Kdc, by_cache, by_key_tab
+from unseen import MARK
+
+
+@pytest.fixture(scope="module")
+def topic(every: EveryLogin) -> str:
+    return create_numbers(every.topics, "commands")
+
+
+@pytest.fixture(scope="module")
+def commands(
+    every: EveryLogin, topic: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """A command line of each kind, and what it says of a cluster that answers."""
+    home = tmp_path_factory.mktemp("query")
+    checkpoint = make_checkpoint(home / "checkpoint")
+    plan_batch(checkpoint, 0, 1_000, {"0": 100})
+    commit_batch(checkpoint, 0)
+    (checkpoint / "offsets" / "0").write_text(
+        (checkpoint / "offsets" / "0").read_text().replace('"t"', f'"{topic}"')
+    )
+    members = home / "members"
+    append_all(table_at(members), [stored()])
+    return {
+        str(COUNT - 100): [
+            "watch",
+            str(checkpoint),
+            "--once",
+            "--output",
+            "json",
+        ],
+        '"records"': ["ranges", "plan", "--topic", topic, "--output", "json"],
+        '"keyrange.records/': ["records", "--offset", f"{topic}-0:5", "--output", "json"],
+        '"keyrange.members': ["members", "list", str(members), "--live", "--output", "json"],
+        '"keyrange.volumes': ["volumes", "show", "--output", "json"],
+        '"keyrange.doctor': ["doctor", "--topic", topic, "--output", "json"],
+    }
+
+
+def run(
+    command: list[str], named: dict[str, str], home: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A command with a login, whose secrets are in a file."""
+    (home / "jaas").write_text(named["sasl.jaas.config"])
+    login = named | {"sasl.jaas.config": f"@{home}/jaas"}
+    servers = login.pop("bootstrap.servers")
+    prefix = "kafka.admin." if command[0] == "volumes" else "kafka."
+    return subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "keyrange.cli.main", *command),
+            *("--bootstrap-servers", servers),
+            *(part for n, value in login.items() for part in ("--option", f"{prefix}{n}={value}")),
+        ],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_commands_with_tickets(
+    every: EveryLogin, commands: Mapping[str, list[str]], kdc: Kdc, reader: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    logins = {
+        "key tab": (by_key_tab(reader, "reader"), {}),
+        "ticket cache": (by_cache(), {"KRB5CCNAME": f"FILE:{cache}"}),
+    }
+    for jaas, environment in logins.values():
+        for said, command in commands.items():
+            kdc.kinit("reader", reader, cache)
+            done = run(command, every.with_ticket(jaas), tmp_path, **environment)
+            print(command, done.stdout[:300], done.stderr)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            assert said in done.stdout, (command, done.stdout)
+            assert done.stderr == "", command
+
+
+def test_commands_that_are_refused(
+    every: EveryLogin, commands: Mapping[str, list[str]], kdc: Kdc, tmp_path: Path
+) -> None:
+    """One paragraph with what it is and what mends it, and exit code 1."""
+    old, cache = kdc.add("brief", "2s"), tmp_path / "cache"
+    kdc.kinit("brief", old, cache)
+    kdc.export("brief")
+    time.sleep(2.5)
+    cases = {
+        "NO_KERBEROS_TICKET": every.with_ticket(by_key_tab(old, "brief")),
+        "NO_KERBEROS_TICKET ": every.with_ticket(by_cache(cache)),
+        "SASL_AUTHENTICATION_FAILED": every.with_password("PLAIN", f"{MARK}-wrong"),
+    }
+    for condition, named in cases.items():
+        for command in commands.values():
+            done = run(command, named, tmp_path)
+            print(command, done.returncode, done.stdout, done.stderr)
+            told = done.stdout + done.stderr
+            assert MARK not in told
+            assert f"[{condition.strip()}]" in told, (command, told)
+            assert "To mend it" in told
+            assert "Traceback" not in told
