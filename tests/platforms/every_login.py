@@ -17,7 +17,7 @@ from unseen import MARK
 
 WAYS = ("GSSAPI", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "SSL")
 # Sessions of the mechanisms that have short ones, beside those that end with their tokens.
-SESSIONS_MS = {"gssapi": 4000, "scram-sha-512": 4000, "scram-sha-256": 300}
+SESSIONS_MS = {"gssapi": 4000, "scram-sha-512": 4000, "scram-sha-256": 600}
 USER_PASSWORD = f"{MARK}-user"
 KEY_PASSWORD = f"{MARK}-key"
 

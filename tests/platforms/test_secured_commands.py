@@ -38,7 +38,7 @@ def commands(
         (checkpoint / "offsets" / "0").read_text().replace('"t"', f'"{topic}"')
     )
     members = home / "members"
-    append_all(table_at(members), [stored()])
+    append_all(table_at(members), [stored(1)])
     return {
         str(COUNT - 100): [
             "watch",
