@@ -12,6 +12,8 @@ steps. Faults come by a seed, each to its share of the calls:
 - `failing`: 500 InternalError, and nothing was done.
 - `lost`: the call was done, and its answer is 500 InternalError.
 - `denied`: 403 AccessDenied, and nothing was done.
+- `elsewhere`: 301 PermanentRedirect, as to a client of another region, and nothing was done.
+- `reset`: the connection is reset, and nothing was done.
 
 `matching` limits these to calls whose "KIND KEY" it is found in, `times` to so many in all. Calls
 of one kind of a key that fail `most` times running are let through, as a client gives up after some
@@ -24,6 +26,8 @@ import base64
 import json
 import random
 import re
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -41,6 +45,8 @@ _ANSWERS: Final = {
     "failing": ("InternalError", "500 Internal Server Error"),
     "lost": ("InternalError", "500 Internal Server Error"),
     "denied": ("AccessDenied", "403 Forbidden"),
+    "elsewhere": ("PermanentRedirect", "301 Moved Permanently"),
+    "reset": ("", ""),
 }
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message></Error>"
 
@@ -52,6 +58,8 @@ class Faults:
     failing: float = 0
     lost: float = 0
     denied: float = 0
+    elsewhere: float = 0
+    reset: float = 0
     matching: str = ""
     times: int = 1 << 30
     most: int = 2
@@ -176,6 +184,8 @@ class _Wire:
             delay_ms, fault = self._faults.delay_ms, self._fault(call)
         if delay_ms:
             time.sleep(delay_ms / 1000)
+        if fault == "reset":
+            raise ConnectionResetError
         if fault not in (None, "lost"):
             return _refuse(start_response, fault)
         with self._one_at_a_time:
@@ -285,8 +295,14 @@ def serve() -> None:
         def log(self, *_: Any) -> None:
             pass
 
+        def connection_dropped(self, *_: Any) -> None:
+            # Closed so, and not shut down before, a connection is reset.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+
     app = _Wire(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Handler)
+    server.shutdown_request = server.close_request  # type: ignore[method-assign]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()
