@@ -12,6 +12,7 @@ steps. Faults come by a seed, each to its share of the calls:
 - `failing`: 500 InternalError, and nothing was done.
 - `lost`: the call was done, and its answer is 500 InternalError.
 - `denied`: 403 AccessDenied, and nothing was done.
+- `expired`: 400 ExpiredToken with the token, as Amazon's has it, and nothing was done.
 - `elsewhere`: 301 PermanentRedirect, as to a client of another region, and nothing was done.
 - `reset`: the connection is reset, and nothing was done.
 
@@ -45,10 +46,11 @@ _ANSWERS: Final = {
     "failing": ("InternalError", "500 Internal Server Error"),
     "lost": ("InternalError", "500 Internal Server Error"),
     "denied": ("AccessDenied", "403 Forbidden"),
+    "expired": ("ExpiredToken", "400 Bad Request"),
     "elsewhere": ("PermanentRedirect", "301 Moved Permanently"),
     "reset": ("", ""),
 }
-_ERROR: Final = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message></Error>"
+_ERROR: Final = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message>{1}</Error>"
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Faults:
     failing: float = 0
     lost: float = 0
     denied: float = 0
+    expired: float = 0
     elsewhere: float = 0
     reset: float = 0
     matching: str = ""
@@ -187,10 +190,10 @@ class _Wire:
         if fault == "reset":
             raise ConnectionResetError
         if fault not in (None, "lost"):
-            return _refuse(start_response, fault)
+            return _refuse(environ, start_response, fault)
         with self._one_at_a_time:
             answer = self._answer(environ, start_response if fault is None else _ignore)
-        return answer if fault is None else _refuse(start_response, fault)
+        return answer if fault is None else _refuse(environ, start_response, fault)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         parts = self._app(environ, start_response)
@@ -272,9 +275,11 @@ def _ignore(*_: Any) -> None:
     pass
 
 
-def _refuse(start_response: Any, fault: str) -> list[bytes]:
+def _refuse(environ: dict[str, Any], start_response: Any, fault: str) -> list[bytes]:
     code, status = _ANSWERS[fault]
-    body = _ERROR.format(code).encode()
+    token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "") if fault == "expired" else ""
+    more = f"<Token-0>{token}</Token-0>" if token else ""
+    body = _ERROR.format(code, more).encode()
     headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
     start_response(status, headers)
     return [body]

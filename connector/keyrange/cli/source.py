@@ -50,6 +50,8 @@ LiveOption = Annotated[
     bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")
 ]
 SERVERS: Final = "kafka.bootstrap.servers"
+# delta-rs waits 30 s for an answer, and asks again for three minutes where it is not told.
+_RETRY_TIMEOUT: Final = "20s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +138,20 @@ def check_live(live: bool, named: Mapping[str, str]) -> None:
 
 
 def storage_of(named: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the object store among options of the source, references resolved.
+    """The settings of the object store among options of the source, references resolved. A command
+    waits for a store that does not answer as long as a person does.
 
     Raises SECRET_NOT_FOUND.
     """
     from keyrange.options.commits import STORAGE_PREFIX
     from keyrange.options.secrets import parse_secret
 
-    return {
+    given = {
         name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
         for name, value in named.items()
         if name.lower().startswith(STORAGE_PREFIX)
     }
+    return {"retry_timeout": _RETRY_TIMEOUT, **given}
 
 
 @contextmanager

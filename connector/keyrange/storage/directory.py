@@ -82,6 +82,18 @@ class Directory:
             return False
         return not self._filesystem.get_file_info(fs.FileSelector(self._root))
 
+    def missing_bucket(self) -> str | None:
+        """The bucket that it would lie in, where there is none of that name. None elsewhere, and
+        where the store does not say."""
+        from pyarrow import fs
+
+        bucket = self._root.partition("/")[0]
+        with suppress(*FAILURES):
+            if self.overwrites:
+                found = self._filesystem.get_file_info(bucket).type
+                return bucket if found == fs.FileType.NotFound else None
+        return None
+
     def holds(self, other: Directory) -> bool:
         """Whether another directory is this one, or lies in it."""
         same = self._filesystem.equals(other._filesystem)
