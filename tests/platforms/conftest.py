@@ -96,3 +96,12 @@ def every(
     home = tmp_path_factory.mktemp("every")
     with every_login(home, kdc, reader, provider, clients) as made:
         yield made
+
+
+@pytest.fixture
+def s3(s3_server: S3Server) -> Iterator[S3Server]:
+    """The same without faults and calls of another test."""
+    s3_server.set_faults()
+    s3_server.calls()
+    yield s3_server
+    s3_server.set_faults()

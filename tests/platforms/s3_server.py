@@ -50,7 +50,12 @@ _ANSWERS: Final = {
     "elsewhere": ("PermanentRedirect", "301 Moved Permanently"),
     "reset": ("", ""),
 }
-_ERROR: Final = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message>{1}</Error>"
+# As long as Amazon's: a client that has no room for an answer loses it.
+_ERROR: Final = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{0}</Code>'
+    "<Message>We encountered an internal error. Please try again.</Message>"
+    f"{{1}}<RequestId>{'R' * 16}</RequestId><HostId>{'H' * 76}</HostId></Error>"
+)
 
 
 @dataclass

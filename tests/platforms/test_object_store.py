@@ -5,7 +5,7 @@ moto answers (s3_server.py), so this is about what a store may do, and not about
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -30,14 +30,6 @@ from s3_server import S3Server, by_kind
 PLACE = TopicPartition("t", 0)
 START, END = Checkpoint({PLACE: 5}), Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
 ROWS = pa.schema([("at", pa.int64())])
-
-
-@pytest.fixture
-def s3(s3_server: S3Server) -> Iterator[S3Server]:
-    s3_server.set_faults()
-    s3_server.calls()
-    yield s3_server
-    s3_server.set_faults()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from keyrange.individual_commits import parts
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.parts import Found, Wanted
 from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import FAILURES, Directory, answered
 
 _VERSION: Final = 2
 _MANIFEST: Final = "manifest.json"
@@ -243,12 +243,15 @@ class VerdictStore:
             with self._directory.open(path) as source:
                 return read(source)
 
+        def read_answered(name: str) -> _T:
+            return answered(lambda: read_part(name))
+
         if not manifest.files:
             return []
         try:
             # A remote store takes its time for each.
             with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
-                return list(readers.map(read_part, sorted(manifest.files)))
+                return list(readers.map(read_answered, sorted(manifest.files)))
         except FAILURES as failure:
             raise self._damaged(manifest.batch_id, str(failure)) from None
 

@@ -16,7 +16,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.blocks import Numbers, within
 from keyrange.keyed_state.model.runs import StateRun
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.storage.directory import FAILURES, Directory, let_go
+from keyrange.storage.directory import FAILURES, Directory, answered, let_go
 
 _BLOCKS_KEPT: Final = 4
 
@@ -94,6 +94,11 @@ class StateFileWriter:
         return error("STATE_UNWRITABLE", text, path=self._directory.uri(self.name))
 
 
+def _opened(directory: Directory, path: str) -> pq.ParquetFile:
+    source = directory.open(path)
+    return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+
+
 def _written(metadata: pq.FileMetaData, groups: tuple[int, int]) -> Written:
     told = [metadata.row_group(number) for number in range(*groups)]
     size = sum(
@@ -113,8 +118,7 @@ class FileBlocks:
         self._span = run.span
         self._kept: dict[int, pa.RecordBatch] = {}
         try:
-            source = directory.open(run.file)
-            self._file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+            self._file = answered(lambda: _opened(directory, run.file))
         except FileNotFoundError:
             raise error(
                 "STATE_GONE", "a file of states that a commit names is gone", path=self._uri
@@ -153,7 +157,7 @@ class FileBlocks:
                 self._kept.pop(next(iter(self._kept)))
             group = self._file.metadata.row_group(number)
             try:
-                table = self._file.read_row_group(number, use_threads=False)
+                table = answered(lambda: self._file.read_row_group(number, use_threads=False))
             except FAILURES as failure:
                 raise self._damaged(failure) from None
             self.read_bytes += sum(

@@ -6,10 +6,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -17,12 +17,28 @@ if TYPE_CHECKING:
 # What Arrow raises: ArrowInvalid is a ValueError; a filesystem that was not built in is the last.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
 _CHUNK_BYTES: Final = 1 << 20
+# A store takes as long to answer a call as it does to send so much.
+_WHOLE_BYTES: Final = 1 << 20
 # As Arrow names them.
 _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 # Arrow tries a failed call some ten times, in two seconds, but not a GET whose error answer is
-# longer than the file: it has no room for that, and loses what the store said.
+# longer than what it asks for: it has no room for that, and loses what the store said.
 _ANSWER_LOST: Final = "Failed to flush response stream"
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+
+_T = TypeVar("_T")
+
+
+def answered(read: Callable[[], _T]) -> _T:
+    """What `read` finds; it is called again where Arrow has lost what the store said."""
+    for wait_s in _WAITS_S:
+        try:
+            return read()
+        except OSError as failure:
+            if _ANSWER_LOST not in str(failure):
+                raise
+        time.sleep(wait_s)
+    return read()
 
 
 def let_go(*files: Any) -> None:
@@ -122,14 +138,7 @@ class Directory:
         return bool(self._filesystem.get_file_info(f"{self._root}/{path}").type == fs.FileType.File)
 
     def read(self, path: str) -> bytes:
-        for wait_s in _WAITS_S:
-            try:
-                return b"".join(self.chunks(path))
-            except OSError as failure:
-                if _ANSWER_LOST not in str(failure):
-                    raise
-            time.sleep(wait_s)
-        return b"".join(self.chunks(path))
+        return answered(lambda: b"".join(self.chunks(path)))
 
     def read_if_there(self, path: str) -> bytes | None:
         try:
@@ -144,8 +153,15 @@ class Directory:
                 yield bytes(chunk)
 
     def open(self, path: str) -> NativeFile:
-        """A file that can be read in any place."""
-        return self._filesystem.open_input_file(f"{self._root}/{path}")
+        """A file that can be read in any place. What is read of it is to be `answered`."""
+        import pyarrow as pa
+
+        file = self._filesystem.open_input_file(f"{self._root}/{path}")
+        if not self.overwrites or file.size() > _WHOLE_BYTES:
+            return file
+        # One call in the place of one for each range, and none that is too short to be tried again.
+        with file:
+            return pa.BufferReader(answered(file.read_buffer))
 
     def create(self, path: str) -> NativeFile:
         """A file to be written; the directories that it needs are made."""
