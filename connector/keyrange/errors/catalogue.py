@@ -12,6 +12,7 @@ from keyrange.errors.condition import Condition
 from keyrange.errors.consumer import CONSUMER_CONDITIONS
 from keyrange.errors.embedded import EMBEDDED_CONDITIONS
 from keyrange.errors.kafka import KAFKA_CONDITIONS
+from keyrange.errors.keyed_state import STATE_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
 from keyrange.errors.records import RECORD_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
@@ -26,6 +27,7 @@ CATALOGUE: dict[str, Condition] = {
         *KAFKA_CONDITIONS,
         *RECORD_CONDITIONS,
         *COMMIT_CONDITIONS,
+        *STATE_CONDITIONS,
         *CONSUMER_CONDITIONS,
         *MEMBER_CONDITIONS,
         *VOLUME_CONDITIONS,

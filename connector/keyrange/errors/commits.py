@@ -216,6 +216,16 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "VERDICT_UNREADABLE",
+        Kind.UNAVAILABLE,
+        True,
+        "check that verdictDirectory can be reached and read from driver and executors (on S3: "
+        "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
+        "The store that holds the result of a batch did not answer, or refused.",
+        "the path in the message, and the store's own answer behind it",
+        _COMMITS,
+    ),
+    Condition(
         "VERDICT_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
@@ -223,57 +233,6 @@ COMMIT_CONDITIONS: Final = (
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
         _COMMITS,
-    ),
-    Condition(
-        "STATE_GONE",
-        Kind.CORRUPT,
-        False,
-        "restore the file, or set the query back by keyrange commits reset to a commit whose files "
-        "are there; without one begin with a new checkpoint and commitGroup",
-        "A file is gone that a commit names as the state of keys.",
-        "whether a lifecycle rule or somebody removes files below stateDirectory",
-        "state.md",
-    ),
-    Condition(
-        "STATE_DAMAGED",
-        Kind.CORRUPT,
-        False,
-        "restore the file, or set the query back by keyrange commits reset to a commit that does "
-        "not need it",
-        "A file of keys' states cannot be read, or its bytes are not those that were written. "
-        "Copies on executors are thrown away and made anew; this is the original.",
-        "the file in the message; `keyrange state verify`",
-        "state.md",
-    ),
-    Condition(
-        "STATE_UNWRITABLE",
-        Kind.UNAVAILABLE,
-        True,
-        "look at the space and the permissions of stateDirectory; the batch runs again",
-        "The state of keys could not be written. Nothing of the batch counts.",
-        "space and permissions at the path in the message",
-        "state.md",
-    ),
-    Condition(
-        "STATE_SCHEMA_CHANGED",
-        Kind.INVALID,
-        False,
-        "keep all variables, add fields, widen or reorder them; for another state begin with a new "
-        "checkpoint and commitGroup",
-        "The variables of a job do not take in the state that was written before: one is missing, "
-        "or a field was renamed or narrowed.",
-        "`state=` of the job beside `keyrange state show`",
-        "state.md",
-    ),
-    Condition(
-        "STATE_LEFT_OUT",
-        Kind.INVALID,
-        False,
-        "run the job with its state; for one without state begin with a new checkpoint and "
-        "commitGroup",
-        "A job without state would work on records that the state of their keys then lacks.",
-        "which job the query runs",
-        "state.md",
     ),
     Condition(
         "SINK_UNSUITABLE",

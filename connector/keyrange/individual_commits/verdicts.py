@@ -28,7 +28,7 @@ from keyrange.individual_commits import parts
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.parts import Found, Wanted
 from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.storage.directory import FAILURES, Directory, answered
+from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered
 
 _VERSION: Final = 2
 _MANIFEST: Final = "manifest.json"
@@ -132,8 +132,8 @@ class VerdictStore:
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
 
-        Raises VERDICT_MISMATCH where it was made for another plan, VERDICT_DAMAGED where it cannot
-        be read or its files are not there.
+        Raises VERDICT_MISMATCH where it was made for another plan, VERDICT_DAMAGED where its files
+        are no good or not there, VERDICT_UNREADABLE where the store does not give them.
         """
         found = self.manifest_of(batch_id)
         if found is not None and (found.start, found.end) != planned(start, end):
@@ -154,7 +154,7 @@ class VerdictStore:
             place = _place(batch_id, manifest.attempt)
             sizes = self._directory.sizes(place) if manifest.files else {}
         except FAILURES as failure:
-            raise self._damaged(batch_id, str(failure)) from None
+            raise self._unreadable(batch_id, failure) from None
         for name, size in sorted(manifest.files.items()):
             if sizes.get(name) != size:
                 there = f"has {sizes[name]} bytes" if name in sizes else "is not there"
@@ -229,11 +229,13 @@ class VerdictStore:
     def rows_in(
         self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
     ) -> list[Found]:
-        """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED."""
+        """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED,
+        VERDICT_UNREADABLE."""
         return self._in_each(manifest, lambda source: parts.rows_in(source, wanted, offsets))
 
     def failures_in(self, manifest: Manifest) -> list[Failure]:
-        """What `parts.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED."""
+        """What `parts.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED,
+        VERDICT_UNREADABLE."""
         found = self._in_each(manifest, lambda source: list(parts.failures_in(source)))
         return [failure for each in found for failure in each]
 
@@ -253,7 +255,7 @@ class VerdictStore:
             with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
                 return list(readers.map(read_answered, sorted(manifest.files)))
         except FAILURES as failure:
-            raise self._damaged(manifest.batch_id, str(failure)) from None
+            raise self._unreadable(manifest.batch_id, failure) from None
 
     def holds(self, batch_id: int, attempt: str, paths: Sequence[str]) -> bool:
         """Whether all of some URIs are parts of one attempt."""
@@ -294,6 +296,12 @@ class VerdictStore:
 
     def _path(self, batch_id: int) -> str:
         return f"{self._location}/{batch_id}"
+
+    def _unreadable(self, batch_id: int, failure: BaseException) -> KeyrangeError:
+        if not is_unanswered(failure):
+            return self._damaged(batch_id, str(failure))
+        text = f"the store did not give the verdict of batch {batch_id}: {failure}"
+        return error("VERDICT_UNREADABLE", text, path=self._path(batch_id))
 
     def _damaged(self, batch_id: int, why: str) -> KeyrangeError:
         return error(

@@ -16,7 +16,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.blocks import Numbers, within
 from keyrange.keyed_state.model.runs import StateRun
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.storage.directory import FAILURES, Directory, answered, let_go
+from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered, let_go
 
 _BLOCKS_KEPT: Final = 4
 
@@ -113,7 +113,7 @@ class FileBlocks:
 
     def __init__(self, directory: Directory, run: StateRun, form: StateForm | None) -> None:
         """`form`: what rows are to be read for; None for any. Raises STATE_GONE, STATE_DAMAGED,
-        STATE_SCHEMA_CHANGED."""
+        STATE_UNREADABLE, STATE_SCHEMA_CHANGED."""
         self._uri = directory.uri(run.file)
         self._span = run.span
         self._kept: dict[int, pa.RecordBatch] = {}
@@ -124,7 +124,7 @@ class FileBlocks:
                 "STATE_GONE", "a file of states that a commit names is gone", path=self._uri
             ) from None
         except FAILURES as failure:
-            raise self._damaged(failure) from None
+            raise self._unreadable(failure) from None
         self.schema: pa.Schema = self._file.schema_arrow
         if form is not None:
             form.check(self.schema, self._uri)
@@ -159,7 +159,7 @@ class FileBlocks:
             try:
                 table = answered(lambda: self._file.read_row_group(number, use_threads=False))
             except FAILURES as failure:
-                raise self._damaged(failure) from None
+                raise self._unreadable(failure) from None
             self.read_bytes += sum(
                 group.column(each).total_compressed_size for each in range(group.num_columns)
             )
@@ -167,6 +167,12 @@ class FileBlocks:
             # Of other keys a newer run says what is true.
             self._kept[at] = within(batch, self._span)
         return self._kept[at]
+
+    def _unreadable(self, failure: BaseException) -> KeyrangeError:
+        if not is_unanswered(failure):
+            return self._damaged(failure)
+        text = f"the store did not give a file of states: {failure}"
+        return error("STATE_UNREADABLE", text, path=self._uri)
 
     def _damaged(self, why: object) -> KeyrangeError:
         return error("STATE_DAMAGED", f"a file of states cannot be read: {why}", path=self._uri)

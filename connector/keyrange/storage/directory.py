@@ -24,6 +24,7 @@ _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 # Arrow tries a failed call some ten times, in two seconds, but not a GET whose error answer is
 # longer than what it asks for: it has no room for that, and loses what the store said.
 _ANSWER_LOST: Final = "Failed to flush response stream"
+_STORE_FAILED: Final = "AWS Error"
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 
 _T = TypeVar("_T")
@@ -39,6 +40,14 @@ def answered(read: Callable[[], _T]) -> _T:
                 raise
         time.sleep(wait_s)
     return read()
+
+
+def is_unanswered(failure: BaseException) -> bool:
+    """Whether a store or a disk has failed, or refused: of the file itself nothing is known then.
+    What Arrow says of the bytes of a file has no number of the system's."""
+    if not isinstance(failure, OSError) or isinstance(failure, FileNotFoundError):
+        return False
+    return failure.errno is not None or _STORE_FAILED in str(failure)
 
 
 def let_go(*files: Any) -> None:
