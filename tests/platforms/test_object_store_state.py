@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import io
+import os
 import secrets
+import time
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
 
 import keyrange
+from brokers import Record, Topics, wait_until
+from documents import read_document
+from ingesting import JOBS, TESTS, Ingest, ingest
+from keyrange.cli.main import app
+from keyrange.errors import UnavailableError
 from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.files import FileBlocks, StateFileWriter
@@ -20,9 +33,15 @@ from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.directory import Directory
 from keyrange.work.outcome_rows import done_rows, other_rows
+from nemesis.work import COUNTED_SCHEMA, written
 from platforms.s3_server import S3Server
+from platforms.s3a import confs_of
 
 PLACE = TopicPartition("t", 0)
+END = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
+DONE: Final = {"done": ("topic", "records")}
+COUNT: Final = 400
+KEYS: Final = 40
 FORM = StateForm(variables_of({"total": keyrange.ValueState("n long")}))
 
 
@@ -49,6 +68,23 @@ def test_state_of_few_keys_is_read_from_a_store_that_fails(
     assert s3.happened()[fault] >= 2
 
 
+def test_a_store_that_refuses_is_no_damage(s3: S3Server) -> None:
+    directory = Directory("s3://lake/refused")
+    writer = StateFileWriter(directory, "s", FORM)
+    assert writer.add([states([b"k"])])
+    [written] = writer.finish()
+    run = StateRun(writer.name, written.groups, SPACE, 0, 1, written.rows, written.size_bytes)
+    store = VerdictStore("s3://lake/refused", "s")
+    made = Manifest(3, "a", {"part-0": 9}, {}, *planned(END, END))
+    s3.set_faults(denied=1.0, most=1 << 30)
+    with pytest.raises(UnavailableError, match=r"STATE_UNREADABLE.*AWS_"):
+        FileBlocks(directory, run, FORM)
+    with pytest.raises(UnavailableError, match=r"VERDICT_UNREADABLE.*AWS_"):
+        store.rows_in(made, DONE)
+    with pytest.raises(UnavailableError, match=r"VERDICT_UNREADABLE.*AWS_"):
+        store.manifest(3, END, END)
+
+
 def states(keys: Iterable[bytes]) -> pa.RecordBatch:
     rows = [{KEY_HASH: at, "key": key, "total": {"n": at}} for at, key in enumerate(keys)]
     return pa.RecordBatch.from_pylist(rows, FORM.schema)
@@ -62,10 +98,128 @@ def test_a_small_verdict_is_read_from_a_store_that_fails(s3: S3Server, fault: st
     data = io.BytesIO()
     pq.write_table(pa.Table.from_batches([rows]), data)
     Directory(path).write("part-0", [data.getvalue()])
-    end = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
-    made = Manifest(3, attempt, store.files_of(3, attempt), {}, *planned(end, end))
-    wanted = {"done": ("topic", "records")}
-    before = store.rows_in(made, wanted)
+    made = Manifest(3, attempt, store.files_of(3, attempt), {}, *planned(END, END))
+    before = store.rows_in(made, DONE)
     s3.set_faults(**{fault: 1.0, "matching": "^GET "})
-    assert store.rows_in(made, wanted) == before != [{"done": []}]
+    assert store.rows_in(made, DONE) == before != [{"done": []}]
     assert s3.happened()[fault] == 2
+
+
+class Query:
+    """A job that counts the records of each key, below a place in the bucket."""
+
+    def __init__(self, topics: Topics, home: Path, s3: S3Server) -> None:
+        self.topics, self.home, self.s3, self.confs = topics, home, s3, confs_of(s3)
+        self.topic = topics.create_topic("counted", 2)
+        self.place = f"lake/{self.topic}"
+        self.commits = f"s3://{self.place}/commits"
+
+    def produce(self, first: int, until: int) -> None:
+        """Each key in one partition."""
+        self.topics.produce(
+            self.topic,
+            (
+                Record(written("run", n, "", 0), b"k%d" % (n % KEYS), n % KEYS % 2)
+                for n in range(first, until)
+            ),
+        )
+
+    def start(self, host: str) -> AbstractContextManager[Ingest]:
+        """On a host that has no copies of state but those that it makes."""
+        options = {
+            "splitBy": "keyRange",
+            "keyRangesPerPartition": "3",
+            "maxOffsetsPerTrigger": "80",
+            "slot.directory": str(self.home / host),
+        }
+        return ingest(
+            self.topics,
+            self.topic,
+            self.home,
+            "local[2]",
+            *("--function", "nemesis.work:count", "--schema", COUNTED_SCHEMA, "--keeps-state"),
+            *("--table", f"s3a://{self.place}/table", "--commit-table", self.commits),
+            *("--checkpoint", f"s3a://{self.place}/checkpoint", "--trigger", "0 seconds"),
+            *(part for each in options.items() for part in ("--option", "=".join(each))),
+            confs=self.confs,
+            job=f"{TESTS}/nemesis/jobs/table_job.py",
+        )
+
+    def wait(self, run: Ingest, batches: int) -> None:
+        """Until the log of the commits has so many."""
+        log = f"{self.topic}/commits/_delta_log/"
+
+        def committed() -> bool:
+            assert run.process.poll() is None, run.text()[-3000:]
+            return sum(key.endswith(".json") for key in self.s3.objects(log)) >= batches
+
+        wait_until(committed, 240)
+
+    def wait_for_rows(self, run: Ingest, count: int) -> None:
+        def has_all() -> bool:
+            assert run.process.poll() is None, run.text()[-3000:]
+            # The server takes one call at a time, and the job's go before.
+            time.sleep(1)
+            return len(self.rows()) >= count
+
+        wait_until(has_all, 240)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return DeltaTable(f"s3://{self.place}/table").to_pyarrow_table().to_pylist()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_job_that_is_killed_counts_on_from_the_state_on_s3(
+    topics: Topics, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 in the middle, then another host, which has no copy of the state."""
+    monkeypatch.setenv("PYTHONPATH", str(JOBS), prepend=os.pathsep)
+    query = Query(topics, tmp_path, s3)
+    query.produce(0, COUNT)
+    s3.set_faults(delay_ms=20, throttled=0.02, failing=0.02, seed=5)
+    with query.start("one") as run:
+        query.wait(run, 3)
+        run.kill_all()
+    before = len(query.rows())
+    assert 0 < before < COUNT
+    query.produce(COUNT, COUNT + 100)
+    with query.start("other") as run:
+        query.wait_for_rows(run, COUNT + 100)
+    faults = s3.happened()
+    print(f"killed behind {before} of {COUNT} rows, faults {faults}")
+    assert faults["throttled"] > 0
+    assert faults["failing"] > 0
+    s3.set_faults()
+    rows = query.rows()
+    assert sorted(row["n"] for row in rows) == list(range(COUNT + 100))
+    # What a loop over the records of a key counts.
+    seen: Counter[str] = Counter()
+    for row in sorted(rows, key=lambda row: row["n"]):
+        seen[row["key"]] += 1
+        assert row["seen"] == seen[row["key"]], row
+    assert [*(tmp_path / "other").rglob("*.arrow")]
+    s3.set_faults(throttled=0.05, failing=0.05, seed=6)
+    check_commands(query.commits, dict(seen), tmp_path / "state.parquet")
+
+
+def check_commands(commits: str, wanted: dict[str, int], exported: Path) -> None:
+    """What each of `keyrange state` says of the state of the keys."""
+    shown = said("state", "show", commits, "--count")
+    assert sum(each["keys"] for each in shown["partitions"]) == KEYS
+    [found] = said("state", "get", commits, "--key", "k7")["states"]
+    assert found["state"] == {"seen": wanted["k7"]}
+    [last, *_] = said("state", "history", commits, "--key", "k7")["rows"]
+    assert last["state"] == found["state"]
+    assert said("state", "verify", commits)["failures"] == []
+    assert said("state", "diff", commits, "--from", 1, "--limit", 1)["gone"] == 0
+    asked = ["state", "export", commits, "--to", str(exported)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    rows = pq.read_table(exported).to_pylist()
+    assert {row["key"].decode(): row["seen"]["n"] for row in rows} == wanted
+
+
+def said(*arguments: object) -> Any:
+    found = CliRunner().invoke(app, [*map(str, arguments), "--output", "json"])
+    assert found.exit_code == 0, (arguments, found.output, found.exception)
+    return read_document(found.stdout)
