@@ -13,8 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
+from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.planned import read_offsets
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import load_progress

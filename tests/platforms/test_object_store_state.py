@@ -24,7 +24,8 @@ from documents import read_document
 from ingesting import JOBS, TESTS, Ingest, ingest
 from keyrange.cli.main import app
 from keyrange.errors import UnavailableError
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.model.runs import StateRun

@@ -16,15 +16,11 @@ from keyrange.individual_commits import collecting, parts, release
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.collecting import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.failures import check_failures
+from keyrange.individual_commits.model import manifest as manifests
 from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
-from keyrange.individual_commits.verdicts import (
-    Floors,
-    Manifest,
-    VerdictStore,
-    check_output,
-    planned,
-)
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work import appending
 from keyrange.work.model.outcome import Cause, RecordOutcome
@@ -163,7 +159,7 @@ class BatchRun:
     def _publish(self, verdict: _Made, schema: Mapping[str, Any], table: str = "") -> Manifest:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
-        start, end = planned(at.start, at.end)
+        start, end = manifests.planned(at.start, at.end)
         terms = self.plan.verdict_terms
         made = Manifest(
             at.batch_id,
@@ -196,7 +192,7 @@ class BatchRun:
         """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
         else, than one that was made by the options of this run, or its output is elsewhere or of
         another schema than one that is given."""
-        check_output(manifest, table, schema)
+        manifests.check_output(manifest, table, schema)
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:
@@ -307,7 +303,7 @@ class BatchRun:
             self._told = told
         return self._told
 
-    def reported(self, wanted: parts.Wanted, offsets: Collection[int] | None = None) -> parts.Found:
+    def reported(self, wanted: parts.Wanted, offsets: Collection[int] | None = None) -> Found:
         """What the verdict says besides output; with `offsets` of records at these."""
         if self.manifest is None:
             return parts.merged([], wanted)
@@ -315,7 +311,7 @@ class BatchRun:
 
     def _said_in(
         self, manifest: Manifest, wanted: parts.Wanted, offsets: Collection[int] | None = None
-    ) -> parts.Found:
+    ) -> Found:
         found = self._store.rows_in(manifest, wanted, offsets)
         return parts.merged([manifest.rows, *found], wanted)
 
@@ -380,10 +376,10 @@ class _Made:
     attempt: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     counted: bool = True
-    rows: parts.Found = field(default_factory=dict)
+    rows: Found = field(default_factory=dict)
 
 
-def _with_files(found: parts.Found) -> _Made:
+def _with_files(found: Found) -> _Made:
     """Of what tasks have handed on: those that have outcomes have written them for one attempt."""
     outcomes = found.pop("outcome_file")
     files = {name: size_bytes for _, name, size_bytes in outcomes}

@@ -7,13 +7,14 @@ something else, and what is null throughout is not read at all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.manifest import Found
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
@@ -25,7 +26,6 @@ _FAILED: Final = ("topic", "partition", "offset", "cause", "error")
 
 # Of each member that is asked for the fields; the first of them is never null where it is set.
 Wanted = Mapping[str, Sequence[str]]
-Found = dict[str, list[tuple[Any, ...]]]
 
 
 def merged(found: Iterable[Found], wanted: Wanted) -> Found:

@@ -14,28 +14,22 @@ they read know the plan of their batch and not its number: the plan is their att
 
 from __future__ import annotations
 
-import json
-import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import parts
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.parts import Found, Wanted
+from keyrange.individual_commits.model.manifest import Found, Manifest, planned, read_manifest
+from keyrange.individual_commits.parts import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered
 
-_VERSION: Final = 2
 _MANIFEST: Final = "manifest.json"
 _MANIFEST_ONCE: Final = "manifest"
-# They are put into paths. A verdict without rows has no attempt.
-_ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
-_PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 # Batches of a run between two lists of what is left in a store of objects.
@@ -53,57 +47,6 @@ _NO_FILES: Final = (
 )
 
 _T = TypeVar("_T")
-# Topic, partition, and an offset of it.
-Floors = tuple[tuple[str, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What counts as the verdict of a batch.
-
-    `files`: name to bytes, of `attempt`; "" where there is none. `schema` is Spark's JSON of the
-    user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches with
-    output that was not released before this batch, `floors`: for each of them the offsets, as
-    (topic, partition, offset), below which its output was. `counted`: the rows say how many records
-    are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
-    files. `rows`: what tasks handed to the driver and is not in the files, as `parts.rows_in` has
-    it.
-    """
-
-    batch_id: int
-    attempt: str
-    files: Mapping[str, int]
-    schema: Mapping[str, Any]
-    start: Mapping[str, Any]
-    end: Mapping[str, Any]
-    staged: tuple[int, ...] = field(default=())
-    counted: bool = True
-    terms: Mapping[str, Any] = field(default_factory=dict)
-    floors: Mapping[int, Floors] = field(default_factory=dict)
-    table: str = ""
-    rows: Found = field(default_factory=dict)
-
-    def to_json(self) -> bytes:
-        document = {
-            "version": _VERSION,
-            "attempt": self.attempt,
-            "files": dict(self.files),
-            "schema": self.schema,
-            "start": self.start,
-            "end": self.end,
-            "staged": list(self.staged),
-            "counted": self.counted,
-            "terms": dict(self.terms),
-            "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
-            "table": self.table,
-            "rows": self.rows,
-        }
-        return json.dumps(document, sort_keys=True, indent=1).encode()
-
-
-def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The offsets of a batch as manifests hold them."""
-    return start.to_json(), end.to_json()
 
 
 def as_spark_names(location: str, checkpoint: str) -> str:
@@ -150,7 +93,7 @@ class VerdictStore:
             data = self._written(batch_id)
             if data is None:
                 return None
-            manifest = _read(batch_id, data)
+            manifest = read_manifest(batch_id, data)
             place = _place(batch_id, manifest.attempt)
             sizes = self._directory.sizes(place) if manifest.files else {}
         except FAILURES as failure:
@@ -196,7 +139,7 @@ class VerdictStore:
         self._names |= {str(manifest.batch_id), place.partition("/")[0]}
         try:
             if self._write_once(manifest.batch_id, data):
-                return _read(manifest.batch_id, data)
+                return read_manifest(manifest.batch_id, data)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
         found = self.manifest(manifest.batch_id, start, end)
@@ -311,34 +254,6 @@ class VerdictStore:
         )
 
 
-def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:
-    """Raises COMMIT_TERMS_CHANGED where a verdict that was made before has its output elsewhere
-    than in `table`, or of another schema than one that is given."""
-
-    def refused(was: str, is_now: str) -> KeyrangeError:
-        text = f"the output of a batch that is not finished {was}, and is to {is_now}"
-        return error("COMMIT_TERMS_CHANGED", text, batch=manifest.batch_id)
-
-    if manifest.table != table:
-        places = [
-            f"table {each}" if each else "keyrange.process and keyrange.materialize"
-            for each in (manifest.table, table)
-        ]
-        raise refused(f"was made for {places[0]}", f"go to {places[1]}")
-    if schema is not None and manifest.schema != schema:
-        raise refused(f"is {_columns(manifest.schema)}", f"be {_columns(schema)}")
-
-
-def _columns(schema: Mapping[str, Any]) -> str:
-    """The columns of Spark's JSON of a schema, in short."""
-    fields = [f"{each['name']} {_type(each['type'])}" for each in schema.get("fields", ())]
-    return ", ".join(fields)[:500] or "without columns"
-
-
-def _type(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind.get("type"))
-
-
 def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     """The attempt of the tasks of a plan, and where they are to write its parts."""
     attempt = f"{_OF_A_PLAN}{plan}"
@@ -363,46 +278,3 @@ def _reason(text: str, location: str) -> str | None:
 
 def unwritable(location: str, failure: Any) -> KeyrangeError:
     return error("VERDICT_UNWRITABLE", f"the verdict cannot be kept: {failure}", path=location)
-
-
-def _read(batch_id: int, data: bytes) -> Manifest:
-    """Raises ValueError where the bytes are no manifest."""
-    document = json.loads(data)
-    if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise ValueError(
-            f"the manifest is not one of version {_VERSION}, and a batch is finished by the "
-            "keyrange that began it"
-        )
-    files, staged = document.get("files"), document.get("staged")
-    attempt, rows = document.get("attempt"), document.get("rows")
-    whole = (
-        isinstance(attempt, str)
-        and bool(_ATTEMPT.match(attempt))
-        and isinstance(files, dict)
-        and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
-        and isinstance(staged, list)
-        and all(isinstance(each, int) for each in staged)
-        and isinstance(rows, dict)
-        and all(isinstance(each, list) for each in rows.values())
-        and all(isinstance(row, list) for each in rows.values() for row in each)
-        and all(isinstance(document.get(name), dict) for name in ("schema", "start", "end"))
-    )
-    if not whole:
-        raise ValueError("the manifest lacks something")
-    return Manifest(
-        batch_id,
-        str(attempt),
-        dict(files or {}),
-        document["schema"],
-        document["start"],
-        document["end"],
-        tuple(staged or ()),
-        document.get("counted") is True,
-        dict(document.get("terms") or {}),
-        {
-            int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
-            for at, each in (document.get("floors") or {}).items()
-        },
-        str(document.get("table") or ""),
-        {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
-    )

@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error
 from keyrange.individual_commits import collecting
 from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
 from keyrange.individual_commits.planned import PlannedOffsets, read_offsets
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, check_output, planned
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.work import appending
 

@@ -20,6 +20,7 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.state import (
     KeyRangeState,
@@ -28,7 +29,7 @@ from keyrange.individual_commits.model.state import (
     fresh,
 )
 from keyrange.individual_commits.planned import Planned
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions

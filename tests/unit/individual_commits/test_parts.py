@@ -12,7 +12,8 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import parts
 from keyrange.individual_commits.collecting import REPORTED, reported_in
-from keyrange.individual_commits.verdicts import Manifest, VerdictStore, planned
+from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark

@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.verdicts import (
-    Manifest,
-    VerdictStore,
-    as_spark_names,
-    plan_attempt,
-    planned,
-)
+from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage import directory

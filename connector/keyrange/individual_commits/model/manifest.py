@@ -1,0 +1,142 @@
+"""What a manifest says: the verdict of a batch, as it is written once and read again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.source.model.checkpoint import Checkpoint
+
+_VERSION: Final = 2
+# They are put into paths. A verdict without rows has no attempt.
+_ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
+_PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
+
+# Rows by the member of the results that they are of.
+Found = dict[str, list[tuple[Any, ...]]]
+# Topic, partition, and an offset of it.
+Floors = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What counts as the verdict of a batch.
+
+    `files`: name to bytes, of `attempt`; "" where there is none. `schema` is Spark's JSON of the
+    user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches with
+    output that was not released before this batch, `floors`: for each of them the offsets, as
+    (topic, partition, offset), below which its output was. `counted`: the rows say how many records
+    are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
+    files. `rows`: what tasks handed to the driver and is not in the files, as `parts.rows_in` has
+    it.
+    """
+
+    batch_id: int
+    attempt: str
+    files: Mapping[str, int]
+    schema: Mapping[str, Any]
+    start: Mapping[str, Any]
+    end: Mapping[str, Any]
+    staged: tuple[int, ...] = field(default=())
+    counted: bool = True
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    floors: Mapping[int, Floors] = field(default_factory=dict)
+    table: str = ""
+    rows: Found = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        document = {
+            "version": _VERSION,
+            "attempt": self.attempt,
+            "files": dict(self.files),
+            "schema": self.schema,
+            "start": self.start,
+            "end": self.end,
+            "staged": list(self.staged),
+            "counted": self.counted,
+            "terms": dict(self.terms),
+            "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
+            "table": self.table,
+            "rows": self.rows,
+        }
+        return json.dumps(document, sort_keys=True, indent=1).encode()
+
+
+def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The offsets of a batch as manifests hold them."""
+    return start.to_json(), end.to_json()
+
+
+def read_manifest(batch_id: int, data: bytes) -> Manifest:
+    """Raises ValueError where the bytes are no manifest."""
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("version") != _VERSION:
+        raise ValueError(
+            f"the manifest is not one of version {_VERSION}, and a batch is finished by the "
+            "keyrange that began it"
+        )
+    files, staged = document.get("files"), document.get("staged")
+    attempt, rows = document.get("attempt"), document.get("rows")
+    whole = (
+        isinstance(attempt, str)
+        and bool(_ATTEMPT.match(attempt))
+        and isinstance(files, dict)
+        and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
+        and isinstance(staged, list)
+        and all(isinstance(each, int) for each in staged)
+        and isinstance(rows, dict)
+        and all(isinstance(each, list) for each in rows.values())
+        and all(isinstance(row, list) for each in rows.values() for row in each)
+        and all(isinstance(document.get(name), dict) for name in ("schema", "start", "end"))
+    )
+    if not whole:
+        raise ValueError("the manifest lacks something")
+    return Manifest(
+        batch_id,
+        str(attempt),
+        dict(files or {}),
+        document["schema"],
+        document["start"],
+        document["end"],
+        tuple(staged or ()),
+        document.get("counted") is True,
+        dict(document.get("terms") or {}),
+        {
+            int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
+            for at, each in (document.get("floors") or {}).items()
+        },
+        str(document.get("table") or ""),
+        {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
+    )
+
+
+def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:
+    """Raises COMMIT_TERMS_CHANGED where a verdict that was made before has its output elsewhere
+    than in `table`, or of another schema than one that is given."""
+
+    def refused(was: str, is_now: str) -> KeyrangeError:
+        text = f"the output of a batch that is not finished {was}, and is to {is_now}"
+        return error("COMMIT_TERMS_CHANGED", text, batch=manifest.batch_id)
+
+    if manifest.table != table:
+        places = [
+            f"table {each}" if each else "keyrange.process and keyrange.materialize"
+            for each in (manifest.table, table)
+        ]
+        raise refused(f"was made for {places[0]}", f"go to {places[1]}")
+    if schema is not None and manifest.schema != schema:
+        raise refused(f"is {_columns(manifest.schema)}", f"be {_columns(schema)}")
+
+
+def _columns(schema: Mapping[str, Any]) -> str:
+    """The columns of Spark's JSON of a schema, in short."""
+    fields = [f"{each['name']} {_type(each['type'])}" for each in schema.get("fields", ())]
+    return ", ".join(fields)[:500] or "without columns"
+
+
+def _type(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind.get("type"))
