@@ -10,8 +10,10 @@ deliveries until it is dead.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,17 @@ def work(record: Any) -> Any:
     if text.startswith("!") or (text.startswith("?") and random.random() < 0.5):
         raise ValueError(f"no {text}")
     return (record.partition, record.offset, record.key.decode(), text)
+
+
+def waiting(record: Any) -> Any:
+    """As `work`, but numbers from 300 on wait until there is the file that GATE names. Beside it
+    there is `reached` then."""
+    gate = Path(os.environ["GATE"])
+    if int(record.value) >= 300:
+        gate.with_name("reached").touch()
+        while not gate.exists():
+            time.sleep(0.05)
+    return work(record)
 
 
 def as_it_is(record: Any) -> Any:

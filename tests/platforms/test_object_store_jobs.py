@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from brokers import Record, Topics
+from brokers import Record, Topics, wait_until
 from documents import read_document
 from ingesting import Ingest, ingest
 from keyrange.cli.main import app
@@ -63,24 +63,31 @@ class Query:
         )
         self.topics.produce(self.topic, records)
 
-    def start(self) -> AbstractContextManager[Ingest]:
+    def start(self, *more: str) -> AbstractContextManager[Ingest]:
+        """`more` are arguments of the job, before which others of the same name give way."""
         return ingest(
             self.topics,
             self.topic,
             self.home,
             "local[2]",
             *self.more,
+            *more,
             confs=self.confs,
             job="process.py",
         )
 
-    def run(self) -> None:
-        with self.start() as run:
+    def run(self, *more: str) -> None:
+        with self.start(*more) as run:
             assert run.wait() == 0, run.text()[-3000:]
 
     def numbers(self) -> list[int]:
         rows = DeltaTable(f"s3://{self.place}/table").to_pyarrow_table()
         return sorted(int(text) for text in rows.column("text").to_pylist())
+
+    def tables(self, server: S3Server) -> dict[str, str]:
+        """The files of table and commit table, each with its tag."""
+        found = server.objects(self.topic)
+        return {key: tag for key, tag in found.items() if key.split("/")[1] in ("table", "commits")}
 
     def batches(self) -> int:
         lines = self.progress.read_text().splitlines()
@@ -139,10 +146,46 @@ def test_a_query_on_s3_and_what_the_commands_say_of_it(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_of_two_drivers_of_one_query_one_goes_on(
+def test_a_driver_that_was_replaced_inside_a_batch_writes_nothing_more(
+    topics: Topics,
+    s3_server: S3Server,
+    tmp_path: Path,
+    confs: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A function of its fourth batch waits while another driver resumes from its commits."""
+    query, gate = Query(topics, tmp_path, confs, "individual"), tmp_path / "gate"
+    query.produce(0, COUNT)
+    monkeypatch.setenv("GATE", str(gate))
+    resumed = ("--checkpoint", f"s3a://{query.place}/resumed")
+    resumed += ("--option", "commitTable.onFreshStart=resume")
+    with query.start("--function", "processing:waiting") as replaced:
+        wait_until(
+            lambda: (tmp_path / "reached").exists() or replaced.process.poll() is not None, 300
+        )
+        assert replaced.process.poll() is None, replaced.text()[-3000:]
+        assert query.numbers() == list(range(300))
+        query.run(*resumed)
+        assert query.numbers() == list(range(COUNT))
+        before = query.tables(s3_server)
+        gate.touch()
+        assert replaced.wait() == 1
+    assert "[COMMITS_FENCED]" in replaced.text()
+    after = query.tables(s3_server)
+    assert {path: after.get(path) for path in before} == before
+    assert not [path for path in after.keys() - before.keys() if "_delta_log" in path]
+    query.produce(COUNT, COUNT + 50)
+    query.run(*resumed)
+    assert query.numbers() == list(range(COUNT + 50))
+    succeed("commits", "verify", query.commits)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_what_two_drivers_of_one_query_write_is_there_once(
     topics: Topics, s3_server: S3Server, tmp_path: Path, confs: dict[str, str]
 ) -> None:
-    """On a store that is slow and fails now and then. What both wrote is there once."""
+    """At once, on a store that is slow and fails now and then."""
     query = Query(topics, tmp_path, confs, "individual")
     query.produce(0, COUNT)
     s3_server.set_faults(delay_ms=20, throttled=0.02, failing=0.01, seed=3)
