@@ -135,8 +135,8 @@ COMMIT_CONDITIONS: Final = (
         "COMMITS_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "make room at the named table, or allow writing there, and start the query again: no "
-        "position has moved",
+        "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
+        "commitTable.storage.*), and start the query again: no position has moved",
         "A commit could not be written. The batch runs again when the query is started again; its "
         "function does not, as its verdict is kept.",
         "space and permissions at the path in the message",
@@ -229,7 +229,8 @@ COMMIT_CONDITIONS: Final = (
         "VERDICT_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "look at the space and the permissions of verdictDirectory; the batch runs again",
+        "look at the space and the permissions of verdictDirectory (on S3: AWS_* of the "
+        "environment); the batch runs again",
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
         _COMMITS,
@@ -252,7 +253,7 @@ COMMIT_CONDITIONS: Final = (
         Kind.UNAVAILABLE,
         True,
         "check the table's path, free space and permissions there, and the credentials "
-        "(commitTable.storage.*, or the environment's); a batch that failed runs again",
+        "(on S3: AWS_* of the environment, or commitTable.storage.*); a batch that failed runs again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space, permissions and credentials at the path in the message",
         _COMMITS,

@@ -44,7 +44,8 @@ STATE_CONDITIONS: Final = (
         "STATE_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "look at the space and the permissions of stateDirectory; the batch runs again",
+        "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
+        "environment); the batch runs again",
         "The state of keys could not be written. Nothing of the batch counts.",
         "space and permissions at the path in the message",
         _STATE,

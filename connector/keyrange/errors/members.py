@@ -199,8 +199,8 @@ MEMBER_CONDITIONS: Final = (
         "ASSIGNMENT_UNWRITABLE",
         Kind.UNAVAILABLE,
         True,
-        "make room at the named table, or allow writing there, and start the query again: the "
-        "key ranges stay where they were",
+        "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
+        "commitTable.storage.*), and start the query again: the key ranges stay where they were",
         "The table of members could not be written. Key ranges stay where they were.",
         "space and permissions at the path in the message",
         _MEMBERS,
