@@ -42,6 +42,12 @@ class EveryLogin:
             return self.with_certificate(self.client)
         return self.with_password(way, USER_PASSWORD)
 
+    def granted(self, way: str) -> int:
+        """How many tickets or tokens there were, for ways that have them."""
+        if way == "GSSAPI":
+            return self.kdc.logins("reader")
+        return len(self.provider.granted) if way == "OAUTHBEARER" else 0
+
     def with_ticket(self, jaas: str) -> dict[str, str]:
         return login_options(self.topics, "GSSAPI", jaas)
 

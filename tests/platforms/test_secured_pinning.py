@@ -36,7 +36,7 @@ def test_static_members(every: EveryLogin, cluster: PinnedCluster, way: str) -> 
     """Tasks are bound to their executors, a restart moves nothing and begins no generation, and
     every record comes once; members and tasks log in over and over meanwhile."""
     topic = every.topics.create_topic("secured", PARTITIONS)
-    secured = for_spark(every.options(way))
+    secured, granted = for_spark(every.options(way)), every.granted(way)
     with Feeder(every.topics, topic, PARTITIONS, per_second=100) as feeder:
         run = cluster.start(way, topic, memberNames="static", **secured)
         before = run.settle(2)
@@ -48,6 +48,8 @@ def test_static_members(every: EveryLogin, cluster: PinnedCluster, way: str) -> 
         read = {row.slot for rows in run.check(feeder.sent) for row in rows}
     cluster.do("stop", name=way)
     assert set(generations) <= read
+    # Of the driver, two executors and the one that came, and their members, each again and again.
+    assert every.granted(way) - granted >= (14 if way in ("GSSAPI", "OAUTHBEARER") else 0)
     check_files(cluster.home)
 
 
