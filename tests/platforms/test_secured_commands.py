@@ -3,6 +3,7 @@ wrong with either; and with a password that is refused."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -80,39 +81,52 @@ def test_commands_with_tickets(
     every: EveryLogin, commands: Mapping[str, list[str]], kdc: Kdc, reader: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    logins = {
-        "key tab": (by_key_tab(reader, "reader"), {}),
-        "ticket cache": (by_cache(), {"KRB5CCNAME": f"FILE:{cache}"}),
-    }
-    for jaas, environment in logins.values():
-        for said, command in commands.items():
-            kdc.kinit("reader", reader, cache)
-            done = run(command, every.with_ticket(jaas), tmp_path, **environment)
-            print(command, done.stdout[:300], done.stderr)
-            assert done.returncode == 0, (command, done.stdout, done.stderr)
-            assert said in done.stdout, (command, done.stdout)
-            assert done.stderr == "", command
+    for said, command in commands.items():
+        done = run(command, every.with_ticket(by_key_tab(reader, "reader")), tmp_path)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        assert said in done.stdout, (command, done.stdout)
+        assert "[" not in done.stderr, (command, done.stderr)
+    for said, command in list(commands.items())[:3]:
+        kdc.kinit("reader", reader, cache)
+        done = run(command, every.with_ticket(by_cache()), tmp_path, KRB5CCNAME=f"FILE:{cache}")
+        assert said in done.stdout, (command, done.stdout, done.stderr)
 
 
 def test_commands_that_are_refused(
     every: EveryLogin, commands: Mapping[str, list[str]], kdc: Kdc, tmp_path: Path
 ) -> None:
-    """One paragraph with what it is and what mends it, and exit code 1."""
+    """One paragraph with what it is and what mends it, and exit code 1. A view goes on with what
+    it has, and says what it has not."""
     old, cache = kdc.add("brief", "2s"), tmp_path / "cache"
     kdc.kinit("brief", old, cache)
     kdc.export("brief")
     time.sleep(2.5)
-    cases = {
-        "NO_KERBEROS_TICKET": every.with_ticket(by_key_tab(old, "brief")),
-        "NO_KERBEROS_TICKET ": every.with_ticket(by_cache(cache)),
-        "SASL_AUTHENTICATION_FAILED": every.with_password("PLAIN", f"{MARK}-wrong"),
-    }
-    for condition, named in cases.items():
-        for command in commands.values():
-            done = run(command, named, tmp_path)
-            print(command, done.returncode, done.stdout, done.stderr)
-            told = done.stdout + done.stderr
-            assert MARK not in told
-            assert f"[{condition.strip()}]" in told, (command, told)
-            assert "To mend it" in told
-            assert "Traceback" not in told
+    outdated = every.with_ticket(by_key_tab(old, "brief"))
+    expired = every.with_ticket(by_cache(cache))
+    refused = every.with_password("PLAIN", f"{MARK}-wrong")
+    for command in commands.values():
+        check_refusal(command, outdated, "[NO_KERBEROS_TICKET]", f"the keys in {old}", tmp_path)
+    for command in list(commands.values())[:3]:
+        check_refusal(command, expired, "[NO_KERBEROS_TICKET]", "Ticket expired", tmp_path)
+        check_refusal(command, refused, "[SASL_AUTHENTICATION_FAILED]", "mechanism=PLAIN", tmp_path)
+
+
+def check_refusal(
+    command: list[str], named: dict[str, str], condition: str, cause: str, home: Path
+) -> None:
+    done = run(command, named, home)
+    told = " ".join((done.stdout + done.stderr).split())
+    assert condition in told, (command, told)
+    assert cause in told, (command, told)
+    assert MARK not in told
+    assert "Traceback" not in told
+    if command[0] == "watch":
+        assert done.returncode == 0
+        [failure] = json.loads(done.stdout)["failures"]
+        assert failure["source"] == "broker"
+        return
+    assert done.returncode == 1, (command, told)
+    assert "To mend it" in told, (command, told)
+    if command[0] != "doctor":
+        assert done.stdout == ""
+        assert len(done.stderr.strip().splitlines()) == 1, (command, done.stderr)
