@@ -10,7 +10,6 @@ from brokers import Record, Topics
 from ingesting import Ingest
 from worker_python import WORKER_PYTHON
 
-
 # In a local cluster an executor works in a directory that is called by its number.
 PYTHON = """#!/bin/sh
 case ${PWD##*/} in
