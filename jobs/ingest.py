@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import time
@@ -46,6 +47,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import keyrange
 from keyrange import ProgressListener, register
 from keyrange.cli.arguments import named_values
+from keyrange.embedded.jars import java_executable
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
 from keyrange.jobs.last_batch import is_of_a_job
@@ -327,6 +329,9 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     try:
         # Before the session, which takes its time and tells at length of each class that it misses.
         parse_options(options, "stream")
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            # Without spark-submit, which has a JVM already: pyspark says only that it exited.
+            java_executable()
         if getattr(arguments, "written_by", "") == "spark":
             check_delta()
     except KeyrangeError as failure:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
+import subprocess
 import uuid
 import zipfile
 from pathlib import Path
@@ -67,6 +69,31 @@ def test_a_path_that_yarn_has_is_too_long_for_a_socket(tmp_path: Path) -> None:
     assert symptom.printed == (f"OSError: {raised.value}",)
     confs = (Path(__file__).parents[2] / "conf" / "spark-defaults.conf").read_text()
     assert "\nspark.python.unix.domain.socket.dir  /tmp\n" in confs
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [
+        ({}, "JAVA_HOME is not set"),
+        ({"JAVA_HOME": "/none"}, "/bin/java: No such file or directory"),
+    ],
+)
+def test_what_spark_says_without_java(tmp_path: Path, java: dict[str, str], said: str) -> None:
+    assert any(line.endswith(said) for line in PRINTED)
+    for name in ("bash", "dirname"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    command = [str(shutil.which("bash")), str(HOME / "bin" / "spark-class"), "Main"]
+    environment = {"SPARK_HOME": str(HOME), "PATH": str(tmp_path), **java}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert said in ended.stderr
+    assert ended.returncode != 0
+
+
+def test_the_java_that_runs_sparks_launcher() -> None:
+    name = "org/apache/spark/launcher/Main"
+    version = int.from_bytes(in_jar("spark-launcher", f"{name}.class")[6:8], "big")
+    assert version == 44 + jars.JAVA_VERSION_MIN
+    assert any(name in line and f"class file version {version}.0" in line for line in PRINTED)
 
 
 def test_what_an_older_pyspark_lacks_is_what_keyrange_imports() -> None:

@@ -12,8 +12,8 @@ EMBEDDED_CONDITIONS: Final = (
         Kind.INVALID,
         False,
         "install Java 17 or newer, or set JAVA_HOME",
-        "No Java was found, or one that is too old, for the broker of `keyrange broker` or for "
-        "fetching jars.",
+        "No Java was found, or one that is too old, for the broker of `keyrange broker`, for "
+        "fetching jars, or for a job of `jobs/` that was started without spark-submit.",
         "`keyrange doctor`",
     ),
     Condition(

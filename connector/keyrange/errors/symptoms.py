@@ -74,6 +74,22 @@ SYMPTOMS: Final = (
         "in `spark.jars`. A session that runs takes no jars of Delta any more.",
     ),
     Symptom(
+        "Java is missing, or too old",
+        (
+            "JAVA_HOME is not set",
+            ".../bin/java: No such file or directory",
+            "java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main has been "
+            "compiled by a more recent version of the Java Runtime (class file version 61.0), ...",
+            "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.",
+        ),
+        "spark-submit and pyspark start the Java of `JAVA_HOME`, else the `java` on `PATH`. There "
+        "is none, `JAVA_HOME` names a directory without one, or it is older than Java 17. "
+        "The last line is pyspark's, in a program that was started without spark-submit; one of "
+        "the others stands above it. No query was started.",
+        "Install Java 17 or newer on every host, and set `JAVA_HOME` to its directory, the one "
+        "that holds `bin/java`. `keyrange doctor` in the same environment says whether it runs.",
+    ),
+    Symptom(
         "The versions of pyspark differ",
         (
             "ModuleNotFoundError: No module named 'pyspark.sql.streaming.datasource'",

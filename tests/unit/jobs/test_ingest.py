@@ -241,6 +241,20 @@ def ended(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., i
         signal.signal(number, handler)
 
 
+def test_without_java_a_job_says_what_to_install(
+    ended: Callable[..., int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/none")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert ended(0, "--available-now") == 1
+    [said] = caplog.messages
+    assert said.startswith("[JAVA_NOT_FOUND] java does not run (path=/none/bin/java")
+    assert said.endswith("set JAVA_HOME.")
+    # spark-submit has started a Java already.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert ended(0, "--available-now") == 0
+
+
 @pytest.mark.parametrize(
     ("waiting", "more", "code"),
     [
