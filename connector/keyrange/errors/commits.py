@@ -253,7 +253,8 @@ COMMIT_CONDITIONS: Final = (
         Kind.UNAVAILABLE,
         True,
         "check the table's path, free space and permissions there, and the credentials "
-        "(on S3: AWS_* of the environment, or commitTable.storage.*); a batch that failed runs again",
+        "(on S3: AWS_* of the environment, or commitTable.storage.*); a batch that failed runs "
+        "again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space, permissions and credentials at the path in the message",
         _COMMITS,
