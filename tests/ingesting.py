@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +56,8 @@ def assert_exactly_once(spark: SparkSession, table: str, count: int) -> None:
 class Ingest:
     """A run of jobs/ingest.py, or of another job, by spark-submit in a process group of its own.
 
-    What the job imports by name may lie beside the tests."""
+    What the job imports by name may lie beside the tests. `submit` are options of spark-submit's
+    own."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Ingest:
         confs: Mapping[str, str] | None = None,
         job: str = "ingest.py",
         environment: Mapping[str, str] | None = None,
+        submit: Sequence[str] = (),
     ) -> None:
         self.table, self.checkpoint = home / "table", home / "checkpoint"
         self.log = home / f"ingest-{time.monotonic_ns()}.log"
@@ -76,7 +78,7 @@ class Ingest:
             self.process = subprocess.Popen(
                 [
                     str(Path(sys.executable).parent / "spark-submit"),
-                    *("--master", master, "--jars", delta_jars),
+                    *("--master", master, "--jars", delta_jars, *submit),
                     *("--conf", "spark.ui.enabled=false"),
                     *("--conf", "spark.sql.shuffle.partitions=2"),
                     *("--conf", "spark.databricks.delta.snapshotPartitions=2"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,14 +16,17 @@ from deltalake.exceptions import TableNotFoundError
 
 from brokers import Topics
 from ingesting import Ingest
+from keyrange.embedded import jars
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.table.assignments import open_assignments
 from pinned_cluster import PATIENCE_S, STEADY, Feeder, pinned_cluster
-from worker_python import WORKER_PYTHON
+from platforms import environments
 from yarn import NODES, YarnCluster, yarn_cluster
 
 ROOT = Path(__file__).parent.parent.parent
 PARTITIONS = 3
+# Where YARN unpacks the archive, and where a driver in client mode has it.
+PACKED_PYTHON = "./environment/bin/python"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes hosts with unshare")
 
@@ -51,25 +53,32 @@ def yarn(home: Path) -> Iterator[YarnCluster]:
 
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Path:
-    """A packed environment that alone has keyrange; what it needs is in this one."""
-    unpacked = home / "packed"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(unpacked)], check=True)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(unpacked)}))
-    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    for package in ("keyrange", "pyspark_keyrange"):
-        shutil.copytree(ROOT / "connector" / package, site / package)
-    python = unpacked / "bin" / "python"
-    python.unlink()
-    python.write_text(
-        f'#!/bin/sh\nKEYRANGE_TEST_PYTHON="$(dirname "$0")/python3" exec {WORKER_PYTHON} "$@"\n'
+    """An environment with the wheel, packed as connector/guides/deploy.md says."""
+    packages = [f"{environments.wheel()}[commits]", "pandas"]
+    constraints = ["-c", environments.constraints()]
+    python = environments.made("packed", sys.executable, [*constraints, *packages])
+    environments.install_wheel(python, "--no-deps", "--force-reinstall")
+    archive = home / "environment.tar.gz"
+    environments.run(
+        sys.executable, "-m", "venv_pack", "-q", "-p", python.parents[1], "-o", archive
     )
-    python.chmod(0o755)
-    return Path(shutil.make_archive(str(home / "environment"), "gztar", unpacked))
+    return archive
 
 
-def with_archive(yarn: YarnCluster, environment: Path) -> dict[str, str]:
-    archive = {"spark.archives": f"{environment}#environment"}
-    return yarn.confs | properties() | archive
+def submitted_as_the_guide_says() -> list[str]:
+    """spark-submit's options of connector/guides/deploy.md, beside the master."""
+    text = (ROOT / "connector" / "guides" / "deploy.md").read_text()
+    _, program, command = text.partition("spark-submit --master yarn")
+    lines = command.partition("```")[0].replace("\\\n", "")
+    options = shlex.split(lines.replace("...", ""))
+    assert program
+    assert "--archives" in options
+    return options
+
+
+def confs_of(yarn: YarnCluster) -> dict[str, str]:
+    """Executors find what the archive has, and nothing of this environment."""
+    return yarn.confs | properties() | {"spark.executorEnv.PYTHONPATH": ""}
 
 
 @pytest.mark.timeout(1800)
@@ -79,10 +88,14 @@ def test_client_mode_keeps_key_ranges_with_their_nodes(
     """The driver is where the environment is unpacked; executors have it from the archive."""
     topic = topics.create_topic("client", PARTITIONS)
     place = home / "client"
-    shutil.unpack_archive(environment, place / "environment")
-    confs = with_archive(yarn, environment) | {"spark.executorEnv.PYTHONPATH": ""}
-    given = yarn.environment | {"PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": ""}
-    python = str(place / "environment" / "bin" / "python")
+    shutil.unpack_archive(environment, place / "environment", filter="fully_trusted")
+    confs = confs_of(yarn) | {"spark.archives": f"{environment}#environment"}
+    # Spark itself, as spark-submit gives it to a driver.
+    spark = jars.pyspark_jars().parent
+    packages = os.pathsep.join(map(str, sorted(spark.glob("python/lib/*.zip"))))
+    given = yarn.environment | {"SPARK_HOME": str(spark), "PYTHONPATH": packages}
+    given["PYSPARK_PYTHON"] = PACKED_PYTHON
+    python = str(place / PACKED_PYTHON)
     roots = list(yarn.nodes.values())
     with pinned_cluster(
         topics, place, "yarn", confs, roots, environment=given, python=python
@@ -92,7 +105,7 @@ def test_client_mode_keeps_key_ranges_with_their_nodes(
             slots = {"slot.directory": str(home / "slots")}
             run = cluster.start("client", topic, memberNames="static", **slots)
             before = run.settle(2)
-            assert set(before.slots) == {f"{topic}-{node}-0" for node in NODES}
+            assert set(before.slots) == members_of(topic)
             count = len(run.epochs())
             for executor in cluster.executors():
                 cluster.kill_executor(executor)
@@ -106,6 +119,10 @@ def test_client_mode_keeps_key_ranges_with_their_nodes(
         assert held.read_text().strip() == node
 
 
+def members_of(topic: str) -> set[str]:
+    return {f"{topic}-{node}-0" for node in NODES}
+
+
 @pytest.mark.timeout(1800)
 def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
     topics: Topics, home: Path, yarn: YarnCluster, environment: Path
@@ -114,12 +131,8 @@ def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
     topic = topics.create_topic("cluster", PARTITIONS)
     place = home / "cluster-mode"
     place.mkdir()
-    confs = with_archive(yarn, environment) | {
-        "spark.submit.deployMode": "cluster",
-        "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./environment/bin/python",
-        "spark.driver.memory": "512m",
-        "spark.executorEnv.PYTHONPATH": "",
-    }
+    (place / environment.name).symlink_to(environment)
+    confs = confs_of(yarn) | {"spark.driver.memory": "512m"}
     given = yarn.environment | {"PYTHONPATH": ""}
     options = STEADY | {
         "memberNames": "static",
@@ -129,7 +142,8 @@ def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
     }
     del options["startingOffsets"]
     more = ["--trigger", "0 seconds", *(f"--option={name}={options[name]}" for name in options)]
-    run = Ingest(topics, topic, place, "yarn", *more, confs=confs, environment=given)
+    submit = submitted_as_the_guide_says()
+    run = Ingest(topics, topic, place, "yarn", *more, confs=confs, environment=given, submit=submit)
 
     def wait(condition: Callable[[], bool]) -> None:
         until = time.monotonic() + PATIENCE_S
@@ -173,6 +187,6 @@ def test_cluster_mode_goes_on_after_the_loss_of_executor_and_driver(
         if run.process.poll() is None:
             run.kill_all()
     assert before is not None
-    assert set(before.slots) == {f"{topic}-{node}-0" for node in NODES}
+    assert set(before.slots) == members_of(topic)
     values = DeltaTable(str(run.table)).to_pyarrow_table(columns=["value"])["value"].to_pylist()
     assert sorted(int(value) for value in values) == list(range(feeder.sent))

@@ -172,7 +172,7 @@ def _write_conf(conf: Path, ports: Sequence[int]) -> None:
         f"yarn.nodemanager{service}.address": "${node}:0"
         for service in ("", ".localizer", ".webapp")
     }
-    passed = "JAVA_HOME,JAVA_TOOL_OPTIONS,HADOOP_CONF_DIR,KEYRANGE_TEST_PYTHON"
+    passed = "JAVA_HOME,JAVA_TOOL_OPTIONS,HADOOP_CONF_DIR"
     _write(
         conf / "yarn-site.xml",
         masters
