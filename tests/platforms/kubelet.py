@@ -1,9 +1,10 @@
-"""Runs the executors' pods of a `KubernetesApi` as processes of this machine: each with a host
+"""Runs the executors' pods of a Kubernetes API as processes of this machine: each with a host
 name, an address of the loopback interface and the variables of its own, and with the volumes that
 it claims where it mounts them. A pod that claims a volume that nobody made waits for it.
 
 It stands for the controller of stateful sets too. Pods are given volumes as Kubernetes does that:
-with `fsGroup` everything on one is let in by its group, again for each pod.
+with `fsGroup` everything on one is let in by its group, again for each pod. A claim that asks for
+ReadWriteOncePod is used by one pod at a time.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from keyrange.embedded import jars
-from kubernetes_api import KubernetesApi, Object
+from kubernetes_client import KubernetesClient, Object
 
 _MAIN = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _CHECK_S = 0.1
 
 
 class Kubelet:
-    def __init__(self, api: KubernetesApi, home: Path) -> None:
-        self.api, self.home = api, home
+    def __init__(self, client: KubernetesClient, home: Path) -> None:
+        self.client, self.home = client, home
         self._numbers = itertools.count(1)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._addresses: dict[str, str] = {}
+        # The uid of the pod that uses a claim.
+        self._users: dict[str, str] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow)
 
@@ -40,10 +43,9 @@ class Kubelet:
 
     def step(self) -> None:
         """Make what is like what is asked for."""
-        store = self.api.store
-        for each in store.list("statefulsets"):
+        for each in self.client.list("statefulsets"):
             self._scale(each)
-        pods = store.list("pods", "spark-role=executor")
+        pods = self.client.list("pods", "spark-role=executor")
         for uid in set(self._running) - {each["metadata"]["uid"] for each in pods}:
             self._kill(self._running.pop(uid))
         for pod in pods:
@@ -56,29 +58,31 @@ class Kubelet:
 
     def _scale(self, of: Object) -> None:
         """Pods and claims as a stateful set has them; claims stay."""
-        store, name, spec = self.api.store, of["metadata"]["name"], of["spec"]
+        name, spec = of["metadata"]["name"], of["spec"]
+        pods = {each["metadata"]["name"] for each in self.client.list("pods")}
         for number in range(spec["replicas"]):
             pod_name = f"{name}-{number}"
-            if store.get("pods", pod_name) is not None:
+            if pod_name in pods:
                 continue
             pod = json.loads(json.dumps(spec["template"]))
-            pod |= {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
+            pod |= {"apiVersion": "v1", "kind": "Pod"}
             pod["metadata"]["name"] = pod_name
             for template in spec.get("volumeClaimTemplates", []):
                 volume = template["metadata"]["name"]
                 claim = json.loads(json.dumps(template))
+                claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
                 claim["metadata"]["name"] = f"{volume}-{pod_name}"
-                if store.get("persistentvolumeclaims", f"{volume}-{pod_name}") is None:
-                    store.put("persistentvolumeclaims", claim)
+                if self.client.get("persistentvolumeclaims", f"{volume}-{pod_name}") is None:
+                    self.client.create("persistentvolumeclaims", claim)
                 source = {"claimName": f"{volume}-{pod_name}"}
                 pod["spec"].setdefault("volumes", []).append(
                     {"name": volume, "persistentVolumeClaim": source}
                 )
-            store.put("pods", pod)
-        for pod in store.list("pods"):
-            set_name, _, number = pod["metadata"]["name"].rpartition("-")
+            self.client.create("pods", pod)
+        for pod_name in pods:
+            set_name, _, number = pod_name.rpartition("-")
             if set_name == name and int(number) >= spec["replicas"]:
-                store.delete("pods", pod["metadata"]["name"])
+                self.client.delete("pods", pod_name)
 
     def _place(self, pod: Object) -> None:
         mounts = self._mounts(pod)
@@ -87,7 +91,7 @@ class Kubelet:
             self._run(pod, mounts)
 
     def _mounts(self, pod: Object) -> list[tuple[Path, str]] | None:
-        """Directories for the paths at which a pod has volumes; None where a claim is missing."""
+        """Directories for the paths at which a pod has volumes; None where it waits for one."""
         claims = {
             each["name"]: each["persistentVolumeClaim"]["claimName"]
             for each in pod["spec"].get("volumes", [])
@@ -99,7 +103,7 @@ class Kubelet:
             claim = claims.get(mount["name"])
             if claim is None:
                 continue
-            if self.api.store.get("persistentvolumeclaims", claim) is None:
+            if not self._may_use(claim, pod["metadata"]["uid"]):
                 return None
             directory = self.home / "volumes" / claim
             directory.mkdir(parents=True, exist_ok=True)
@@ -107,6 +111,16 @@ class Kubelet:
                 let_in(directory, group)
             found.append((directory, mount["mountPath"]))
         return found
+
+    def _may_use(self, name: str, uid: str) -> bool:
+        claim = self.client.get("persistentvolumeclaims", name)
+        if claim is None:
+            return False
+        is_for_one = "ReadWriteOncePod" in claim["spec"]["accessModes"]
+        if is_for_one and self._users.get(name) in set(self._running) - {uid}:
+            return False
+        self._users[name] = uid
+        return True
 
     def _run(self, pod: Object, mounts: list[tuple[Path, str]]) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -157,18 +171,18 @@ class Kubelet:
         self._tell(pod, "Succeeded" if code == 0 else "Failed", state, 0, self._addresses[uid])
 
     def _tell(self, pod: Object, phase: str, state: Object, restarts: int, address: str) -> None:
-        name = pod["spec"]["containers"][0]["name"]
         ready = phase == "Running"
-        pod["status"] = {
+        container = {"ready": ready, "restartCount": restarts, "state": state}
+        container |= {name: pod["spec"]["containers"][0][name] for name in ("name", "image")}
+        container["imageID"] = ""
+        status = {
             "phase": phase,
             "podIP": address,
+            "podIPs": [{"ip": address}],
             "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [
-                {"name": name, "ready": ready, "restartCount": restarts, "state": state}
-            ],
+            "containerStatuses": [container],
         }
-        if self.api.store.get("pods", pod["metadata"]["name"]) is not None:
-            self.api.store.put("pods", pod)
+        self.client.tell_status("pods", pod["metadata"]["name"], status)
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
@@ -228,7 +242,7 @@ def _everything(directory: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def kubelet(api: KubernetesApi, home: Path) -> Iterator[Kubelet]:
+def kubelet(client: KubernetesClient, home: Path) -> Iterator[Kubelet]:
     home.mkdir()
-    with Kubelet(api, home) as running:
+    with Kubelet(client, home) as running:
         yield running

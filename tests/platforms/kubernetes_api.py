@@ -18,6 +18,7 @@ import kubernetes_validate
 import yaml
 
 from keyrange.embedded.process import HOST
+from kubernetes_client import KubernetesClient, Object
 
 # The range that the client of Spark 4.2 (fabric8 7.6) is made for, at both ends.
 VERSIONS = ("1.33", "1.35")
@@ -33,7 +34,6 @@ _LISTS = {
     "services": "ServiceList",
     "statefulsets": "StatefulSetList",
 }
-Object = dict[str, Any]
 Key = tuple[str, str]
 
 
@@ -149,8 +149,17 @@ class KubernetesApi:
         self.server.daemon_threads = True
 
     @property
-    def master(self) -> str:
-        return f"k8s://http://{HOST}:{self.server.server_address[1]}"
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server.server_address[1]}"
+
+    @property
+    def client(self) -> KubernetesClient:
+        return KubernetesClient(self.url)
+
+    @property
+    def confs(self) -> dict[str, str]:
+        """Spark's, for a driver's requests."""
+        return {}
 
     def created(self, kind: str) -> list[Object]:
         """The objects of a kind as they were sent, in order."""
@@ -349,14 +358,7 @@ def _scale(document: Object) -> Object:
 def _patched(document: Any, patch: Any) -> Any:
     """A merge patch, or where it is a list a JSON patch that adds, replaces and removes."""
     if not isinstance(patch, list):
-        if not isinstance(patch, dict) or not isinstance(document, dict):
-            return patch
-        for name, value in patch.items():
-            if value is None:
-                document.pop(name, None)
-            else:
-                document[name] = _patched(document.get(name, {}), value)
-        return document
+        return _merged(document, patch)
     for step in patch:
         *way, last = [
             part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]
@@ -368,4 +370,15 @@ def _patched(document: Any, patch: Any) -> Any:
             place.pop(last, None)
         else:
             place[last] = step["value"]
+    return document
+
+
+def _merged(document: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(document, dict):
+        return patch
+    for name, value in patch.items():
+        if value is None:
+            document.pop(name, None)
+        else:
+            document[name] = _merged(document.get(name, {}), value)
     return document

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,40 +16,23 @@ import yaml
 from brokers import Topics
 from keyrange.embedded.process import HOST
 from keyrange.members.executor_names import NameSettings, Surroundings, find_name
-from keyrange.members.model.assignment import Assignment
-from kubelet import kubelet, let_in
+from kubelet import let_in
 from kubernetes_api import KubernetesApi, check, kubernetes_api
-from pinned_cluster import Feeder, PinnedCluster, PinnedRun, pinned_cluster
+from kubernetes_runs import CLAIMS, MEMBERS, ROOT, Api, by_root, executors, names_of
+from kubernetes_server import kubernetes_server
 from worker_python import WORKER_PYTHON
 
-ROOT = Path(__file__).parent.parent.parent
-MEMBERS = ROOT / "conf" / "members"
-PARTITIONS = 3
-by_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pods with unshare")
-DRIVER = "keyrange-driver"
-CLAIMS = "spark.kubernetes.executor.volumes.persistentVolumeClaim.slot"
-LIMITS = {
-    "spark.kubernetes.container.image": "registry.example/spark-keyrange:1",
-    "spark.executor.memory": "512m",
-    "spark.executor.instances": "2",
-    "spark.kubernetes.executor.podTemplateFile": str(MEMBERS / "kubernetes-spark-pod.yaml"),
-}
-
-
-def properties(name: str) -> dict[str, str]:
-    """The confs of a file of conf/members, with the paths of this machine."""
-    lines = (MEMBERS / name).read_text().splitlines()
-    pairs = (line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
-    return dict(pairs) | LIMITS
+LEGACY = "spark.kubernetes.legacy.useReadWriteOnceAccessMode"
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(MEMBERS.glob("*.yaml"))])
 def test_a_manifest_fits_the_schemas(name: str) -> None:
-    document = yaml.safe_load((MEMBERS / name).read_text())
-    check(document)
-    document["spec"].setdefault("template", document)["spec"]["securityContext"] = {"fsgroup": 1}
-    with pytest.raises(ValueError, match="fsgroup"):
+    documents = list(yaml.safe_load_all((MEMBERS / name).read_text()))
+    for document in documents:
         check(document)
+        document["metadata"] = {"nome": "keyrange"}
+        with pytest.raises(ValueError, match="nome"):
+            check(document)
 
 
 @by_root
@@ -98,113 +80,65 @@ def as_sparks_user(group: int, call: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def api() -> Iterator[KubernetesApi]:
+def imitation() -> Iterator[KubernetesApi]:
     with kubernetes_api() as started:
         yield started
 
 
-def driver_pod(api: KubernetesApi) -> dict[str, str]:
-    """The pod that the driver runs in, as spark-submit makes it; the confs that say so."""
-    api.store.put(
-        "pods",
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": DRIVER, "namespace": "default", "labels": {}},
-            "spec": {"containers": [{"name": "spark-kubernetes-driver"}]},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        },
-    )
-    return {"spark.kubernetes.driver.pod.name": DRIVER, "spark.kubernetes.namespace": "default"}
-
-
-def settled(run: PinnedRun, api: KubernetesApi) -> Assignment:
-    try:
-        return run.settle(2)
-    finally:
-        print(api.refused, [(m, p) for m, p, _ in api.asked])
+@pytest.fixture(params=["imitation", "server"])
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """An imitation of the API, which is there at once, and Kubernetes' own server."""
+    if request.param == "imitation":
+        yield request.getfixturevalue("imitation")
+        return
+    with kubernetes_server(tmp_path / "server") as started:
+        yield started
 
 
 @by_root
 @pytest.mark.timeout(1800)
-def test_a_stateful_set_keeps_names_and_volumes(
-    topics: Topics, tmp_path: Path, api: KubernetesApi
-) -> None:
+def test_a_stateful_set_keeps_names_and_volumes(topics: Topics, tmp_path: Path, api: Api) -> None:
     """A container that ends, and a pod that is deleted: both come back under the same ordinal, with
     the same volume, and no key range moves."""
-    topic = topics.create_topic("stateful", PARTITIONS)
-    slots = tmp_path / "slots"
-    confs = properties("kubernetes-spark.conf") | driver_pod(api)
-    confs[f"{CLAIMS}.mount.path"] = str(slots)
-    with (
-        kubelet(api, tmp_path / "kubelet"),
-        pinned_cluster(topics, tmp_path, api.master, confs, [os.getpid()]) as cluster,
-    ):
-        with Feeder(topics, topic, PARTITIONS) as feeder:
-            run = cluster.start("stateful", topic, memberNames="static")
-            before = settled(run, api)
-            assert set(before.slots) == {f"{topic}-0", f"{topic}-1"}
-
-            with replaced(cluster, run, before):
-                cluster.kill_executor(cluster.executors()[0])
-
-            [stateful] = api.store.list("statefulsets")
-            with replaced(cluster, run, before):
-                api.store.delete("pods", f"{stateful['metadata']['name']}-1")
-        run.check(feeder.sent)
-    assert not api.refused
-    claims = [each["metadata"]["name"] for each in api.store.list("persistentvolumeclaims")]
-    name = stateful["metadata"]["name"]
+    with executors(topics, tmp_path, api, "kubernetes-spark.conf") as two:
+        topic = two.run.topic
+        assert set(two.before.slots) == {f"{topic}-0", f"{topic}-1"}
+        two.kill_one()
+        [name] = names_of(api, "statefulsets")
+        with two.replaced():
+            api.client.delete("pods", f"{name}-1")
+        claims = names_of(api, "persistentvolumeclaims")
     assert claims == [f"slot-{name}-0", f"slot-{name}-1"]
     for claim in claims:
         assert list((tmp_path / "kubelet" / "volumes" / claim).glob("keyrange-*/*/slot.json"))
 
 
-@contextmanager
-def replaced(cluster: PinnedCluster, run: PinnedRun, before: Assignment) -> Iterator[None]:
-    """One executor ends and another comes in its place; then all have what they had."""
-    old = {each.pid for each in cluster.executors()}
-    yield
-
-    def came() -> bool:
-        pids = {each.pid for each in cluster.executors()}
-        return len(pids) == len(old) and len(pids - old) == 1
-
-    run.wait(came)
-    run.more_batches()
-    assert run.settle(2) == before
-
-
 @by_root
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["ReadWriteOncePod", "ReadWriteOnce"])
 def test_pods_one_by_one_hand_their_volumes_on(
-    topics: Topics, tmp_path: Path, api: KubernetesApi
+    topics: Topics, tmp_path: Path, api: Api, mode: str
 ) -> None:
-    topic = topics.create_topic("volumes", PARTITIONS)
-    slots = tmp_path / "slots"
-    confs = properties("kubernetes-spark-volumes.conf") | driver_pod(api)
-    confs[f"{CLAIMS}.mount.path"] = str(slots)
-    with (
-        kubelet(api, tmp_path / "kubelet"),
-        pinned_cluster(topics, tmp_path, api.master, confs, [os.getpid()]) as cluster,
-    ):
-        with Feeder(topics, topic, PARTITIONS) as feeder:
-            file = {"member.name.file": str(slots / "name")}
-            run = cluster.start("volumes", topic, memberNames="static", **file)
-            before = settled(run, api)
-            pods = {each["metadata"]["name"] for each in api.created("Pod")}
-            with replaced(cluster, run, before):
-                cluster.kill_executor(cluster.executors()[0])
-            [new] = {each["metadata"]["name"] for each in api.created("Pod")} - pods
-        run.check(feeder.sent)
-    assert not api.refused
-    assert len(api.created("PersistentVolumeClaim")) == 2
+    """Of either kind that one pod after the other may write to."""
+    file = "kubernetes-spark-volumes.conf"
+    confs = {LEGACY: "true"} if mode == "ReadWriteOnce" else {}
+    with executors(topics, tmp_path, api, file, confs, by_name_file=True) as two:
+        claims = names_of(api, "persistentvolumeclaims")
+        pods = names_of(api, "pods")
+        two.kill_one()
+        [new] = set(names_of(api, "pods")) - set(pods)
+        assert names_of(api, "persistentvolumeclaims") == claims
+        for claim in api.client.list("persistentvolumeclaims"):
+            assert claim["spec"]["accessModes"] == [mode]
+    assert len(claims) == 2
     assert new.endswith("-exec-3")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["kubernetes-spark.conf", "kubernetes-spark-volumes.conf"])
-def test_a_driver_is_submitted_with_what_executors_need(api: KubernetesApi, name: str) -> None:
+def test_a_driver_is_submitted_with_what_executors_need(
+    imitation: KubernetesApi, name: str
+) -> None:
     """In cluster mode: the driver's pod, and with it the template and the confs of executors."""
     confs = {
         "spark.kubernetes.container.image": "registry.example/spark-keyrange:1",
@@ -213,7 +147,7 @@ def test_a_driver_is_submitted_with_what_executors_need(api: KubernetesApi, name
     submitted = subprocess.run(
         [
             str(Path(sys.executable).parent / "spark-submit"),
-            *("--master", api.master, "--deploy-mode", "cluster"),
+            *("--master", f"k8s://{imitation.url}", "--deploy-mode", "cluster"),
             *("--properties-file", f"conf/members/{name}"),
             *(f"--conf={key}={value}" for key, value in confs.items()),
             *("local:///opt/jobs/ingest.py", "--topic", "orders"),
@@ -225,9 +159,11 @@ def test_a_driver_is_submitted_with_what_executors_need(api: KubernetesApi, name
         check=False,
     )
     assert submitted.returncode == 0, submitted.stderr[-3000:]
-    assert not api.refused
-    [driver] = api.created("Pod")
-    maps = {each["metadata"]["name"]: each.get("data", {}) for each in api.created("ConfigMap")}
+    assert not imitation.refused
+    [driver] = imitation.created("Pod")
+    maps = {
+        each["metadata"]["name"]: each.get("data", {}) for each in imitation.created("ConfigMap")
+    }
     [template] = [each for key, each in maps.items() if "podspec" in key]
     spec = yaml.safe_load(next(iter(template.values())))["spec"]
     assert spec["securityContext"] == {"fsGroup": 185}
