@@ -34,12 +34,16 @@ class Kubelet:
         self._addresses: dict[str, str] = {}
         # The uid of the pod that uses a claim.
         self._users: dict[str, str] = {}
+        self.failure: Exception | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow)
 
     def _follow(self) -> None:
-        while not self._stopped.wait(_CHECK_S):
-            self.step()
+        try:
+            while not self._stopped.wait(_CHECK_S):
+                self.step()
+        except Exception as failure:
+            self.failure = failure
 
     def step(self) -> None:
         """Make what is like what is asked for."""
@@ -67,6 +71,8 @@ class Kubelet:
             pod = json.loads(json.dumps(spec["template"]))
             pod |= {"apiVersion": "v1", "kind": "Pod"}
             pod["metadata"]["name"] = pod_name
+            # Spark's template has one that is not valid, as no number is in its place.
+            pod["spec"]["hostname"] = pod_name
             for template in spec.get("volumeClaimTemplates", []):
                 volume = template["metadata"]["name"]
                 claim = json.loads(json.dumps(template))
@@ -198,6 +204,8 @@ class Kubelet:
         self._thread.join()
         for process in self._running.values():
             self._kill(process)
+        if self.failure is not None:
+            raise self.failure
 
 
 def _field(variable: Object, name: str, address: str) -> str:
