@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.parsing import Violations
+from keyrange.ranges.read_tasks import read_bound_task
 from keyrange.ranges.sharing.shared_directory import start_time
 
 _SESSION_MS = 60_000
@@ -98,12 +100,16 @@ class Executors:
         for name in self._names:
             greet(self._address, name)
 
-    def read(self, plan: str, batch: int, tasks: int, read_s: float, slow_s: float) -> list[float]:
-        """Run a batch's tasks on all cores; returns how long each question took, in seconds. The
-        first executor takes longer for what it reads."""
+    def read(
+        self, plan: str, batch: int, tasks: int, read_s: float, slow_s: float
+    ) -> dict[str, Any]:
+        """Run a batch's tasks on all cores. Returns how long each question took (`waited_s`), and
+        how many portions and partitions were read; raises what a task raises. The first executor
+        takes longer for what it reads."""
         places = [name for _ in range(self._cores) for name in self._names]
         numbers = iter(range(tasks))
-        lock, taken = threading.Lock(), []
+        lock, waited_s = threading.Lock(), list[float]()
+        portions: list[Mapping[str, Any]] = []
 
         def work(name: str) -> None:
             while True:
@@ -111,16 +117,18 @@ class Executors:
                     task = next(numbers, None)
                 if task is None:
                     return
-                caller = _TimedCaller(self._address, plan, task, batch, taken=taken)
-                for _ in caller.portions(lambda: name):
+                caller = _TimedCaller(self._address, plan, task, batch, taken=waited_s)
+                for portion in caller.portions(lambda: name):
                     time.sleep(slow_s if name == self._names[0] else read_s)
+                    portions.append(portion)
 
-        threads = [threading.Thread(target=work, args=(name,)) for name in places]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return taken
+        with ThreadPoolExecutor(len(places)) as pool:
+            for done in [pool.submit(work, name) for name in places]:
+                done.result()
+        read = {
+            split.topic_partition for each in portions for split in read_bound_task(each).splits
+        }
+        return {"waited_s": waited_s, "portions": len(portions), "partitions": len(read)}
 
     def _start_process(self, name: str) -> None:
         directory = self._directory / name

@@ -287,7 +287,9 @@ TABLES: Mapping[str, Table] = {
     "scale": _list(
         "scale",
         {
-            "members.scale.100.driver_core_share": "the driver's processor time",
+            "members.scale.100.driver_core_share": (
+                "processor time of the process that plans, without Spark's JVM"
+            ),
             "members.scale.100.questions_per_second": "questions of its tasks",
             "members.scale.100.answer.p50.ms": "time for an answer, p50",
             "members.scale.100.answer.p99.ms": "the same, p99",

@@ -65,10 +65,10 @@ def _plans(bench: Bench) -> Iterator[Figure]:
         started = time.perf_counter()
         assignment = assign(dict.fromkeys(partitions, 1.0), slots, None, 1)
         found[".assign"].append(time.perf_counter() - started)
+        ranges, sizes = _ranges(partitions), _sizes(partitions)
+        shape = Shape(dict.fromkeys(slots, _CORES))
         started = time.perf_counter()
-        units = NewRecords(_ranges(partitions), ten_each).portions(
-            assignment.owners, Shape(dict.fromkeys(slots, _CORES)), _sizes(partitions), _no_sample
-        )
+        units = NewRecords(ranges, ten_each).portions(assignment.owners, shape, sizes, _no_sample)
         documents = [write_bound_task(maker.task(each.splits)) for each in units or ()]
         found[".pinned"].append(time.perf_counter() - started)
         if sum(len(each["splits"]) for each in documents) < many:
@@ -80,9 +80,9 @@ def _plans(bench: Bench) -> Iterator[Figure]:
 def _seconds_to_plan(
     partitions: Sequence[TopicPartition], options: SourceOptions, maker: TaskMaker
 ) -> float:
+    ranges, sizes = _ranges(partitions), _sizes(partitions)
     started = time.perf_counter()
-    reads = NewRecords(_ranges(partitions), options)
-    TaskPlans().plan(reads, _sizes(partitions), _no_sample, maker)
+    TaskPlans().plan(NewRecords(ranges, options), sizes, _no_sample, maker)
     return time.perf_counter() - started
 
 
@@ -121,7 +121,10 @@ class _Executors:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the executors ended when they were to {order.get('do', 'start')}")
+        return json.loads(answer)
 
 
 @contextmanager
@@ -201,6 +204,7 @@ class _Driver:
         self._bench, self._plans, self._executors = bench, plans, executors
         self._maker = _maker(partitions)
         self._sizes = _sizes(partitions)
+        self._partitions = len(partitions)
         self._reads = NewRecords(_ranges(partitions), _options(bench))
 
     def settle(self, count: int) -> None:
@@ -229,6 +233,16 @@ class _Driver:
     def _plan(self) -> Sequence[Any]:
         return self._plans.plan(self._reads, self._sizes, _no_sample, self._maker)
 
+    def _check(self, read: Mapping[str, Any]) -> None:
+        """A batch of which something was not read, or was not counted, measures nothing."""
+        told = self._told()
+        counted = sum(told[f"{whose}Portions"] for whose in ("own", "foreign", "unowned"))
+        if (read["partitions"], read["portions"]) != (self._partitions, counted):
+            raise RuntimeError(
+                f"{read['partitions']} of {self._partitions} partitions were read, in "
+                f"{read['portions']} portions of which {counted} were counted"
+            )
+
     def batches(self, count: int) -> Iterator[Figure]:
         """Batches in which 99 of 100 executors wait for the last one."""
         read_s, slow_s = self._bench.pick(full=(1.0, 4.0), quick=(1.0, 4.0), tiny=(0.01, 0.1))
@@ -239,7 +253,7 @@ class _Driver:
             looked = time.perf_counter()
             tasks = self._plan()
             planned = time.perf_counter()
-            taken = self._executors.do(
+            read = self._executors.do(
                 do="read",
                 plan=tasks[0].plan,
                 batch=batch,
@@ -248,11 +262,13 @@ class _Driver:
                 slow_s=slow_s,
             )
             ended = time.perf_counter()
+            self._check(read)
+            waited_s = read["waited_s"]
             shares.append((time.process_time() - cpu) / (ended - started))
             looks.append((looked - started) * 1e3)
             plans.append(planned - looked)
-            rates.append(len(taken) / (ended - planned))
-            asks += taken
+            rates.append(len(waited_s) / (ended - planned))
+            asks += waited_s
         yield from_runs("members.scale.100.driver_core_share", shares, "cores")
         yield from_runs("members.scale.100.look.ms", looks, "ms")
         yield from_runs("members.scale.100.plan.seconds", plans, "s")
