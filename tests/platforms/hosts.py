@@ -5,6 +5,7 @@
         one.start(["python", ...])        # a process there; its files are those of this machine
         network.cut(one, two)             # nothing passes between these two any more, silently
         network.heal(one, two)
+        network.slow(one, kbit=256)
 
 A host has an address that this machine reaches, and the names of all others in its /etc/hosts, as
 `NAME.hosts.example`. It has a /dev/shm of its own.
@@ -14,6 +15,7 @@ A cut shows as on a real network: packets vanish, and who sends them is told not
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -177,6 +179,26 @@ class Network:
     def heal(self, one: Host, other: Host) -> None:
         for near, far in ((one, other), (other, one)):
             _run("ip", "-n", near.namespace, "neigh", "del", far.address, "dev", "eth0")
+
+    def slow(self, host: Host, kbit: int) -> None:
+        """So many kbit/s pass from a host and as many to it; what waits for a second is dropped."""
+        for device in self._ends(host):
+            shape = ("tbf", "rate", f"{kbit}kbit", "burst", "4kb", "latency", "1s")
+            _run("tc", "-n", *device, "root", *shape)
+
+    def fast(self, host: Host) -> int:
+        """No longer; how many packets had to wait."""
+        waited = 0
+        for namespace, *change, dev, name in self._ends(host):
+            told = _run("tc", "-n", namespace, "-s", "qdisc", "show", dev, name)
+            waited += sum(map(int, re.findall(r"overlimits (\d+)", told)))
+            _run("tc", "-n", namespace, change[0], "del", dev, name, "root")
+        return waited
+
+    def _ends(self, host: Host) -> list[list[str]]:
+        """Both ends of a host's cable, as tc adds something to them."""
+        ends = ((host.namespace, "eth0"), (self.mark, host.port))
+        return [[namespace, "qdisc", "replace", "dev", device] for namespace, device in ends]
 
     def cut_console(self, host: Host) -> None:
         """Nothing passes between a host and this machine any more."""

@@ -62,6 +62,7 @@ class Counting:
     """The query, and the hosts that it runs on."""
 
     network: Network
+    topics: Topics
     run: PinnedRun
     feeder: Feeder
 
@@ -83,6 +84,16 @@ class Counting:
         for key, found in counts.items():
             assert [n for _, n in sorted(found)] == [*range(1, len(found) + 1)], key
 
+    def seconds_of_batches(self) -> float:
+        started = time.monotonic()
+        self.run.more_batches(3)
+        return time.monotonic() - started
+
+    def in_sync(self) -> int:
+        """How many replicas of each partition are in sync, the fewest of any partition."""
+        [told] = self.topics.admin.describe_topics([self.run.topic])
+        return min(len(each["isr_nodes"]) for each in told["partitions"])
+
     def lasts(self, seconds: float, broken: Callable[[], None], mended: Callable[[], None]) -> None:
         """A fault that lasts for so long."""
         broken()
@@ -103,7 +114,7 @@ def counting(network: Network, topics: Topics, home: Path) -> Iterator[Counting]
         Feeder(topics, topic, PARTITIONS, per_second=50) as feeder,
     ):
         run = cluster.start_counting("counted", topic, pause_s=0.01, **GIVEN)
-        found = Counting(network, run, feeder)
+        found = Counting(network, topics, run, feeder)
         found.settle()
         yield found
 
@@ -117,6 +128,42 @@ def test_a_driver_that_cannot_reach_an_executor_for_longer_than_a_session(
     ends = network["driver"], network["two"]
     before = counting.settle()
     counting.lasts(3 * SESSION_S, lambda: network.cut(*ends), lambda: network.heal(*ends))
+    counting.run.more_batches()
+    after = counting.settle()
+    counting.holds()
+    assert after.slots == before.slots
+
+
+def test_a_link_that_is_slow(counting: Counting) -> None:
+    """Batches take longer, and nothing else comes of it: neither names nor key ranges move."""
+    before, network = counting.settle(), counting.network
+    usual_s = counting.seconds_of_batches()
+    network.slow(network["two"], kbit=256)
+    try:
+        slow_s = counting.seconds_of_batches()
+    finally:
+        waited = network.fast(network["two"])
+    print(f"3 batches: {usual_s:.1f} s, with 256 kbit/s to one of 3 executors {slow_s:.1f} s")
+    assert waited > 0
+    after = counting.settle()
+    counting.holds()
+    assert (after.epoch, after.slots) == (before.epoch, before.slots)
+
+
+def test_two_hosts_that_cannot_reach_each_other(counting: Counting) -> None:
+    """The executor of each reads of the other's broker in vain, and neither broker copies from the
+    other. Both reach the driver and the third broker."""
+    network = counting.network
+    ends = network["one"], network["two"]
+    before = counting.settle()
+    assert counting.in_sync() == 3
+    network.cut(*ends)
+    try:
+        counting.run.wait(lambda: counting.in_sync() < 3)
+        until = time.monotonic() + 2 * SESSION_S
+        counting.run.wait(lambda: time.monotonic() >= until)
+    finally:
+        network.heal(*ends)
     counting.run.more_batches()
     after = counting.settle()
     counting.holds()
