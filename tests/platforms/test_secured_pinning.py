@@ -18,6 +18,7 @@ from platforms.kdc import repeated
 from unseen import MARK
 
 PARTITIONS = 2
+DEFAULTS = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def cluster(every: EveryLogin, tmp_path_factory: pytest.TempPathFactory) -> Iter
     events = home / "events"
     events.mkdir()
     confs = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
-    confs["spark.redaction.regex"] = r"(?i)secret|password|token|access[.]?key|jaas|sasl|ssl[.]key"
+    name = "spark.redaction.regex"
+    [given] = [line for line in DEFAULTS.read_text().splitlines() if line.startswith(name)]
+    confs[name] = given.split()[1]
     with pinned_cluster(every.topics, home, confs=confs) as made:
         yield made
 
