@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -113,7 +114,7 @@ class Store:
             event = event or ("MODIFIED" if key in self.objects else "ADDED")
             self._version += 1
             meta.setdefault("uid", str(uuid.uuid4()))
-            meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+            meta.setdefault("creationTimestamp", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
             meta["resourceVersion"] = str(self._version)
             self.objects[key] = document
         self._tell(event, plural, document)

@@ -121,7 +121,10 @@ def test_pods_one_by_one_hand_their_volumes_on(
 ) -> None:
     """Of either kind that one pod after the other may write to."""
     file = "kubernetes-spark-volumes.conf"
-    confs = {LEGACY: "true"} if mode == "ReadWriteOnce" else {}
+    # No younger volume is handed on.
+    confs = {"spark.kubernetes.allocation.executor.timeout": "60s"}
+    if mode == "ReadWriteOnce":
+        confs[LEGACY] = "true"
     with executors(topics, tmp_path, api, file, confs, by_name_file=True) as two:
         claims = names_of(api, "persistentvolumeclaims")
         pods = names_of(api, "pods")
