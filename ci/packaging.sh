@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The packages as users get them: built twice and compared, wheel and sdist installed into environments
-# of their own, the command line run there, each extra installed beside the wheel, and the time that
-# `import keyrange` takes. It installs what the wheel requires, so it takes some minutes; the tests look
-# at the packages without installing them.
+# of their own, the command line run there, each extra installed beside the wheel, the jobs begun with
+# it, and the time that `import keyrange` takes. It installs what the wheel requires, so it takes some
+# minutes; the tests look at the packages without installing them.
 #   packaging.sh [DIRECTORY]   DIRECTORY receives the packages, once all of this has gone well
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -28,11 +28,12 @@ diff -r "$work/1" "$work/2"
 wheel="$(echo "$work"/1/keyrange-*.whl)"
 sdist="$(echo "$work"/1/keyrange-*.tar.gz)"
 cd "$work"
-# An environment's pip where no compiler is: what would need one fails.
+# An environment's pip where no compiler is, nor any other program: what would need one fails.
+mkdir no-programs
 install() {
   local environment="$1"
   shift
-  CC=false CXX=false "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  PATH="$work/no-programs" CC=false CXX=false "$environment/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 step "installing the sdist, and nothing beside it"
 "$root/.venv/bin/python" -m venv plain
@@ -45,6 +46,7 @@ install venv "$wheel[commits,report]"
 venv/bin/python -m pip check
 step "running the command line"
 venv/bin/keyrange --version
+[[ "$(venv/bin/python -P -m keyrange --version)" == "$(venv/bin/keyrange --version)" ]]
 venv/bin/keyrange --help >/dev/null
 venv/bin/keyrange errors COMMITS_FENCED >/dev/null
 venv/bin/keyrange options --output json >/dev/null
@@ -71,6 +73,10 @@ msk botocore
 prometheus prometheus_client
 opentelemetry opentelemetry.metrics
 EXTRAS
+step "beginning each job with the wheel and extra spark"
+for job in compact_commits ingest keyed_enrichment process; do
+  spark/bin/python "$root/jobs/$job.py" --help >/dev/null
+done
 step "extra kerberos, which has no wheels for Linux: a compiler builds it against libkrb5-dev"
 if krb5-config --libs gssapi >/dev/null 2>&1 && command -v cc >/dev/null; then
   plain/bin/python -m pip install --quiet --disable-pip-version-check "$wheel[kerberos]"

@@ -1,0 +1,5 @@
+"""`python -m keyrange`: the command line, where the directory of scripts is not on PATH."""
+
+from keyrange.cli.main import main
+
+main()
