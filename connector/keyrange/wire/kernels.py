@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import platform
 import tempfile
@@ -34,6 +35,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+_log = logging.getLogger(__name__)
 
 # One row per record batch of a fetched chunk. Positions count bytes from the start of the region
 # that holds the records: the chunk itself, or the scratch region once a batch is decompressed.
@@ -135,14 +138,24 @@ def _private_cache_dir() -> Path:
 def _host_lock() -> Iterator[None]:
     """Held while one process of this user compiles; the kernel frees it when the process dies."""
     name = hashlib.sha256(__file__.encode()).hexdigest()[:16]
-    descriptor = os.open(
-        _private_cache_dir() / f"{name}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
-    )
+    try:
+        descriptor = os.open(
+            _private_cache_dir() / f"{name}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
+        )
+    except OSError:
+        # No temporary directory can be written to: each process compiles for itself.
+        yield
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+@functools.cache
+def _warn_of_no_directory(why: str) -> None:
+    _log.warning("each process compiles its machine code, which takes it seconds: %s", why)
 
 
 def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -157,7 +170,12 @@ def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., An
                 # many containers.
                 if "cannot cache function" not in str(no_locator):
                     raise
-                saved, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_private_cache_dir())
+                try:
+                    directory = str(_private_cache_dir())
+                except OSError as no_directory:
+                    _warn_of_no_directory(str(no_directory))
+                    return numba.njit(signature, nogil=True)(function)
+                saved, numba.config.CACHE_DIR = numba.config.CACHE_DIR, directory
                 try:
                     return numba.njit(signature, cache=True, nogil=True)(function)
                 finally:

@@ -1,0 +1,39 @@
+"""Where machine code is kept, and what happens where it cannot be."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numba
+import pytest
+from numba import types
+
+from keyrange.wire import kernels
+
+
+def doubled(number: int) -> int:
+    return number * 2
+
+
+def test_without_any_writable_directory_each_process_compiles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_directory() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    compile_with = numba.njit
+
+    def njit(signature: Any, cache: bool = False, **more: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function 'doubled': no locator available")
+        return compile_with(signature, **more)
+
+    monkeypatch.setattr(tempfile, "gettempdir", no_directory)
+    monkeypatch.setattr(numba, "njit", njit)
+    kernels._warn_of_no_directory.cache_clear()
+    for _ in range(2):
+        function = kernels._compiled(types.int64(types.int64))(doubled)
+        assert function(21) == 42
+    [said] = caplog.messages
+    assert said.endswith("which takes it seconds: No usable temporary directory found")
