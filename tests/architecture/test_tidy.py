@@ -33,6 +33,7 @@ LINE_CHARACTERS_MAX = 100
 
 # Modules that nothing imports, because something else starts them.
 ENTRY_POINTS = {
+    "keyrange.__main__",
     "keyrange.cli.main",
     "keyrange.observing.diagrams",
     "keyrange.testing",

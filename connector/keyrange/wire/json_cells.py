@@ -10,8 +10,8 @@ import numba
 import numpy as np
 from numba import types
 
+from keyrange.wire.compiling import compiled_when_called
 from keyrange.wire.json_kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
-from keyrange.wire.kernels import _compiled_when_called
 
 _NO_DATE = -(2**40)
 _NO_TIME = -(2**63)
@@ -97,7 +97,7 @@ def _unescaped(data, at, end, target, to):
     return to
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.boolean[::1], _I32, _BYTES
     )
@@ -118,7 +118,7 @@ def gather_texts(data, kinds, starts, sizes, taken, ends, target):
         ends[row + 1] = to
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.int64, types.int64, _I64, types.uint8[::1]
     )
@@ -215,7 +215,7 @@ def _instant(data, at, size, zoned):
     return seconds * 1_000_000 + micros
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.boolean, types.boolean, _I64,
         types.uint8[::1],

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numba import types
 
-from keyrange.wire.kernels import _compiled_when_called
+from keyrange.wire.compiling import compiled_when_called
 
 # One row per field, the root first; the fields of a struct stand behind each other.
 FIELD = np.dtype(
@@ -266,7 +266,7 @@ def _after(fields, parent, field):
     return field + 1 if field < last else fields[parent].first
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _READ_ONLY, _ENDS, types.boolean[::1], _READ_ONLY, _FIELDS,
         types.uint8[:, ::1], types.int32[:, ::1], types.int32[:, ::1], types.uint8[::1],

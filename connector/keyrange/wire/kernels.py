@@ -17,16 +17,7 @@ The layouts are Kafka's: record batches and records of message format v2
 
 from __future__ import annotations
 
-import fcntl
-import functools
-import hashlib
-import logging
-import os
 import platform
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -36,7 +27,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_log = logging.getLogger(__name__)
+from keyrange.wire.compiling import compiled, compiled_when_called
 
 # One row per record batch of a fetched chunk. Positions count bytes from the start of the region
 # that holds the records: the chunk itself, or the scratch region once a batch is decompressed.
@@ -122,81 +113,6 @@ _BATCHES = types.Array(numba.from_dtype(BATCH), 1, "C")
 _RECORDS = types.Array(numba.from_dtype(RECORD), 1, "C")
 _CURSOR = types.Array(numba.from_dtype(CURSOR), 1, "C")
 _BYTES = types.uint8[::1]
-
-
-def _private_cache_dir() -> Path:
-    """A directory for machine code that only this user can write: no code of others is loaded."""
-    path = Path(tempfile.gettempdir()) / f"keyrange-kernels-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if path.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        path = Path(tempfile.mkdtemp(prefix="keyrange-kernels-"))
-    return path
-
-
-@contextmanager
-def _host_lock() -> Iterator[None]:
-    """Held while one process of this user compiles; the kernel frees it when the process dies."""
-    name = hashlib.sha256(__file__.encode()).hexdigest()[:16]
-    try:
-        descriptor = os.open(
-            _private_cache_dir() / f"{name}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
-        )
-    except OSError:
-        # No temporary directory can be written to: each process compiles for itself.
-        yield
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@functools.cache
-def _warn_of_no_directory(why: str) -> None:
-    _log.warning("each process compiles its machine code, which takes it seconds: %s", why)
-
-
-def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile now, or load what an earlier process compiled."""
-
-    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
-        with _host_lock():
-            try:
-                return numba.njit(signature, cache=True, nogil=True)(function)
-            except RuntimeError as no_locator:
-                # Neither the package's directory nor the home directory can be written to, as in
-                # many containers.
-                if "cannot cache function" not in str(no_locator):
-                    raise
-                try:
-                    directory = str(_private_cache_dir())
-                except OSError as no_directory:
-                    _warn_of_no_directory(str(no_directory))
-                    return numba.njit(signature, nogil=True)(function)
-                saved, numba.config.CACHE_DIR = numba.config.CACHE_DIR, directory
-                try:
-                    return numba.njit(signature, cache=True, nogil=True)(function)
-                finally:
-                    numba.config.CACHE_DIR = saved
-
-    return compile_function
-
-
-def _compiled_when_called(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For what few tasks need: it is compiled or loaded at its first call, not at import."""
-
-    def defer(function: Callable[..., Any]) -> Callable[..., Any]:
-        compile_once = functools.cache(lambda: _compiled(signature)(function))
-
-        @functools.wraps(function)
-        def call(*arguments: Any) -> Any:
-            return compile_once()(*arguments)
-
-        return call
-
-    return defer
 
 
 @intrinsic
@@ -324,16 +240,16 @@ def _crc32c_in_hardware(source, at, end):
 
 _CRC_SIGNATURE = types.uint32(_BYTES, types.int64, types.int64)
 if _host_has_crc32c():
-    crc32c = _compiled(_CRC_SIGNATURE)(_crc32c_in_hardware)
-    crc32c_in_software = _compiled_when_called(_CRC_SIGNATURE)(_crc32c_in_software)
+    crc32c = compiled(_CRC_SIGNATURE)(_crc32c_in_hardware)
+    crc32c_in_software = compiled_when_called(_CRC_SIGNATURE)(_crc32c_in_software)
 else:
-    crc32c = crc32c_in_software = _compiled(_CRC_SIGNATURE)(_crc32c_in_software)
+    crc32c = crc32c_in_software = compiled(_CRC_SIGNATURE)(_crc32c_in_software)
 
 
 _OFFSET_MAX = 2**63 - 1
 
 
-@_compiled(types.UniTuple(types.int64, 3)(_BYTES, types.int64, types.int64, _BATCHES, types.int64))
+@compiled(types.UniTuple(types.int64, 3)(_BYTES, types.int64, types.int64, _BATCHES, types.int64))
 def scan_batches(chunk, at, end, table, expected_offset):
     """Fill `table` with the complete record batches of `chunk[at:end]`, each checked by its CRC32C.
 
@@ -387,7 +303,7 @@ def scan_batches(chunk, at, end, table, expected_offset):
     return OK, rows, at
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_BYTES, types.int64, types.int64))
+@compiled(types.UniTuple(types.int64, 2)(_BYTES, types.int64, types.int64))
 def _varint(source, at, end):
     """A zigzag varint of at most ten bytes: (value, next position), position -1 if it is broken."""
     value = np.uint64(0)
@@ -470,7 +386,7 @@ def _offset_hash(offset):
     return _finished_hash(np.uint64(0), np.uint64(0), low, np.uint64(0), 8)
 
 
-@_compiled_when_called(types.void(_BYTES, _RECORDS, types.int64, types.boolean, types.int64[::1]))
+@compiled_when_called(types.void(_BYTES, _RECORDS, types.int64, types.boolean, types.int64[::1]))
 def hash_keys(region, records, rows, nulls_first, hashes):
     """The places of records' keys in the hash space.
 
@@ -487,7 +403,7 @@ def hash_keys(region, records, rows, nulls_first, hashes):
             hashes[row] = _offset_hash(record.offset)
 
 
-@_compiled_when_called(types.void(_RECORDS, types.int64, types.int64[::1]))
+@compiled_when_called(types.void(_RECORDS, types.int64, types.int64[::1]))
 def hash_offsets(records, rows, hashes):
     """The places of records for which no order is kept: the hashes of their offsets."""
     for row in range(rows):
@@ -497,7 +413,7 @@ def hash_offsets(records, rows, hashes):
 _TIMESTAMP_MS_MAX = 9223372036854775
 
 
-@_compiled(
+@compiled(
     types.int64(
         _BYTES,
         _BATCHES,
@@ -624,7 +540,7 @@ def index_records(
     return OK
 
 
-@_compiled(types.void(_RECORDS, types.int64, types.int64[::1], types.int64[::1], types.int32[::1]))
+@compiled(types.void(_RECORDS, types.int64, types.int64[::1], types.int64[::1], types.int32[::1]))
 def gather_numbers(records, rows, offsets, timestamps_us, timestamp_types):
     """The offset, timestamp and timestamp type columns."""
     for row in range(rows):
@@ -651,7 +567,7 @@ def _gather_bytes(region, records, rows, key, ends, data, valid):
     return nulls
 
 
-gather_bytes = _compiled(
+gather_bytes = compiled(
     types.int64(_BYTES, _RECORDS, types.int64, types.boolean, types.int32[::1], _BYTES, _BYTES)
 )(_gather_bytes)
 gather_bytes.__doc__ = """The keys (`key`) or values of `records[:rows]` as Arrow's binary layout.
@@ -661,7 +577,7 @@ bitmap of ones, cleared where a field is null. Returns the number of nulls.
 """
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.UniTuple(types.int64, 3)(_BYTES, _RECORDS, types.int64, types.int64[:, ::1])
 )
 def index_headers(region, records, rows, headers):
@@ -699,7 +615,7 @@ def index_headers(region, records, rows, headers):
     return key_total, value_total, np.int64(-1)
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.int64(
         _BYTES, types.int64[:, ::1], types.int64, types.int64, types.int32[::1], _BYTES, _BYTES
     )
@@ -754,7 +670,7 @@ def _first_not_below(sorted_hashes, key_hash):
     return low
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _BYTES,
         _RECORDS,
@@ -797,7 +713,7 @@ def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes
 _I64 = types.int64[::1]
 
 
-@_compiled_when_called(types.void(_RECORDS, _I64, _CURSOR, _I64, _I64, _I64, _I64))
+@compiled_when_called(types.void(_RECORDS, _I64, _CURSOR, _I64, _I64, _I64, _I64))
 def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
     """Keep only the records at `offsets`, and those whose offset is in [froms, untils) of the range
     that their key falls into, in their order, and count them anew in `cursor`.
@@ -821,7 +737,7 @@ def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
             _count(state, record)
 
 
-@_compiled_when_called(
+@compiled_when_called(
     types.void(
         _RECORDS,
         types.int64[::1],

@@ -9,7 +9,7 @@ import numba
 import pytest
 from numba import types
 
-from keyrange.wire import kernels
+from keyrange.wire import compiling
 
 
 def doubled(number: int) -> int:
@@ -31,9 +31,9 @@ def test_without_any_writable_directory_each_process_compiles(
 
     monkeypatch.setattr(tempfile, "gettempdir", no_directory)
     monkeypatch.setattr(numba, "njit", njit)
-    kernels._warn_of_no_directory.cache_clear()
+    compiling._warn_of_no_directory.cache_clear()
     for _ in range(2):
-        function = kernels._compiled(types.int64(types.int64))(doubled)
+        function = compiling.compiled(types.int64(types.int64))(doubled)
         assert function(21) == 42
     [said] = caplog.messages
     assert said.endswith("which takes it seconds: No usable temporary directory found")

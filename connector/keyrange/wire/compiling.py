@@ -1,0 +1,93 @@
+"""Where kernels are compiled, and where their machine code is kept for other processes."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_log = logging.getLogger(__name__)
+
+
+def _private_cache_dir() -> Path:
+    """A directory for machine code that only this user can write: no code of others is loaded."""
+    path = Path(tempfile.gettempdir()) / f"keyrange-kernels-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    if path.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        path = Path(tempfile.mkdtemp(prefix="keyrange-kernels-"))
+    return path
+
+
+@contextmanager
+def _host_lock() -> Iterator[None]:
+    """Held while one process of this user compiles; the kernel frees it when the process dies."""
+    name = hashlib.sha256(__file__.encode()).hexdigest()[:16]
+    try:
+        descriptor = os.open(
+            _private_cache_dir() / f"{name}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
+        )
+    except OSError:
+        # No temporary directory can be written to: each process compiles for itself.
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@functools.cache
+def _warn_of_no_directory(why: str) -> None:
+    _log.warning("each process compiles its machine code, which takes it seconds: %s", why)
+
+
+def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile now, or load what an earlier process compiled."""
+
+    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
+        with _host_lock():
+            try:
+                return numba.njit(signature, cache=True, nogil=True)(function)
+            except RuntimeError as no_locator:
+                # Neither the package's directory nor the home directory can be written to, as in
+                # many containers.
+                if "cannot cache function" not in str(no_locator):
+                    raise
+                try:
+                    directory = str(_private_cache_dir())
+                except OSError as no_directory:
+                    _warn_of_no_directory(str(no_directory))
+                    return numba.njit(signature, nogil=True)(function)
+                saved, numba.config.CACHE_DIR = numba.config.CACHE_DIR, directory
+                try:
+                    return numba.njit(signature, cache=True, nogil=True)(function)
+                finally:
+                    numba.config.CACHE_DIR = saved
+
+    return compile_function
+
+
+def compiled_when_called(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For what few tasks need: it is compiled or loaded at its first call, not at import."""
+
+    def defer(function: Callable[..., Any]) -> Callable[..., Any]:
+        compile_once = functools.cache(lambda: compiled(signature)(function))
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return compile_once()(*arguments)
+
+        return call
+
+    return defer
