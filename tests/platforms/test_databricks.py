@@ -151,3 +151,52 @@ def test_a_job(place: Place, topics: Topics, tmp_path: Path) -> None:
     assert "Read-only file system" not in ended.stderr
     values = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["value"].to_pylist()
     assert sorted(values) == sorted(b"v%d" % n for n in range(50))
+
+
+STATE_JOB = """
+import sys
+from pyspark.sql import SparkSession
+import keyrange
+
+def counted(record, state):
+    n = (state.seen.get() or 0) + 1
+    state.seen.update(n)
+    return record.key, n
+
+spark = SparkSession.builder.getOrCreate()
+keyrange.register(spark)
+servers, topic, home = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+options |= {"splitBy": "keyRange", "maxOffsetsPerTrigger": "40"}
+options |= {"commitMode": "individual", "commitTable": home + "/commits"}
+kept = {"seen": keyrange.ValueState("n long")}
+job = keyrange.job(options, counted, "key binary, n long", state=kept)
+writer = job.into(home + "/table", home + "/checkpoint", spark=spark)
+writer.trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+def test_a_job_with_state(place: Place, topics: Topics, tmp_path: Path) -> None:
+    """It keeps no copy of its states there, says so, and reads them from where they are stored."""
+    topic = topics.create_topic("state", 2)
+    topics.produce(topic, [Record(b"v", b"k%d" % (n % 5), n % 5 % 2) for n in range(100)])
+    job = tmp_path / "state.py"
+    job.write_text(STATE_JOB)
+    submit = str(Path(place.python).parent / "spark-submit")
+    confs = (f"--conf={name}={value}" for name, value in jars.delta_confs().items())
+    ended = subprocess.run(
+        [
+            *(*place.around, submit, "--master", "local[2]", *confs, str(job)),
+            *(topics.cluster.bootstrap_servers, topic, str(tmp_path)),
+        ],
+        env=place.variables,
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-5000:]
+    assert "state has no copy on this host: [Errno 30] Read-only file system" in ended.stderr
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    expected = [(b"k%d" % key, n) for key in range(5) for n in range(1, 21)]
+    assert sorted((row["key"], row["n"]) for row in rows) == sorted(expected)
