@@ -59,6 +59,7 @@ def test_a_driver_gets_by_with_its_role(server: KubernetesServer, tmp_path: Path
     driver asks for."""
     job = tmp_path / "job.py"
     job.write_text(JOB)
+    (tmp_path / "slots").mkdir()
     confs = {**server.confs, **driver_pod(server), "spark.driver.host": HOST}
     with kubelet(server.client, tmp_path / "kubelet"):
         for file in ("kubernetes-spark.conf", "kubernetes-spark-volumes.conf"):
