@@ -80,7 +80,8 @@ def test_a_driver_gets_by_with_its_role(server: KubernetesServer, tmp_path: Path
             assert submitted.returncode == 0, (server.refused, submitted.stderr[-3000:])
             assert not server.refused
     asked = {(each.resource, each.verb) for each in server.asked}
-    assert asked == granted(server)
+    # No executor was lost here.
+    assert asked | {("pods", "delete")} == granted(server)
 
 
 def granted(server: KubernetesServer) -> set[tuple[str, str]]:
