@@ -112,7 +112,9 @@ def _discovery() -> Iterator[CheckResult]:
     """Spark looks through top-level packages whose name begins with pyspark_."""
     names = {module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")}
     if "pyspark_keyrange" in names:
-        yield CheckResult('format("keyrange")', OK, "visible to Spark's lookup, without a register call")
+        yield CheckResult(
+            'format("keyrange")', OK, "visible to Spark's lookup, without a register call"
+        )
     else:
         yield CheckResult(
             'format("keyrange")',
