@@ -33,10 +33,11 @@ wait "$brought"
 # Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
 # busier than that a test runs once more. Nothing else does.
 # -P keeps the working directory off the path: what is tested is the installed wheel.
+# A process that dies ends the run: after one that was replaced pytest-xdist was seen to wait for ever.
 # Each process imports all tests, which are compiled once, whatever the surroundings say: 13 s of CPU
 # a process against 5.
 export PYTHONDONTWRITEBYTECODE=
 printf '==> tests\n' >&2
 "$root/.venv/bin/python" -P -m pytest -p no:cacheprovider \
-  -n "${KEYRANGE_TEST_PROCESSES:-$processes}" "${spread[@]}" \
+  -n "${KEYRANGE_TEST_PROCESSES:-$processes}" "${spread[@]}" --max-worker-restart 0 \
   -raR --reruns 1 --only-rerun 'Python worker failed to connect back' "$@"

@@ -79,6 +79,13 @@ def test_whatever_else_fails_is_red(project: Path) -> None:
     assert "= 1 failed, 1 passed in" in ended.stdout
 
 
+def test_a_process_that_dies_is_red_at_once(project: Path) -> None:
+    (project / "test_own.py").write_text("import os\n\ndef test_dies():\n    os._exit(3)\n")
+    ended = run(project)
+    assert ended.returncode != 0
+    assert "test_own.py::test_dies" in ended.stdout
+
+
 def test_what_cannot_be_brought_is_red(project: Path) -> None:
     (project / "ci" / "classes.sh").write_text("#!/usr/bin/env bash\nexit 3\n")
     assert run(project).returncode == 3
