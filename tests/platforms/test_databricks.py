@@ -123,32 +123,41 @@ def test_a_notebook(server: tuple[str, Path], place: Place, topics: Topics, tmp_
     assert sorted(rows.column("order").to_pylist()) == list(range(700))
 
 
-def test_a_job(place: Place, topics: Topics, tmp_path: Path) -> None:
-    """jobs/ingest.py of the sdist, by spark-submit: it needs the wheel and nothing else of it."""
-    topic = topics.create_topic("ingest", 2)
-    topics.produce(topic, [Record(b"v%d" % n, b"k", n % 2) for n in range(50)])
-    job = tmp_path / "ingest.py"
-    job.write_bytes((JOBS / "ingest.py").read_bytes())
+def submitted(place: Place, home: Path, *arguments: str) -> str:
+    """What spark-submit writes to its standard error for a job that ends well."""
     ended = subprocess.run(
         [
             *place.around,
             str(Path(place.python).parent / "spark-submit"),
             *("--master", "local[2]"),
             *(f"--conf={name}={value}" for name, value in jars.delta_confs().items()),
-            "--conf=spark.ui.enabled=false",
-            str(job),
-            *("--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic),
-            *("--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint")),
-            "--available-now",
+            *arguments,
         ],
         env=place.variables,
-        cwd=tmp_path,
+        cwd=home,
         check=False,
         capture_output=True,
         text=True,
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
-    assert "Read-only file system" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_job(place: Place, topics: Topics, tmp_path: Path) -> None:
+    """jobs/ingest.py of the sdist, by spark-submit: it needs the wheel and nothing else of it."""
+    topic = topics.create_topic("ingest", 2)
+    topics.produce(topic, [Record(b"v%d" % n, b"k", n % 2) for n in range(50)])
+    job = tmp_path / "ingest.py"
+    job.write_bytes((JOBS / "ingest.py").read_bytes())
+    told = submitted(
+        place,
+        tmp_path,
+        *("--conf=spark.ui.enabled=false", str(job)),
+        *("--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic),
+        *("--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint")),
+        "--available-now",
+    )
+    assert "Read-only file system" not in told
     values = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["value"].to_pylist()
     assert sorted(values) == sorted(b"v%d" % n for n in range(50))
 
@@ -182,21 +191,10 @@ def test_a_job_with_state(place: Place, topics: Topics, tmp_path: Path) -> None:
     topics.produce(topic, [Record(b"v", b"k%d" % (n % 5), n % 5 % 2) for n in range(100)])
     job = tmp_path / "state.py"
     job.write_text(STATE_JOB)
-    submit = str(Path(place.python).parent / "spark-submit")
-    confs = (f"--conf={name}={value}" for name, value in jars.delta_confs().items())
-    ended = subprocess.run(
-        [
-            *(*place.around, submit, "--master", "local[2]", *confs, str(job)),
-            *(topics.cluster.bootstrap_servers, topic, str(tmp_path)),
-        ],
-        env=place.variables,
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
+    told = submitted(
+        place, tmp_path, str(job), topics.cluster.bootstrap_servers, topic, str(tmp_path)
     )
-    assert ended.returncode == 0, ended.stderr[-5000:]
-    assert "state has no copy on this host: [Errno 30] Read-only file system" in ended.stderr
+    assert "state has no copy on this host: [Errno 30] Read-only file system" in told
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     expected = [(b"k%d" % key, n) for key in range(5) for n in range(1, 21)]
     assert sorted((row["key"], row["n"]) for row in rows) == sorted(expected)
