@@ -32,8 +32,8 @@ def left_out() -> str:
     fewer = f"of {EXAMPLES['long']} examples of each property all but {EXAMPLES[FORM]}"
     return {
         "fast": f"left out: what is marked ordinary or slow; of simulations most seeds; {fewer}",
-        "ordinary": "left out: long forms, and products of crash points (marked slow; bash "
-        "ci/soak.sh runs them); other platforms (bash ci/soak.sh platforms); of simulations most "
+        "ordinary": "left out: long forms, and products of modes and crash points (marked slow; "
+        "bash ci/soak.sh runs them); other platforms (bash ci/soak.sh platforms); of simulations most "
         f"seeds; {fewer}",
         "long": "left out: other platforms (bash ci/soak.sh platforms)",
         "platforms": "left out: everything but tests/platforms",

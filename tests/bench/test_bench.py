@@ -164,7 +164,7 @@ SLOW_KEY = {
 @pytest.mark.spark
 def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    finished = bench("--tiny", "--only", "read", "--only", "latency", "--out", str(out))
+    finished = bench("--tiny", "--only", "read", "--out", str(out))
     assert finished.returncode == 0, finished.stderr[-4000:]
     document = json.loads(out.read_text())
     assert document["machine"]["cores"] > 0
@@ -173,15 +173,13 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     assert document["run"]["repetitions"] == 1
     assert document["run"].keys() >= {"started", "commit", "changed"}
     groups = [(group["name"], group["failed"]) for group in document["groups"]]
-    assert groups == [("read", False), ("latency", False)]
+    assert groups == [("read", False)]
     figures = {figure["name"]: figure for figure in document["figures"]}
-    assert figures.keys() == READ | LATENCY
+    assert figures.keys() == READ
     for name, figure in figures.items():
         assert set(figure) == FIELDS
         assert figure["group"] == name.partition(".")[0]
-        assert figure["min"] <= figure["value"] <= figure["max"]
-        # An idle process may use less than the clock of its CPU time can tell.
-        assert figure["value"] > 0 or name == "latency.idle.core_share"
+        assert 0 < figure["min"] <= figure["value"] <= figure["max"]
         assert figure["runs"] == len(figure["samples"]) == 1
         assert name in finished.stdout
 
@@ -234,11 +232,13 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "ingest", "latency_delta", "worker", timeout_s=580)
-    assert figures.keys() == TINY_INGEST | LATENCY_DELTA | WORKER
-    # Of so few records a cold start may take no longer than a warm one.
-    starts = {"worker.cold_start.seconds", "worker.cold_start.cached.seconds"}
-    assert all(each["value"] > 0 for name, each in figures.items() if name not in starts)
+    figures = tiny_figures(tmp_path, "ingest", "latency", "latency_delta", "worker", timeout_s=580)
+    assert figures.keys() == TINY_INGEST | LATENCY | LATENCY_DELTA | WORKER
+    # Of so few records a cold start may take no longer than a warm one, and an idle process may use
+    # less than the clock of its CPU time can tell.
+    small = {f"worker.cold_start.{name}" for name in ("seconds", "cached.seconds")}
+    small |= {"latency.idle.core_share"}
+    assert all(each["value"] > 0 for name, each in figures.items() if name not in small)
 
 
 @pytest.mark.broker

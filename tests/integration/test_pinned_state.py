@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 
 from brokers import Record, Topics, send
 from delta_commits import table_at
+from forms import by_form
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.members.model.assignment import Assignment
 from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
+from pinned_cluster import BRIEF, Feeder, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
 
@@ -26,11 +27,6 @@ def folded(run: PinnedRun, sent: int) -> None:
     rows = DeltaTable(path).to_pyarrow_table().to_pylist()
     assert len(rows) == sent
     check_counts(rows)
-
-
-def kill_each(cluster: PinnedCluster, run: PinnedRun) -> None:
-    for _ in range(2):
-        restart_oldest(cluster, run)
 
 
 # The longer form restarts both executors ten times, and the driver ten times.
@@ -51,7 +47,8 @@ def test_nothing_is_restored_when_executors_and_the_driver_are_killed(
                 before = settled
                 run.more_batches()
                 if driver < drivers:
-                    kill_each(cluster, run)
+                    for _ in range(by_form(1, 1, 2)):
+                        restart_oldest(cluster, run)
                     assert run.settle(2) == before
                 else:
                     feeder.stop()

@@ -70,6 +70,7 @@ def test_a_function_on_every_record(
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_function_without_a_commit_table_commits_whole_batches(
     topics: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     "by",
     [
-        "spark",
+        pytest.param("spark", marks=pytest.mark.slow),
         pytest.param("keyrange", marks=pytest.mark.slow),
         pytest.param("frames", marks=pytest.mark.slow),
         "job",

@@ -89,7 +89,8 @@ def records(start: int, stop: int, keys: int = 40) -> list[Record]:
     return [Record(b"%d" % n, b"k%d" % (n % keys), n % keys % 2) for n in range(start, stop)]
 
 
-@pytest.mark.parametrize("mode", ["record", "arrow"])
+# Record by record is what all others here do.
+@pytest.mark.parametrize("mode", [pytest.param("record", marks=pytest.mark.slow), "arrow"])
 def test_a_running_count_over_batches_and_restarts(
     job: TableJob, tmp_path: Path, mode: str
 ) -> None:
@@ -211,7 +212,7 @@ class Crash(RuntimeError):
             step,
             before,
             id=f"{'before' if before else 'after'}-{step}-{number}",
-            marks=[] if before or step == "_clean" else [pytest.mark.slow],
+            marks=[] if before else [pytest.mark.slow],
         )
         for number, (owner, step) in enumerate(
             (

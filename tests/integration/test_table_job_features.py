@@ -22,6 +22,8 @@ from table_jobs import TableJob, individual
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MODES = ["batch", "individual"]
+# Other tests have the same by individual commits.
+LONG_BY_RECORDS = ["batch", pytest.param("individual", marks=pytest.mark.slow)]
 NUMBER = "n long, partition int, offset long"
 
 
@@ -46,7 +48,7 @@ def numbers(job: TableJob) -> list[int]:
     return sorted(row["n"] for row in job.rows())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LONG_BY_RECORDS)
 def test_key_ranges_that_share_what_they_fetch(job: TableJob, tmp_path: Path, mode: str) -> None:
     job.produce(*records(5000))
     given = {
@@ -61,7 +63,7 @@ def test_key_ranges_that_share_what_they_fetch(job: TableJob, tmp_path: Path, mo
     assert len(committed(job.checkpoint)) >= 4
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LONG_BY_RECORDS)
 def test_a_topic_that_is_created_anew_and_grows(job: TableJob, tmp_path: Path, mode: str) -> None:
     given = own(mode, tmp_path, failOnDataLoss="false")
     job.produce(*records(100))
