@@ -246,6 +246,7 @@ def test_an_error_of_the_system_is_a_paragraph_too(
     assert err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
 
 
+@pytest.mark.ordinary
 def test_a_wrong_command_line_is_broken_between_words(tmp_path: Path) -> None:
     """In a terminal of 60 columns; and the help, where a command is missing, is left as it is."""
     body = "import sys\nfrom keyrange.cli import main\nsys.argv = ['keyrange', *{}]\nmain._run()"
@@ -282,6 +283,7 @@ TABLE = (
 COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])m")
 
 
+@pytest.mark.ordinary
 def test_no_colours_where_they_are_not_wanted() -> None:
     styled = in_terminal(TABLE)
     assert "\x1b[" in styled
@@ -290,6 +292,7 @@ def test_no_colours_where_they_are_not_wanted() -> None:
     assert not COLOUR.search(plain)
 
 
+@pytest.mark.ordinary
 def test_no_colours_and_no_control_where_there_is_no_terminal() -> None:
     piped = subprocess.run(
         [sys.executable, "-c", TABLE],
@@ -302,6 +305,7 @@ def test_no_colours_and_no_control_where_there_is_no_terminal() -> None:
     assert "\x1b" not in piped.stdout
 
 
+@pytest.mark.ordinary
 def test_json_stays_json_in_a_terminal() -> None:
     program = (
         "import sys; from keyrange.cli import main\n"

@@ -48,6 +48,7 @@ def test_every_document_has_a_schema_and_every_schema_a_document() -> None:
     assert all(each["title"] for each in schema["allOf"])
 
 
+@pytest.mark.ordinary
 def test_every_command_with_json_has_a_schema_of_its_name() -> None:
     with_json = set()
     for words in COMMANDS:

@@ -78,6 +78,7 @@ def test_once_prints_the_whole_view(home: Path) -> None:
     assert logging.getLogger("keyrange").level == logging.NOTSET, "what it held back is let go"
 
 
+@pytest.mark.ordinary
 def test_json_is_a_document_a_line(home: Path) -> None:
     process = subprocess.Popen(
         command(home, "--output", "json", "--interval", "50ms"),
@@ -98,6 +99,7 @@ def test_json_is_a_document_a_line(home: Path) -> None:
     assert process.stderr.read() == b""
 
 
+@pytest.mark.ordinary
 def test_a_pipe_gets_a_plain_line_an_interval(home: Path) -> None:
     process = subprocess.Popen(
         command(home, "--interval", "50ms"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -153,6 +155,7 @@ def on_a_terminal(arguments: list[str], number: int, until: bytes) -> tuple[int,
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.ordinary
 def test_a_terminal_gets_a_view_and_is_given_back(home: Path, number: int, code: int) -> None:
     found, written = on_a_terminal(
         command(home, "--interval", "100ms", "--progress", told(home)), number, b"less behind"
@@ -168,6 +171,7 @@ def test_a_terminal_gets_a_view_and_is_given_back(home: Path, number: int, code:
     assert b"Ctrl-C" not in after
 
 
+@pytest.mark.ordinary
 def test_a_wrong_place_or_interval_is_said_at_once(tmp_path: Path) -> None:
     for arguments, code, text in (
         ([tmp_path / "none"], 1, "[INVALID_CHECKPOINT_PATH]"),

@@ -82,6 +82,7 @@ print(json.dumps([condition, peak() - before]))
 """
 
 
+@pytest.mark.ordinary
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_stops_at_the_cap_in_bounded_memory(name: str, tmp_path: Path) -> None:
     codec, build = BOMBS[name]
