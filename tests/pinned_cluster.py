@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from brokers import Record, Topics, send
+from brokers import Topics
 from ingesting import cmdline, with_suppressed
 from keyrange.members.model.assignment import Assignment, moved
 from keyrange.members.status import MemberStatus, read_status
@@ -29,8 +28,6 @@ from worker_python import HOST_PYTHON, WORKER_PYTHON
 JOB = Path(__file__).with_name("pinned_job.py")
 # A machine may be busy: what takes seconds may take minutes.
 PATIENCE_S = 400.0
-# As many in each of three partitions.
-KEYS = 42
 # Nobody is away for so long by accident, and members are taken in together.
 STEADY = {
     "splitBy": "keyRange",
@@ -70,49 +67,16 @@ class Row(NamedTuple):
     task: str
 
 
-class Feeder:
-    """Numbered records that keep coming while it is entered: each key in its order."""
-
-    def __init__(self, topics: Topics, topic: str, partitions: int, per_second: int = 400) -> None:
-        self._topics, self._topic = topics, topic
-        self._partitions, self._per_second = partitions, per_second
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._feed)
-        self.failure: BaseException | None = None
-        self.sent = 0
-
-    def _feed(self) -> None:
-        try:
-            with self._topics.producer() as producer:
-                while not self._stopped.wait(0.1):
-                    numbers = range(self.sent, self.sent + self._per_second // 10)
-                    send(producer, self._topic, (self.record(n) for n in numbers))
-                    self.sent = numbers.stop
-        except BaseException as failure:
-            self.failure = failure
-
-    def record(self, n: int) -> Record:
-        return Record(b"%d" % n, b"key-%d" % (n % KEYS), n % KEYS % self._partitions)
-
-    def __enter__(self) -> Feeder:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-        assert self.failure is None, repr(self.failure)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-
 class PinnedRun:
-    """A query of a cluster, as its files, its table and its members show it."""
+    """A query of a cluster, as its files, its table and its members show it. `place` has its
+    checkpoint and its tables, of a run on another cluster too."""
 
-    def __init__(self, cluster: PinnedCluster, name: str, topic: str) -> None:
+    def __init__(
+        self, cluster: PinnedCluster, name: str, topic: str, place: Path | None = None
+    ) -> None:
         self.cluster, self.name, self.topic = cluster, name, topic
         self.home = cluster.home / name
+        self.place = place or self.home
 
     def status(self) -> dict[str, Any]:
         try:
@@ -187,7 +151,7 @@ class PinnedRun:
         return batches
 
     def table(self) -> AssignmentTable:
-        return open_assignments(str(self.home / "members"), self.topic, {})
+        return open_assignments(str(self.place / "members"), self.topic, {})
 
     def assignment(self) -> Assignment | None:
         stored = self.table().last()
@@ -305,13 +269,27 @@ class PinnedCluster:
         self.do("start", name=name, options=given, pause_s=pause_s, shuffle=shuffle)
         return self.run_of(self, name, topic)
 
-    def start_counting(self, name: str, topic: str, pause_s: float = 0, **given: str) -> PinnedRun:
-        """A job with state, which takes `pause_s` for each record."""
+    def start_counting(
+        self,
+        name: str,
+        topic: str,
+        pause_s: float = 0,
+        after: PinnedRun | None = None,
+        **given: str,
+    ) -> PinnedRun:
+        """A job with state, which takes `pause_s` for each record. It goes on from where `after`
+        stands."""
         self._forget(name)
-        commits = {"commitMode": "individual", "commitTable": str(self.home / name / "commits")}
-        options = self._options(name, topic, commits | given)
-        self.do("start_counting", name=name, options=options, pause_s=pause_s)
-        return self.run_of(self, name, topic)
+        run = self.run_of(self, name, topic, after.place if after else None)
+        tables = {
+            "commitMode": "individual",
+            "commitTable": str(run.place / "commits"),
+            "memberTable": str(run.place / "members"),
+        }
+        options = self._options(name, topic, tables | given)
+        place = str(run.place)
+        self.do("start_counting", name=name, place=place, options=options, pause_s=pause_s)
+        return run
 
     def _forget(self, name: str) -> None:
         (self.home / name / "status.json").unlink(missing_ok=True)

@@ -149,14 +149,16 @@ class Driver:
         writer = frame.writeStream.foreachBatch(each)
         self.queries[name] = writer.option("checkpointLocation", str(home / "checkpoint")).start()
 
-    def do_start_counting(self, name: str, options: dict[str, str], pause_s: float) -> None:
-        """A job that counts the records of each key by its state."""
-        home = self.home / name
-        home.mkdir(parents=True, exist_ok=True)
+    def do_start_counting(
+        self, name: str, place: str, options: dict[str, str], pause_s: float
+    ) -> None:
+        """A job that counts the records of each key by its state; `place` is for its checkpoint and
+        its table."""
+        (self.home / name).mkdir(parents=True, exist_ok=True)
         job = keyrange.job(
             options, counting(pause_s), COUNTED, state={"total": keyrange.ValueState("n long")}
         )
-        writer = job.into(str(home / "table"), str(home / "checkpoint"), spark=self.spark)
+        writer = job.into(f"{place}/table", f"{place}/checkpoint", spark=self.spark)
         self.queries[name] = writer.start()
 
     def do_stop(self, name: str) -> None:

@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from brokers import Topics
+from key_feeder import Feeder
 from keyrange.members.model.assignment import Assignment
 from pinned_checks import restart_oldest
-from pinned_cluster import BRIEF, Feeder, PinnedCluster, PinnedRun, pinned_cluster, share_moved
+from pinned_cluster import BRIEF, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
 

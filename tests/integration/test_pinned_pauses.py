@@ -19,9 +19,10 @@ import pytest
 from brokers import Topics
 from executors import Start
 from ingesting import with_suppressed
+from key_feeder import Feeder
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.setup import MemberSetup
-from pinned_cluster import Feeder, PinnedRun, pinned_cluster
+from pinned_cluster import PinnedRun, pinned_cluster
 from standalone import SPECULATION, standalone_cluster
 
 PARTITIONS = 3

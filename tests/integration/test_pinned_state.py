@@ -12,10 +12,11 @@ from deltalake import DeltaTable
 from brokers import Record, Topics, send
 from delta_commits import table_at
 from forms import by_form
+from key_feeder import Feeder
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.members.model.assignment import Assignment
 from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import BRIEF, Feeder, PinnedRun, pinned_cluster, share_moved
+from pinned_cluster import BRIEF, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
 

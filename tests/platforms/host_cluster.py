@@ -1,8 +1,8 @@
 """Brokers, a Spark standalone cluster and the driver of queries, each on a host of its own.
 
-Host `driver` has the master and the driver; `one`, `two` and `three` have a broker and a worker
-each. Clients inside know all of them by name; this machine reaches the brokers by address. Files
-are those of this machine: the store that a cluster's hosts share. Slots are the host's own.
+Host `driver` has the driver, `master` Spark's master; `one`, `two` and `three` have a broker and a
+worker each. Clients inside know all of them by name; this machine reaches the brokers by address.
+Files are those of this machine: the store that a cluster's hosts share. Slots are the host's own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from platforms.hosts import Host, Network, log_to
 from worker_python import WORKER_PYTHON
 
 WORKERS = ("one", "two", "three")
-# For this machine by address, for the hosts by name.
-CONSOLE, INSIDE, _QUORUM = 9092, 9094, 9093
+# For this machine by address, for clients on the hosts by name, and for the brokers themselves.
+CONSOLE, INSIDE, _BETWEEN, _QUORUM = 9092, 9094, 9095, 9093
+# Where tasks ask the driver.
+BINDING = 7078
 _MASTER = 7077
 # What a cluster gives up on within seconds, so that a test need not wait for minutes.
 _SPARK = {
@@ -51,6 +53,7 @@ class HostBrokers:
         self._hosts = [network[name] for name in WORKERS]
         self._home = home
         self._jars = jars.resolve(jars.kafka(jars.KAFKA_VERSION))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._cluster_id = "c2V2ZXJhbC1ob3N0cy0wMA"
 
     @property
@@ -63,37 +66,67 @@ class HostBrokers:
         return self.bootstrap_servers
 
     def start(self) -> None:
-        for at, host in enumerate(self._hosts):
-            place = self._home / f"broker-{host.name}"
-            place.mkdir(parents=True)
-            properties = place / "server.properties"
-            lines = [f"{name}={value}" for name, value in self._properties(at, place).items()]
-            properties.write_text("\n".join(lines) + "\n")
-            named = ["format", "-t", self._cluster_id, "-c", str(properties)]
-            run_java(self._jars, "kafka.tools.StorageTool", named)
-            command = java_command(self._jars, "kafka.Kafka", [str(properties)], heap_mb=256)
-            with log_to(place / "server.log") as log:
-                host.start(command, stdout=log, stderr=log)
         for host in self._hosts:
-            log_path = self._home / f"broker-{host.name}" / "server.log"
-            wait_until(lambda path=log_path: "Kafka Server started" in path.read_text())
+            named = ["format", "-t", self._cluster_id, "-c", str(self._make_properties(host))]
+            run_java(self._jars, "kafka.tools.StorageTool", named)
+            self._begin(host)
+        for host in self._hosts:
+            self._await(host, 1)
 
-    def _properties(self, at: int, place: Path) -> dict[str, str]:
+    def start_one(self, host: Host) -> None:
+        """Start a broker that was killed; returns when it serves."""
+        self._begin(host)
+        self._await(host, 2)
+
+    def kill(self, host: Host) -> None:
+        host.end(self._processes[host.name])
+
+    def node(self, host: Host) -> int:
+        """The node id of a host's broker."""
+        return self._hosts.index(host) + 1
+
+    def host(self, node: int) -> Host:
+        return self._hosts[node - 1]
+
+    def _place(self, host: Host) -> Path:
+        return self._home / f"broker-{host.name}"
+
+    def _make_properties(self, host: Host) -> Path:
+        place = self._place(host)
+        place.mkdir(parents=True)
+        lines = [f"{name}={value}" for name, value in self._properties(host, place).items()]
+        properties = place / "server.properties"
+        properties.write_text("\n".join(lines) + "\n")
+        return properties
+
+    def _begin(self, host: Host) -> None:
+        place = self._place(host)
+        properties = str(place / "server.properties")
+        command = java_command(self._jars, "kafka.Kafka", [properties], heap_mb=256)
+        with log_to(place / "server.log") as log:
+            self._processes[host.name] = host.start(command, stdout=log, stderr=log)
+
+    def _await(self, host: Host, times: int) -> None:
+        """Until a broker has said so often that it is started."""
+        log = self._place(host) / "server.log"
+        wait_until(lambda: log.read_text().count("Kafka Server started") >= times)
+
+    def _properties(self, host: Host, place: Path) -> dict[str, str]:
         settings = BrokerSettings(nodes=3, racks=WORKERS)
         ports = [NodePorts({"PLAINTEXT": CONSOLE}, _QUORUM)] * 3
-        host = self._hosts[at]
         listeners = {
             "PLAINTEXT": (host.address, CONSOLE),
             "INSIDE": (host.hostname, INSIDE),
+            "BETWEEN": (host.hostname, _BETWEEN),
         }
         told = [f"{name}://{where}:{port}" for name, (where, port) in listeners.items()]
         bound = [f"{name}://{host.address}:{port}" for name, (_, port) in listeners.items()]
         bound.append(f"CONTROLLER://{host.address}:{_QUORUM}")
         voters = [f"{n}@{each.address}:{_QUORUM}" for n, each in enumerate(self._hosts, 1)]
-        return server_properties(settings, at, ports, place / "data") | {
+        return server_properties(settings, self.node(host) - 1, ports, place / "data") | {
             "listeners": ",".join(bound),
             "advertised.listeners": ",".join(told),
-            "inter.broker.listener.name": "INSIDE",
+            "inter.broker.listener.name": "BETWEEN",
             "controller.quorum.voters": ",".join(voters),
             "listener.security.protocol.map": ",".join(
                 f"{name}:PLAINTEXT" for name in (*listeners, "CONTROLLER")
@@ -108,30 +141,32 @@ def topics_on(brokers: HostBrokers) -> Topics:
 
 
 class SparkHosts:
-    """A master on host `driver`, and a worker on each of the others."""
+    """A master on host `master`, and a worker on each of those with a broker."""
 
     def __init__(self, network: Network, home: Path) -> None:
         self._network, self._home = network, home
-        self.master = f"spark://{network['driver'].hostname}:{_MASTER}"
+        self.master = f"spark://{network['master'].hostname}:{_MASTER}"
         self.slots = home / "slots"
         self.slots.mkdir(parents=True, exist_ok=True)
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        driver = self._network["driver"]
-        address = ("--host", driver.hostname, "--port", str(_MASTER))
-        self._start(driver, "master.Master", *address)
-        log = self._home / "spark-driver.log"
+        host = self._network["master"]
+        address = ("--host", host.hostname, "--port", str(_MASTER))
+        self._start(host, "master.Master", *address)
+        log = self._home / "spark-master.log"
         wait_until(lambda: "I have been elected leader" in log.read_text(errors="replace"))
         for name in WORKERS:
             self.start_worker(name)
 
-    def start_worker(self, name: str) -> None:
+    def start_worker(self, name: str, cores: int = 1) -> None:
+        """One that has room for an executor of one core for each of its cores."""
         host = self._network[name]
         work = ("--work-dir", str(self._home / f"work-{name}"))
-        size = ("--cores", "1", "--memory", "1g")
+        size = ("--cores", str(cores), "--memory", f"{cores}g")
         at = ("--host", host.hostname)
-        self._workers[name] = self._start(host, "worker.Worker", *at, *size, *work, self.master)
+        worker = self._start(host, "worker.Worker", *at, *size, *work, self.master)
+        self._workers.append(worker)
 
     def _start(self, host: Host, what: str, *arguments: str) -> subprocess.Popen[bytes]:
         confs = " ".join(f"-D{name}={value}" for name, value in _SPARK.items())
@@ -157,17 +192,22 @@ class SparkHosts:
 
     @property
     def roots(self) -> list[int]:
-        return [each.pid for each in self._workers.values()]
+        return [each.pid for each in self._workers]
+
+
+def shared_memory(pid: int) -> Path:
+    """/dev/shm as a process sees it: each host has its own."""
+    return Path("/proc", str(pid), "root", "dev", "shm")
 
 
 class HostRun(PinnedRun):
     """A query whose executors are on hosts of their own."""
 
     def member(self, executor: psutil.Process) -> MemberStatus | None:
-        # As the executor sees it: its host has a /dev/shm of its own.
-        memory = Path("/proc", str(executor.pid), "root", "dev", "shm")
         group = name_of(f"{self.topic}{MEMBERS_SUFFIX}")
-        for place in memory.glob(f"keyrange-*/{executor.pid}-*/member-{group}"):
+        for place in shared_memory(executor.pid).glob(
+            f"keyrange-*/{executor.pid}-*/member-{group}"
+        ):
             return read_status(place)
         return None
 
@@ -177,13 +217,15 @@ class HostCluster(PinnedCluster):
 
     run_of = HostRun
 
-    def __init__(self, network: Network, topics: Topics, home: Path, spark: SparkHosts) -> None:
-        driver = network["driver"]
+    def __init__(
+        self, network: Network, topics: Topics, home: Path, spark: SparkHosts, driver: Host
+    ) -> None:
         confs = {
             **_SPARK,
             "spark.driver.host": driver.hostname,
             "spark.driver.bindAddress": driver.address,
             "spark.cores.max": "3",
+            "spark.executor.cores": "1",
         }
         self.names = ",".join(f"{network[name].hostname}:{INSIDE}" for name in WORKERS)
         self.driver_name, self.driver_address = driver.hostname, driver.address
@@ -198,6 +240,7 @@ class HostCluster(PinnedCluster):
                 "kafka.bootstrap.servers": self.names,
                 "pin.driver.host": self.driver_name,
                 "pin.driver.bind.address": self.driver_address,
+                "pin.driver.port": str(BINDING),
                 **given,
             },
         )
@@ -205,9 +248,9 @@ class HostCluster(PinnedCluster):
 
 @contextmanager
 def host_cluster(
-    network: Network, topics: Topics, home: Path, spark: SparkHosts
+    network: Network, topics: Topics, home: Path, spark: SparkHosts, driver: str = "driver"
 ) -> Iterator[HostCluster]:
-    cluster = HostCluster(network, topics, home, spark)
+    cluster = HostCluster(network, topics, home, spark, network[driver])
     try:
         cluster.answered(0)
         yield cluster

@@ -5,6 +5,8 @@
         one.start(["python", ...])        # a process there; its files are those of this machine
         network.cut(one, two)             # nothing passes between these two any more, silently
         network.heal(one, two)
+        network.cut_port(one, two, 9092)  # only what one sends to this port of two vanishes
+        network.heal_port(one, two, 9092)
         network.slow(one, kbit=256)
 
 A host has an address that this machine reaches, and the names of all others in its /etc/hosts, as
@@ -34,6 +36,9 @@ DOMAIN = "hosts.example"
 _PREFIX = "198.18"
 # Nobody on the switch has it.
 _NOWHERE = "02:00:00:00:de:ad"
+# A gateway that is none, and the routes of what goes there: by port, where `neigh` tells hosts.
+_NOBODY = 250
+_ASTRAY = "99"
 _ETC = Path("/etc/netns")
 _OWN_NAME = ("unshare", "--uts", "sh", "-c")
 
@@ -93,18 +98,27 @@ class Host:
         script = " && ".join([*steps, 'exec "$@"'])
         return [*("ip", "netns", "exec", self.namespace), *_OWN_NAME, script, "host"]
 
+    def knocks(self, port: int) -> bool:
+        """Whether a process here waits for the first answer of a TCP port."""
+        state = ("-Htn", "state", "syn-sent", "dport", "=", f":{port}")
+        return bool(_run("ip", "netns", "exec", self.namespace, "ss", *state).strip())
+
     def sent_bytes(self) -> int:
         """What has left this host so far."""
         path = f"/sys/class/net/{self.port}/statistics/rx_bytes"
         return int(_run("ip", "netns", "exec", self.namespace.split("-")[0], "cat", path))
 
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """kill -9 of a process that was started here, with its children."""
+        for pid in [process.pid, *_children(process.pid)]:
+            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+        process.wait(120)
+        self.started.remove(process)
+
     def kill(self) -> None:
-        """kill -9 of all that was started here."""
-        for process in reversed(self.started):
-            for pid in [process.pid, *_children(process.pid)]:
-                with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
-            process.wait(120)
-        self.started.clear()
+        """The same of all that was started here."""
+        for process in reversed(list(self.started)):
+            self.end(process)
 
 
 def _children(pid: int) -> list[int]:
@@ -179,6 +193,21 @@ class Network:
     def heal(self, one: Host, other: Host) -> None:
         for near, far in ((one, other), (other, one)):
             _run("ip", "-n", near.namespace, "neigh", "del", far.address, "dev", "eth0")
+
+    def cut_port(self, near: Host, far: Host, port: int) -> None:
+        """Nothing that one host sends to a TCP port of the other arrives any more."""
+        of_host, nobody = ("ip", "-n", near.namespace), self.address(_NOBODY)
+        entry = (nobody, "lladdr", _NOWHERE, "dev", "eth0", "nud", "permanent")
+        _run(*of_host, "neigh", "replace", *entry)
+        way = (far.address, "via", nobody, "dev", "eth0", "table", _ASTRAY)
+        _run(*of_host, "route", "replace", *way)
+        _run(*of_host, "rule", "add", *self._to_port(far, port))
+
+    def heal_port(self, near: Host, far: Host, port: int) -> None:
+        _run("ip", "-n", near.namespace, "rule", "del", *self._to_port(far, port))
+
+    def _to_port(self, far: Host, port: int) -> tuple[str, ...]:
+        return ("to", far.address, "ipproto", "tcp", "dport", str(port), "lookup", _ASTRAY)
 
     def slow(self, host: Host, kbit: int) -> None:
         """So many kbit/s pass from a host and as many to it; what waits for a second is dropped."""

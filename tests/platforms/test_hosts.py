@@ -1,5 +1,5 @@
 """Several hosts: a broker and a worker on each of three, the driver on a fourth, and networks that
-part two of them, or one from all.
+part two of them, one from all, or one from a single service of another.
 
 One query goes on through all of it: it counts the records of each key by its state and commits
 individually. After each fault every record is in its table once, and each key was counted in order.
@@ -8,38 +8,36 @@ individually. After each fault every record is in its table once, and each key w
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from brokers import Topics
-from keyrange.members.model.assignment import Assignment
-from pinned_cluster import Feeder, PinnedRun
-from platforms.host_cluster import WORKERS, HostBrokers, SparkHosts, host_cluster, topics_on
+from key_feeder import Feeder
+from platforms.counted_hosts import GIVEN, PARTITIONS, PAUSE_S, SESSION_S, Counting
+from platforms.host_cluster import (
+    BINDING,
+    WORKERS,
+    HostBrokers,
+    SparkHosts,
+    host_cluster,
+    topics_on,
+)
 from platforms.hosts import Network, needs_hosts
 
 pytestmark = needs_hosts
 
-PARTITIONS = 3
-SESSION_S = 15.0
-GIVEN = {
-    "memberNames": "static",
-    "session.timeout.ms": str(int(SESSION_S * 1000)),
-    "registration.timeout.ms": "20000",
-    "expansion.timeout.ms": "1000",
-    "maxOffsetsPerTrigger": "300",
-    "kafka.request.timeout.ms": "10000",
-    "kafka.socket.connection.setup.timeout.ms": "4000",
-}
+# What a task says that could not ask.
+UNREACHABLE = (
+    "[BINDING_UNREACHABLE] the query's planning process at "
+    f"driver.hosts.example:{BINDING} was asked 3 times what this task reads: timed out"
+)
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    with Network("driver", *WORKERS) as made:
+    with Network("driver", "master", *WORKERS) as made:
         yield made
 
 
@@ -49,63 +47,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def topics(network: Network, home: Path) -> Iterator[Topics]:
-    brokers = HostBrokers(network, home)
-    brokers.start()
+def brokers(network: Network, home: Path) -> HostBrokers:
+    made = HostBrokers(network, home)
+    made.start()
+    return made
+
+
+@pytest.fixture(scope="module")
+def topics(brokers: HostBrokers) -> Iterator[Topics]:
     made = topics_on(brokers)
     yield made
     made.close()
 
 
-@dataclass
-class Counting:
-    """The query, and the hosts that it runs on."""
-
-    network: Network
-    topics: Topics
-    run: PinnedRun
-    feeder: Feeder
-
-    def settle(self) -> Assignment:
-        """Until three executors are there, and have all key ranges."""
-        return self.run.settle(3)
-
-    def holds(self) -> None:
-        """All that was sent until now is there once, and each key was counted in its order."""
-        sent, path = self.feeder.sent, self.run.home / "table"
-        self.run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows() >= sent)
-        offsets: dict[int, list[int]] = defaultdict(list)
-        counts: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for row in DeltaTable(path).to_pyarrow_table().to_pylist():
-            offsets[row["partition"]].append(row["offset"])
-            counts[row["key"]].append((row["offset"], row["n"]))
-        for partition, found in offsets.items():
-            assert sorted(found) == [*range(len(found))], partition
-        for key, found in counts.items():
-            assert [n for _, n in sorted(found)] == [*range(1, len(found) + 1)], key
-
-    def seconds_of_batches(self) -> float:
-        started = time.monotonic()
-        self.run.more_batches(3)
-        return time.monotonic() - started
-
-    def in_sync(self) -> int:
-        """How many replicas of each partition are in sync, the fewest of any partition."""
-        [told] = self.topics.admin.describe_topics([self.run.topic])
-        return min(len(each["isr_nodes"]) for each in told["partitions"])
-
-    def lasts(self, seconds: float, broken: Callable[[], None], mended: Callable[[], None]) -> None:
-        """A fault that lasts for so long."""
-        broken()
-        try:
-            until = time.monotonic() + seconds
-            self.run.wait(lambda: time.monotonic() >= until)
-        finally:
-            mended()
-
-
 @pytest.fixture(scope="module")
-def counting(network: Network, topics: Topics, home: Path) -> Iterator[Counting]:
+def counting(
+    network: Network, brokers: HostBrokers, topics: Topics, home: Path
+) -> Iterator[Counting]:
     hosts = SparkHosts(network, home)
     hosts.start()
     topic = topics.create_topic("counted", PARTITIONS, replicas=3)
@@ -113,8 +71,8 @@ def counting(network: Network, topics: Topics, home: Path) -> Iterator[Counting]
         host_cluster(network, topics, home, hosts) as cluster,
         Feeder(topics, topic, PARTITIONS, per_second=50) as feeder,
     ):
-        run = cluster.start_counting("counted", topic, pause_s=0.01, **GIVEN)
-        found = Counting(network, topics, run, feeder)
+        run = cluster.start_counting("counted", topic, pause_s=PAUSE_S, **GIVEN)
+        found = Counting(network, hosts, brokers, topics, run, feeder)
         found.settle()
         yield found
 
@@ -186,4 +144,18 @@ def test_a_host_that_vanishes_and_comes_back(counting: Counting) -> None:
         counting.network.plug(host)
     counting.settle()
     counting.run.more_batches()
+    counting.holds()
+
+
+def test_an_executor_that_cannot_ask_the_driver_what_it_reads(counting: Counting) -> None:
+    """Its host reaches the brokers and Spark's own ports of the driver, so it keeps its name and
+    its key ranges; others read them until it can ask again."""
+    network = counting.network
+    before, two = counting.settle(), network["two"]
+    with counting.cut_port(two, network["driver"], BINDING) as said:
+        counting.run.wait(lambda: UNREACHABLE in said(), timeout_s=60)
+        counting.run.wait(lambda: counting.foreign() > 0, timeout_s=60)
+        counting.run.more_batches(1)
+    counting.run.wait(lambda: counting.foreign() == 0, timeout_s=60)
+    assert counting.settle() == before
     counting.holds()

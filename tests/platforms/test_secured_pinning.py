@@ -10,9 +10,10 @@ import pytest
 from deltalake import DeltaTable
 
 from brokers import Record
+from key_feeder import KEYS, Feeder
 from logins import for_spark
 from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import KEYS, Feeder, PinnedCluster, pinned_cluster
+from pinned_cluster import PinnedCluster, pinned_cluster
 from platforms.every_login import EveryLogin
 from platforms.kdc import repeated
 from unseen import MARK

@@ -16,10 +16,11 @@ from deltalake.exceptions import TableNotFoundError
 
 from brokers import Topics
 from ingesting import Ingest
+from key_feeder import Feeder
 from keyrange.embedded import jars
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.table.assignments import open_assignments
-from pinned_cluster import PATIENCE_S, STEADY, Feeder, pinned_cluster
+from pinned_cluster import PATIENCE_S, STEADY, pinned_cluster
 from platforms import environments
 from yarn import NODES, YarnCluster, yarn_cluster
 
