@@ -68,6 +68,7 @@ class ScriptedConnection:
         self._world, self._node = world, node
         self._sent: deque[tuple[int, int, str, str]] = deque()
         self.open = True
+        self.address = f"broker-{node}:9092"
 
     @property
     def fresh(self) -> bool:

@@ -195,7 +195,7 @@ class SplitReader:
             )
             self.bytes_received += len(frame)
         except ConnectionLost as lost:
-            self._again(cursor, str(lost))
+            self._again(cursor, f"{lost} (broker={asked.connection.address})")
             return None
         except KeyrangeError as failure:
             # No answer to what was asked: bytes that somebody has mixed up, or meant so.

@@ -191,7 +191,7 @@ def test_a_link_that_dies_and_comes_back(broker: LoopbackCluster, proxy: TcpProx
 def test_a_link_that_stays_dead_ends_in_time(
     broker: LoopbackCluster, proxy: TcpProxy, mode: Any
 ) -> None:
-    """Less than the timeout of one request: the reader has its own."""
+    """Less than the timeout of one request: the reader has its own. Broker and place are named."""
 
     def script(node: int, partition: int, offset: int) -> Fetched:
         if offset == 30:
@@ -200,7 +200,8 @@ def test_a_link_that_stays_dead_ends_in_time(
 
     broker.script = script
     began = time.monotonic()
-    with pytest.raises(KeyrangeError, match=r"REQUEST_TIMED_OUT.*offset=30"):
+    named = rf"REQUEST_TIMED_OUT.*broker=127\.0\.0\.1:{proxy.port}\).*partition=0, offset=30"
+    with pytest.raises(KeyrangeError, match=named):
         read(broker, timeout_ms=500, request_timeout_ms=30_000)
     assert time.monotonic() - began < SOON_S
 
