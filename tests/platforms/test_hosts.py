@@ -7,6 +7,7 @@ individually. After each fault every record is in its table once, and each key w
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from brokers import Topics
 from key_feeder import Feeder
+from pinned_checks import restart
 from platforms.counted_hosts import GIVEN, PARTITIONS, PAUSE_S, SESSION_S, Counting
 from platforms.host_cluster import (
     BINDING,
@@ -157,5 +159,65 @@ def test_an_executor_that_cannot_ask_the_driver_what_it_reads(counting: Counting
         counting.run.wait(lambda: counting.foreign() > 0, timeout_s=60)
         counting.run.more_batches(1)
     counting.run.wait(lambda: counting.foreign() == 0, timeout_s=60)
+    assert counting.settle() == before
+    counting.holds()
+
+
+def test_a_strict_pin_waits_for_the_executor_that_cannot_ask(counting: Counting) -> None:
+    """Nobody else may read its key ranges. It asks for a quarter of a minute."""
+    network = counting.network
+    two, driver = network["two"], network["driver"]
+    before = counting.settle()
+    counting.again(pin="strict", **{"pin.wait.ms": "1000"})
+    assert counting.settle() == before
+    with counting.cut_port(two, driver, BINDING) as said:
+        counting.run.wait(lambda: two.knocks(BINDING), timeout_s=60)
+        waits = counting.run.status()["batch"]
+        until = time.monotonic() + 7
+        counting.run.wait(lambda: time.monotonic() >= until)
+        assert counting.run.status()["batch"] == waits
+        assert "Lost task" not in said()
+    counting.run.more_batches()
+    with counting.cut_port(two, driver, BINDING) as said:
+        failure = counting.run.failure(timeout_s=240)
+    # Which of them is the last of all attempts depends on the executors that Spark chose.
+    assert re.search(
+        rf"{re.escape(UNREACHABLE)}|PIN_REFUSED\] .* pinned to \S*two\.hosts\.example", failure
+    )
+    assert UNREACHABLE in said()
+    counting.again()
+    assert counting.settle() == before
+    counting.holds()
+
+
+def test_an_executor_that_is_killed_on_one_of_several_hosts(counting: Counting) -> None:
+    """Spark starts another on the host, which has the name, and so the key ranges."""
+    run, before = counting.run, counting.settle()
+    members = run.members()
+    pid = next(pid for pid, each in members.items() if "two.hosts.example" in each.name)
+    [victim] = [each for each in run.cluster.executors() if each.pid == pid]
+    restart(run.cluster, run, victim)
+    assert counting.settle() == before
+    [name] = [each.name for each in run.members().values() if "two.hosts.example" in each.name]
+    assert name == members[pid].name
+    counting.holds()
+
+
+def test_the_broker_of_a_leader_is_killed_and_comes_back(counting: Counting) -> None:
+    """Another host's broker leads its partitions, and the one that is back catches up."""
+    before, brokers = counting.settle(), counting.brokers
+    assert counting.in_sync() == 3
+    host = counting.network["one"]
+    counting.lead(0, host)
+    brokers.kill(host)
+    try:
+        counting.run.wait(lambda: counting.leader(counting.run.topic, 0) is not host, 60)
+        counting.run.more_batches()
+        counting.holds()
+    finally:
+        brokers.start_one(host)
+    counting.run.wait(lambda: counting.in_sync() == 3, 60)
+    counting.lead(0, host)
+    counting.run.more_batches()
     assert counting.settle() == before
     counting.holds()
