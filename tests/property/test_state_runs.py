@@ -13,6 +13,7 @@ from keyrange.keyed_state.model.runs import (
     StateRun,
     after_batch,
     clipped,
+    last_seq,
     needed,
     newest_first,
     to_merge,
@@ -36,22 +37,31 @@ def cut(random: Random, pieces: int) -> list[KeyRange]:
 
 @dataclass
 class World:
-    """Files of states as dictionaries; `truth`: of each key the commit that changed it last."""
+    """Files of states as dictionaries; `truth`: of each key the batch that changed it last."""
 
     runs: list[StateRun] = field(default_factory=list)
     files: dict[str, dict[int, int]] = field(default_factory=dict)
     truth: dict[int, int] = field(default_factory=dict)
     seq: int = 0
+    batches: int = 0
+
+    def taken_up(self) -> None:
+        """By a query with another checkpoint, whose commits begin with 1."""
+        self.seq = 0
 
     def batch(self, random: Random, merges: bool = True) -> None:
         seq = self.seq + random.choice([1, 1, 1, 2])
+        self.batches += 1
+        # Other partitions may have newer runs.
+        planned_seq = last_seq(self.runs, self.seq) + random.choice([0, 0, 0, 5])
         made: list[MadeRun] = []
         for span in cut(random, random.randint(1, 5)):
             own = [key for key in range(KEYS) if span.contains(hash_of(key))]
-            changed = {key: seq for key in own if random.random() < random.choice([0.1, 0.5])}
+            share = random.choice([0.1, 0.5])
+            changed = {key: self.batches for key in own if random.random() < share}
             if not changed:
                 continue
-            made.append(self._write(span, self.seq + 1, changed))
+            made.append(self._write(span, planned_seq + 1, changed))
             known = clipped(self.runs, span)
             chosen = to_merge(known, len(changed)) if merges else []
             if chosen:
@@ -83,6 +93,8 @@ def test_of_each_key_the_newest_run_that_has_it(seed: int) -> None:
     world = World()
     for _ in range(60):
         world.batch(random, merges=random.random() < 0.8)
+        if random.random() < 0.05:
+            world.taken_up()
         assert {key: world.read(key) for key in world.truth} == world.truth
         assert needed(world.runs) == newest_first(world.runs)
 

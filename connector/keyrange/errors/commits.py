@@ -57,6 +57,20 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "UNCOMMITTED_OUTPUT",
+        Kind.INVALID,
+        False,
+        "run the query that wrote it once more with its own checkpoint, which finishes the batch; "
+        "or where that is lost say with `keyrange commits reset` where to go on: behind the batch, "
+        "or at its start once you have deleted its rows; then begin with a new checkpoint",
+        "A query with a new checkpoint takes up the commits of another one, whose driver ended, or "
+        "was stopped, between writing the output of its last batch and committing it. The records "
+        "of that batch would be in the table twice.",
+        "`keyrange commits show TABLE`, and the batch in the log of the table, under "
+        "`keyrange.batchId`",
+        _COMMITS,
+    ),
+    Condition(
         "COMMIT_TERMS_CHANGED",
         Kind.INVALID,
         False,

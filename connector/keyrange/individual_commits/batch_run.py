@@ -22,6 +22,7 @@ from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.storage.model.driver import Driver
 from keyrange.work import appending
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
@@ -44,15 +45,14 @@ class BatchRun:
         now_ms: int,
         check: Callable[[], None] = lambda: None,
         tables: dict[str, HeldTable] | None = None,
+        driver: Driver | None = None,
     ) -> None:
-        # Raises COMMITS_FENCED where another driver has taken over.
-        self._check = check
-        # The tables that batches of this query write to, open from one to the next.
+        """`check` raises COMMITS_FENCED where another driver has taken over from `driver`. `tables`
+        are those that batches of this query write to, open from one to the next."""
+        self._check, self._driver = check, driver
         self.tables = {} if tables is None else tables
-        self.batch = batch
-        self.plan = plan
-        self._store = store
-        self.now_ms = now_ms
+        self.batch, self.plan = batch, plan
+        self._store, self.now_ms = store, now_ms
         self.manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
@@ -118,6 +118,8 @@ class BatchRun:
         """
         self.check_state()
         table.prepare()
+        if self._driver is not None and self._driver.stopped:
+            table.stop_others(self._driver)
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self._store.manifest(at.batch_id, at.start, at.end)
         is_made = manifest is None
@@ -130,7 +132,8 @@ class BatchRun:
         self.manifest = manifest
         self._check()
         files = [appending.data_file(*each) for each in manifest.rows["file"]]
-        table.append(files, at.application, at.batch_id, check_files=not is_made)
+        # Another driver may take over from here on, with a checkpoint and transactions of its own.
+        table.append(files, at.application, at.batch_id, not is_made, self._driver)
 
     def _keep_verdict(
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool

@@ -39,6 +39,7 @@ from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, u
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
+from keyrange.storage.model.driver import Driver
 from keyrange.text.plain import one_line
 from keyrange.work.model.outcome import Cause
 
@@ -85,6 +86,7 @@ class _Run:
     source_id: str
     table: CommitTable
     spark: SparkSession
+    driver: Driver
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
     tables: dict[str, HeldTable] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class EachBatch:
             # What a driver that was replaced writes to a sink would be there twice.
             self._check_replaced(run, run.table.known(), planned)
 
-        with BatchRun(batch, plan, store, _now_ms(), check, run.tables) as running:
+        with BatchRun(batch, plan, store, _now_ms(), check, run.tables, run.driver) as running:
             self.function(batch, batch_id)
             self._check_said(running)
             running.keep_empty_verdict()
@@ -136,6 +138,8 @@ class EachBatch:
             known = run.table.known()
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
+            # Its first batch has told the table of the drivers that it has stopped.
+            run.driver = replace(run.driver, stopped=frozenset(), committed={})
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
@@ -144,27 +148,26 @@ class EachBatch:
         """The first batch of a run fences off the driver before it, and that of another source."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
-            table = self.open_table(self.options, source_id, spark)
-            run = _Run(uuid.uuid4().hex, source_id, table, spark)
+            table, run_id = self.open_table(self.options, source_id, spark), uuid.uuid4().hex
             how = self.options.commits.on_fresh_start
 
             def table_of(source: str) -> CommitTable:
                 own = source == source_id
                 return table if own else self.open_table(self.options, source, spark)
 
-            fence = self._fence(run, planned)
-            takeover.begin(table_of, fence, planned.mark, how != "fail", anew=how == "ignore")
-            self._run = run
+            fence, mark = self._fence(run_id, planned), planned.mark
+            driver = takeover.begin(table_of, fence, mark, how != "fail", anew=how == "ignore")
+            self._run = _Run(run_id, source_id, table, spark, driver)
         return self._run
 
-    def _fence(self, run: _Run, planned: Planned) -> Commit:
+    def _fence(self, run_id: str, planned: Planned) -> Commit:
         return Commit(
             seq=1,
             kind=CommitKind.FENCE,
             group=self.options.commits.group,
-            source_id=run.source_id,
+            source_id=planned.mark.source_id,
             query_id=planned.query_id,
-            run_id=run.run_id,
+            run_id=run_id,
             batch_id=-1,
             committed_at_ms=_now_ms(),
             terms=self._terms,

@@ -9,6 +9,7 @@ from keyrange.errors import error
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.driver import application_of
 from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
 
@@ -38,7 +39,7 @@ class Planned:
     @property
     def application(self) -> str:
         """Whose transactions a sink is written by, one for each batch."""
-        return f"keyrange:{self.query_id}:{self.mark.source_id}"
+        return application_of(self.query_id, self.mark.source_id)
 
 
 def read_planned(location: str, batch_id: int) -> Planned:

@@ -21,6 +21,7 @@ from keyrange.individual_commits.model.manifest import Manifest, check_output, p
 from keyrange.individual_commits.planned import PlannedOffsets, read_offsets
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition
+from keyrange.storage.model.driver import application_of
 from keyrange.work import appending
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class WriteWhole:
             manifest = store.publish(made, at.start, at.end)
         check_output(manifest, sink.uri, form)
         files = [appending.data_file(*each) for each in manifest.rows["file"]]
-        application = f"keyrange:{at.query_id}:{at.end.source_id}"
+        application = application_of(at.query_id, at.end.source_id)
         sink.append(files, application, batch_id, check_files=not is_made)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)

@@ -36,6 +36,7 @@ from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.kafka.view import ClusterView
+from keyrange.keyed_state.model.runs import last_seq
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
@@ -138,8 +139,7 @@ class IndividualCommits(CommitStrategy):
         self._states = {}
 
     def end(self, batch: NextBatch) -> Checkpoint | None:
-        """With the mark that the batch is planned by; None where nothing would be handed out and
-        nothing has moved."""
+        """With the mark that it is planned by; None where nothing is handed out or has moved."""
         start, base = batch.start, batch.base
         # What is late does not wait.
         latest = base.positions if batch.waits else batch.latest
@@ -195,9 +195,10 @@ class IndividualCommits(CommitStrategy):
         if not self._keeps_state or mark is None:
             return None
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
-        runs = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
-        time_ms = _now_ms() if mark.time_ms is None else mark.time_ms
-        return StateOrder(mark.seq, time_ms, {p: each for p, each in runs.items() if each})
+        found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
+        runs = {partition: each for partition, each in found.items() if each}
+        seq = last_seq(sum(runs.values(), ()), mark.seq)
+        return StateOrder(seq, _now_ms() if mark.time_ms is None else mark.time_ms, runs)
 
     def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.failures import text_of
 from keyrange.storage.held_table import HeldTable
+from keyrange.storage.model.driver import Driver, application_of_driver
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.partitions import table_schema
 from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
@@ -84,42 +85,96 @@ class SinkTable:
         self._check(table)
 
     def append(
-        self, files: Sequence[DataFile], app_id: str, batch_id: int, check_files: bool
+        self,
+        files: Sequence[DataFile],
+        app_id: str,
+        batch_id: int,
+        check_files: bool,
+        driver: Driver | None = None,
     ) -> None:
         """Name files in the table's log, in one transaction: once for each batch of an application,
-        however often it is called.
+        however often it is called, and not by a `driver` that another one has stopped.
 
         `check_files`: whether they may be gone by now. Raises VERDICT_DAMAGED where they are,
-        SINK_UNSUITABLE, SINK_UNWRITABLE.
+        SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
         """
         if not files:
             return
+        written = {app_id: batch_id}
+        if driver is not None:
+            written[driver.application] = driver.number
+
+        def commit(table: Any) -> None:
+            if driver is not None:
+                self._check_driver(driver)
+            self._check(table)
+            self._check_partitions(table, files)
+            if check_files:
+                self._check_files(files, batch_id)
+            self._commit(table, files, written, {"keyrange.batchId": str(batch_id)})
+
+        self._once(commit, app_id, batch_id)
+
+    def stop_others(self, driver: Driver) -> None:
+        """Let the table take nothing more from the drivers that one has stopped: such a driver may
+        have looked whether it still counts, and go on to append.
+
+        Raises UNCOMMITTED_OUTPUT where one has appended what it has not committed, SINK_UNWRITABLE.
+        """
+        numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
+        if numbers:
+            self._once(
+                lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number
+            )
+        for application, committed in driver.committed.items():
+            self._open()
+            if self._written(application, committed + 1):
+                batch_id = self._held.version_of(application)
+                message = (
+                    f"the table has the output of batch {batch_id} of another query, whose "
+                    f"commit is not there: its records would come again"
+                )
+                raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
+
+    def _once(self, commit: Callable[[Any], None], app_id: str, version: int) -> None:
+        """Call `commit` with the table as it is, until it has written, or the table has a version
+        of an application."""
         for _ in range(_TRIES):
             try:
                 table = self._open()
-                if self._written(app_id, batch_id):
+                if self._written(app_id, version):
                     return
-                self._check(table)
-                self._check_partitions(table, files)
-                if check_files:
-                    self._check_files(files, batch_id)
-                self._commit(table, files, app_id, batch_id)
+                commit(table)
                 return
             except KeyrangeError:
                 raise
             except Exception as failure:
                 self._held.close()
                 # The transaction may have landed all the same, or another driver's.
-                if not self._has(app_id, batch_id) and not self._is_conflict(failure):
+                if not self._has(app_id, version) and not self._is_conflict(failure):
                     raise self._unwritable(failure) from None
         raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
 
-    def _commit(self, table: Any, files: Sequence[DataFile], app_id: str, batch_id: int) -> None:
+    def _check_driver(self, driver: Driver) -> None:
+        last = self._held.version_of(driver.application)
+        if last is not None and last > driver.number:
+            message = (
+                f"driver {last} has begun, and driver {driver.number} is not to write to the table"
+            )
+            raise error("COMMITS_FENCED", message, source_id=driver.source_id, table=self.uri)
+
+    def _commit(
+        self,
+        table: Any,
+        files: Sequence[DataFile],
+        written: Mapping[str, int],
+        note: Mapping[str, str],
+    ) -> None:
         now_ms = time.time_ns() // 1_000_000
         action = self._delta.transaction.AddAction
         properties = self._delta.CommitProperties(
-            custom_metadata={"keyrange.batchId": str(batch_id)},
-            app_transactions=[self._delta.Transaction(app_id, batch_id)],
+            custom_metadata=dict(note),
+            app_transactions=[self._delta.Transaction(*each) for each in written.items()],
         )
         table.create_write_transaction(
             [
@@ -146,9 +201,9 @@ class SinkTable:
         self._held.refresh()
         return self._held.table
 
-    def _written(self, app_id: str, batch_id: int) -> bool:
+    def _written(self, app_id: str, version: int) -> bool:
         written = self._held.version_of(app_id)
-        return written is not None and written >= batch_id
+        return written is not None and written >= version
 
     def _create(self) -> Any:
         try:
@@ -169,10 +224,10 @@ class SinkTable:
                 raise self._unwritable(failure) from None
         return self._open()
 
-    def _has(self, app_id: str, batch_id: int) -> bool:
+    def _has(self, app_id: str, version: int) -> bool:
         try:
             self._open()
-            return self._written(app_id, batch_id)
+            return self._written(app_id, version)
         except Exception:
             return False
 

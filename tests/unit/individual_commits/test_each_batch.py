@@ -35,6 +35,7 @@ from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.storage.model.driver import Driver
 from keyrange.work.appending import HANDED_ON
 
 PLACE = TopicPartition("t", 0)
@@ -162,7 +163,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
     given = GIVEN | {"commit.isolation": "transactional"}
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
-    writer._run = _Run("run", "s", table, NOTHING)
+    writer._run = _Run("run", "s", table, NOTHING, Driver("s", 1))
     plan = writer._plan(Planned("q", 1, before, after, mark, 0), table.known())
     assert list(plan.intakes) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]

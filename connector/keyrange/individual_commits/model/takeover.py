@@ -11,22 +11,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model import drivers
 from keyrange.individual_commits.model.agreement import lacking
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.drivers import last_source, living, next_group_seq
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
+from keyrange.storage.model.driver import Driver, application_of
 
 TableOf = Callable[[str], CommitTable]
 
 
 def begin(
     table_of: TableOf, fence: Commit, mark: CommitMark, may_replace: bool, anew: bool = False
-) -> None:
+) -> Driver:
     """Write `fence`, the first commit of a run, and stop the driver of any other source of its
     group. Its numbers are filled in; `mark` is that of the run's first batch, and `may_replace`
     whether the options let a new checkpoint go on in a group that has commits, `anew` wherever
     they stand.
+
+    Returns the driver that has begun so. Until its source has a batch it names all other sources
+    of the group: who stopped them here may have ended before it stopped them elsewhere.
 
     Raises COMMITS_OF_ANOTHER_QUERY, COMMITS_FENCED where another source of the group has taken
     over or begins at the same time, COMMITS_BEHIND where the table lacks what the batch was planned
@@ -51,11 +56,19 @@ def begin(
         others.add(mark.resumes[0])
     if others and known.batch_id < 0 and not anew and owner not in (None, *stands):
         raise _gone_on(fence, str(owner))
+    queries = {each.source_id: each.query_id for each in drivers.begun(fences)}
+    committed: dict[str, int] = {}
     for other in sorted(others):
         # What the others do must be what the plan knows of it, none of it where it knows none.
         since = stands.get(other, 0) if known.batch_id < 0 and not anew else None
-        _stop(table_of(other), other, fence, since)
+        batch_id = _stop(table_of(other), other, fence, since)
+        if since is not None and batch_id is not None:
+            committed[application_of(queries.get(other, ""), other)] = batch_id
     table.append(replace(fence, seq=known.seq + 1), begun)
+    if known.batch_id >= 0:
+        return Driver(fence.source_id, fence.group_seq)
+    stopped = frozenset({each.source_id for each in fences} - {fence.source_id})
+    return Driver(fence.source_id, fence.group_seq, stopped, committed)
 
 
 def _check_may_stop(
@@ -73,9 +86,12 @@ def _check_may_stop(
         )
 
 
-def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) -> None:
+def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) -> int | None:
     """A driver of that source that runs finds this fence behind its own. What it has done since
-    commit `since` is looked at before, and it can do nothing more in between."""
+    commit `since` is looked at before, and it can do nothing more in between.
+
+    Returns the last batch that it has committed; None where somebody has said since where to go on.
+    """
     known = table.known()
     if since is not None:
         for commit in table.history(since + 1, known.seq + 1):
@@ -83,6 +99,13 @@ def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) 
                 raise _gone_on(fence, source_id)
     terms = fence.terms if known.terms is None else known.terms
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
+    seq = known.seq
+    while seq > 0:
+        [last] = table.history(seq, seq + 1)
+        if last.kind is not CommitKind.FENCE:
+            return known.batch_id if last.kind is CommitKind.BATCH else None
+        seq -= 1
+    return -1
 
 
 def _gone_on(fence: Commit, source_id: str) -> KeyrangeError:

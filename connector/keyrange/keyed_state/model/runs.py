@@ -168,8 +168,20 @@ class MadeRun:
         )
 
 
+def last_seq(runs: Iterable[StateRun], seq: int) -> int:
+    """The commit that the changes of a batch follow which was planned from commit `seq`.
+
+    A query that took up the runs of another one begins with commit 1, and what it changes is newer
+    than they are all the same: its runs go on with their numbers until its own have come as far.
+    """
+    return max([seq, *(run.until_seq - 1 for run in runs)])
+
+
 def after_batch(before: Iterable[StateRun], made: Iterable[MadeRun], seq: int) -> list[StateRun]:
     """The runs of a partition after commit `seq` of a batch."""
+    before, made = list(before), list(made)
+    # The batch was planned from all partitions' runs, and these are those of one.
+    seq = max([seq, last_seq(before, 0) + 1, *(each.from_seq for each in made)])
     return needed([*before, *(each.committed(seq) for each in made)])
 
 

@@ -1,0 +1,36 @@
+"""Which of several drivers may still write to a user's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Driver `number` of those that have begun one after the other, each in a source of its own or
+    in that of the one before.
+
+    It has stopped the drivers of the sources in `stopped`. `committed` has the last batch that is
+    committed of each application whose records it takes up from there; -1 for none.
+    """
+
+    source_id: str
+    number: int
+    stopped: frozenset[str] = frozenset()
+    committed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def application(self) -> str:
+        """Whose transactions in a table say which driver of the source wrote there last, or that a
+        driver of another source has stopped it."""
+        return application_of_driver(self.source_id)
+
+
+def application_of_driver(source_id: str) -> str:
+    return f"keyrange:{source_id}:driver"
+
+
+def application_of(query_id: str, source_id: str) -> str:
+    """Whose transactions a table is written by, one for each batch."""
+    return f"keyrange:{query_id}:{source_id}"

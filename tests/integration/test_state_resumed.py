@@ -1,0 +1,50 @@
+"""State that a query takes up from the commits of another one, whose checkpoint is not its own."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+import keyrange
+from brokers import Record, Topics
+from table_jobs import TableJob, individual
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+TOTAL = {"total": keyrange.ValueState("n long")}
+
+
+def count(record: Any, state: Any) -> Any:
+    total = state.total.get(default=0) + 1
+    state.total.update(total)
+    return record.key.decode(), total, record.offset
+
+
+def test_a_query_with_another_checkpoint_counts_on(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Its commits begin with number 1, and what it changes is newer than what it has taken up."""
+    job = TableJob(spark, topics, tmp_path)
+    given = individual(tmp_path, splitBy="keyRange", keyRangesPerPartition="2")
+    given |= {"slot.directory": str(tmp_path / "slots"), "maxOffsetsPerTrigger": "40"}
+    for start, checkpoint in ((0, "old"), (80, "new"), (160, "new"), (240, "new")):
+        job.produce(*(Record(b"", b"k%d" % (n % 40), n % 2) for n in range(start, start + 80)))
+        job.checkpoint = tmp_path / checkpoint
+        how = "fail" if checkpoint == "old" else "resume"
+        job.run(
+            count,
+            "key string, n long, at long",
+            state=TOTAL,
+            **given,
+            **{"commitTable.onFreshStart": how},
+        )
+    seen: Counter[str] = Counter()
+    for row in sorted(job.rows(), key=lambda row: row["at"]):
+        seen[row["key"]] += 1
+        assert row["n"] == seen[row["key"]], row
+    assert seen.total() == 320

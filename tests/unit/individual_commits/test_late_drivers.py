@@ -1,0 +1,136 @@
+"""A driver that waits between its look for a successor and its write, until another has taken over
+and gone on: what it writes then is refused, and nothing is there twice."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.each_batch import EachBatch
+from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
+
+pytestmark = pytest.mark.ordinary
+
+
+@pytest.fixture(params=[False, True], ids=["", "state"])
+def drivers(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Drivers:
+    return Drivers(str(tmp_path), monkeypatch, request.param)
+
+
+@pytest.fixture
+def late(drivers: Drivers) -> EachBatch:
+    """A driver that has committed batch 0, and has batch 1 planned."""
+    found = drivers.individual()
+    drivers.plan(0, 0)
+    found(NOTHING, 0)
+    drivers.plan(1, 4)
+    return found
+
+
+def refused(condition: str = "COMMITS_FENCED") -> Any:
+    return pytest.raises(KeyrangeError, match=rf"\[{condition}\]")
+
+
+@pytest.mark.parametrize("step", OF_OUTPUT)
+def test_whole_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    drivers = Drivers(str(tmp_path), monkeypatch)
+    late, other = drivers.whole(), drivers.whole()
+    late(0)
+
+    def go_on() -> None:
+        other(1)
+        other(2)
+
+    drivers.before(step, go_on)
+    late(1)
+    assert drivers.rows() == list(range(12))
+
+
+@pytest.mark.parametrize("step", [*OF_OUTPUT, *OF_COMMIT])
+def test_of_one_checkpoint(drivers: Drivers, late: EachBatch, step: str) -> None:
+    drivers.before(step, lambda: drivers.go_on("old"))
+    with refused():
+        late(NOTHING, 1)
+    drivers.check({"old": [0, 1, 2]})
+
+
+@pytest.mark.parametrize("step", OF_OUTPUT)
+def test_of_another_checkpoint(drivers: Drivers, late: EachBatch, step: str) -> None:
+    """Each writes to the table by transactions of its own."""
+    drivers.before(step, lambda: drivers.go_on("new"))
+    with refused():
+        late(NOTHING, 1)
+    drivers.check({"old": [0], "new": [0, 1]})
+
+
+@pytest.mark.parametrize("step", OF_COMMIT)
+def test_of_another_checkpoint_behind_its_output(
+    drivers: Drivers, late: EachBatch, step: str
+) -> None:
+    """Who takes over knows of the records only that they are not committed."""
+
+    def take_over() -> None:
+        with refused("UNCOMMITTED_OUTPUT"):
+            drivers.go_on("new")
+
+    drivers.before(step, take_over)
+    with refused():
+        late(NOTHING, 1)
+    assert drivers.rows() == list(range(8))
+    # What the condition advises.
+    drivers.individual()(NOTHING, 1)
+    drivers.plan(0, 8, "another")
+    drivers.individual("another")(NOTHING, 0)
+    drivers.check({"old": [0, 1], "new": [], "another": [0]})
+
+
+def test_while_who_takes_over_works(drivers: Drivers, late: EachBatch) -> None:
+    """The table takes nothing from the other one any more, before any record is handed out."""
+    waits, goes_on = Event(), Event()
+
+    def wait() -> None:
+        waits.set()
+        assert goes_on.wait(60)
+
+    def write_late() -> None:
+        with refused():
+            late(NOTHING, 1)
+
+    drivers.before("append", wait)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_late)
+        assert waits.wait(60)
+
+        def meanwhile(checkpoint: str) -> None:
+            if checkpoint == "new":
+                goes_on.set()
+                writing.result(60)
+
+        drivers.meanwhile = meanwhile
+        drivers.go_on("new")
+    drivers.check({"old": [0], "new": [0, 1]})
+
+
+def test_who_has_stopped_another_and_done_nothing_is_in_nobodys_way(
+    drivers: Drivers, late: EachBatch
+) -> None:
+    """The old query goes on when it is started again, and the table takes what it writes."""
+
+    def end(checkpoint: str) -> None:
+        if checkpoint == "new":
+            raise LookupError
+
+    drivers.meanwhile = end
+    with pytest.raises(LookupError):
+        drivers.go_on("new")
+    with refused():
+        late(NOTHING, 1)
+    drivers.individual()(NOTHING, 1)
+    drivers.check({"old": [0, 1], "new": []})
