@@ -10,7 +10,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "UNSUPPORTED_CHECKPOINT",
         Kind.INVALID,
-        False,
         "read the checkpoint with the keyrange version that wrote it, or a newer one",
         "The offset in the checkpoint has a form that this version does not know. Nothing was "
         "read, and the checkpoint is as it was.",
@@ -19,7 +18,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "UNCOMMITTED_FOREIGN_BATCH",
         Kind.INVALID,
-        False,
         'let format("kafka") finish the batch, then change the format; or give the initial '
         "positions, which `keyrange checkpoint show` prints, as JSON in startingOffsets",
         "The checkpoint is one of Spark's Kafka source, whose first batch was planned and never "
@@ -30,7 +28,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "INVALID_CHECKPOINT_PATH",
         Kind.INVALID,
-        False,
         "name the checkpointLocation of a query that has planned at least one batch",
         "The path that was named holds no checkpoint, or keyrange cannot read it.",
         "the path: it is the query's checkpointLocation, the directory that holds `offsets`",
@@ -38,7 +35,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "CHECKPOINT_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "check that the checkpoint can be reached and read from this host (on S3: AWS_* of the "
         "environment, network; elsewhere: permissions), and start the query again",
         "The store that holds the checkpoint did not answer, or refused. No position has moved.",
@@ -47,7 +43,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "BATCH_NOT_COMMITTED",
         Kind.INVALID,
-        False,
         "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
         "export the positions alone, without --to",
         "A batch is planned and not committed. Spark will read it as it was planned, so the new "
@@ -58,7 +53,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "POSITION_NOT_ON_FILE",
         Kind.INVALID,
-        False,
         "let the query finish a batch and export again, or name the positions in "
         "startingOffsets yourself; -2 is earliest",
         "The checkpoint does not say where a partition would be read next.",
@@ -67,7 +61,6 @@ CHECKPOINT_CONDITIONS: Final = (
     Condition(
         "CHECKPOINT_NOT_WRITTEN",
         Kind.UNAVAILABLE,
-        True,
         "remove the files that the export has written there, and export again to a path that "
         "can be written",
         "The copy of a checkpoint is not complete. The checkpoint that was copied is untouched.",

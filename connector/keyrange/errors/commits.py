@@ -14,7 +14,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_FENCED",
         Kind.DENIED,
-        False,
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
         "commit table of its own; after `keyrange commits reset` or `deadletters replay`, start "
         "the query again",
@@ -26,7 +25,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_BEHIND",
         Kind.DATA_LOSS,
-        False,
         "the commit table lacks commits that the checkpoint has: restore the table, or set the "
         "positions with `keyrange commits reset`",
         "The checkpoint knows of commits that the commit table does not have: the table was "
@@ -38,7 +36,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_AHEAD",
         Kind.INVALID,
-        False,
         "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "
         "begin with a new one and commitTable.onFreshStart=resume",
         "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
@@ -49,7 +46,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_OF_ANOTHER_QUERY",
         Kind.INVALID,
-        False,
         "use the checkpoint that these commits belong to; or set commitTable.onFreshStart to "
         "resume, to go on from them with a new one, or to ignore; or name another commitGroup",
         "The query has no checkpoint yet, and the group of the commit table has commits already.",
@@ -73,7 +69,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMIT_TERMS_CHANGED",
         Kind.INVALID,
-        False,
         "keep the options as they were until `keyrange commits show` lists no pending record, "
         "and change them then",
         "An option by which records are committed was changed while some are not done. They would "
@@ -84,7 +79,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "NO_VERDICT",
         Kind.INVALID,
-        False,
         "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
         "records what is done: keyrange.process, acknowledge or reject, with "
         "commit.isolation=transactional for an empty batch too, which may release what waited; "
@@ -98,7 +92,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_DAMAGED",
         Kind.CORRUPT,
-        False,
         "nothing was read past it: bring the named table back from a copy, or begin anew with "
         "another commitTable and `keyrange commits reset`",
         "Rows of the commit table or of the dead letters contradict each other. keyrange read "
@@ -109,7 +102,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "UNSUPPORTED_COMMITS",
         Kind.INVALID,
-        False,
         "use the keyrange version that wrote the named table, or a newer one",
         "The table was written by a version of keyrange, or with a feature of Delta, that is not "
         "known here.",
@@ -118,7 +110,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "FOREIGN_TABLE",
         Kind.INVALID,
-        False,
         "to look at a table, name the path that the query's option commitTable or memberTable has; "
         "in a query, give each of commitTable, deadLetterTable and memberTable a path of its own, "
         "or restore the columns and properties of the named table",
@@ -129,7 +120,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_GONE",
         Kind.DATA_LOSS,
-        False,
         "bring the named table back as it was, with its _delta_log; no position has moved",
         "The table was deleted, or its log is not complete.",
         "the path in the message, and its directory _delta_log",
@@ -138,7 +128,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
         "the environment, or commitTable.storage.*), network",
         "The table could not be reached or read.",
@@ -148,7 +137,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_UNWRITABLE",
         Kind.UNAVAILABLE,
-        True,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
         "commitTable.storage.*), and start the query again: no position has moved",
         "A commit could not be written. The batch runs again when the query is started again; its "
@@ -160,7 +148,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "NOT_MATERIALIZED",
         Kind.INVALID,
-        False,
         "call keyrange.materialize(df) first, write its result to the sink, and give "
         "acknowledge and reject rows of that result only",
         "`acknowledge` or `reject` was given other rows than `materialize` returned.",
@@ -170,7 +157,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "IMPLAUSIBLE_VERDICT",
         Kind.INVALID,
-        False,
         "acknowledge and reject each record of the batch once, with the topic, partition, "
         "offset and keyHash that it came with",
         "The reported results contradict each other: a record is acknowledged twice, or belongs "
@@ -181,7 +167,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "OUTSIDE_EACH_BATCH",
         Kind.INVALID,
-        False,
         "call it in the function given to keyrange.each_batch(function, ...), in the thread "
         "that runs it",
         "A function that belongs to a batch was called where no batch runs.",
@@ -191,7 +176,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_TWICE",
         Kind.INVALID,
-        False,
         "call keyrange.process or keyrange.materialize once in a batch, for all of its records; "
         "the result may be written to several sinks",
         "A batch was given to `process` or `materialize` a second time.",
@@ -201,7 +185,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_TOO_LATE",
         Kind.INVALID,
-        False,
         "with commit.isolation=transactional name the column of errors in "
         "keyrange.materialize(df, error_column=...), or let keyrange.process decide",
         "With commit.isolation=transactional all results have to be reported before output is "
@@ -212,7 +195,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_DAMAGED",
         Kind.CORRUPT,
-        False,
         "restore the named files; where they are lost and the sinks take a batch id once only, "
         "remove the batch's directory, and its function runs again",
         "The kept result of a batch cannot be read, or files that it counts on are gone.",
@@ -222,7 +204,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_MISMATCH",
         Kind.INVALID,
-        False,
         "the verdict was made for another plan of the batch, as after a checkpoint that was "
         "restored: give the query a verdictDirectory of its own",
         "The kept result is one of another plan of the same batch number.",
@@ -232,7 +213,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "check that verdictDirectory can be reached and read from driver and executors (on S3: "
         "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
         "The store that holds the result of a batch did not answer, or refused.",
@@ -242,7 +222,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "VERDICT_UNWRITABLE",
         Kind.UNAVAILABLE,
-        True,
         "look at the space and the permissions of verdictDirectory (on S3: AWS_* of the "
         "environment); the batch runs again",
         "The result of a batch could not be kept. Nothing was written to the sink.",
@@ -252,7 +231,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "SINK_UNSUITABLE",
         Kind.INVALID,
-        False,
         "give the job the table's own columns and partition columns; else let Spark write the "
         "table: records that are read with format('keyrange') by writeStream.format('delta'), the "
         "result of keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
@@ -265,7 +243,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "SINK_UNWRITABLE",
         Kind.UNAVAILABLE,
-        True,
         "check the table's path, free space and permissions there, and the credentials "
         "(on S3: AWS_* of the environment, or commitTable.storage.*); a batch that failed runs "
         "again",
@@ -276,7 +253,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "NOT_COMMITTED_INDIVIDUALLY",
         Kind.INVALID,
-        False,
         "give each_batch the query's checkpointLocation and the options of its one source with "
         "commitMode=individual",
         "`each_batch` was given a query that does not commit individually, or has several sources "
@@ -287,7 +263,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "UNSUITABLE_FRAME",
         Kind.INVALID,
-        False,
         "keep the columns topic, partition, offset and keyHash as the batch has them",
         "A DataFrame has lost a column by which its records are known, or has one that is "
         "keyrange's own.",
@@ -297,7 +272,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "RECORDS_OUT_OF_ORDER",
         Kind.INVALID,
-        False,
         "give keyrange.process the batch as it is read: filtered or with other columns, but "
         "not repartitioned, sorted, joined or united",
         "Rows were shuffled between the source and `process`, so the order of a key is lost.",
@@ -307,7 +281,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "WRONG_RESULT",
         Kind.INVALID,
-        False,
         "return None, a row (dict, tuple or Row) or a list of rows, of Arrow batches a "
         "RecordBatch, with the columns of the schema and values of their types; where a type "
         "depends on the record, convert the value in the function, as in float(order['price']): "
@@ -321,7 +294,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "TOO_MANY_FAILURES",
         Kind.INVALID,
-        False,
         "correct the function and start the query again, which calls it with the same records; or "
         "raise option 'maxFailureRatio', or leave it out",
         "More records of a batch failed than `maxFailureRatio` allows. Nothing of the batch was "
@@ -332,7 +304,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "RECORD_FAILED",
         Kind.INVALID,
-        False,
         "correct the function, or let it answer with None for such records; commitMode=individual "
         "lets a record that fails come again while others go on, and gives it up at last",
         "The function of a `keyrange.job` raised for a record, and in commitMode=batch a batch is "
@@ -343,7 +314,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "BAD_VALUE",
         Kind.INVALID,
-        False,
         "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
         "or with badValues=deadLetter and commitMode=individual that they go to the dead letters",
         "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
@@ -353,7 +323,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "UNPICKLABLE_FUNCTION",
         Kind.INVALID,
-        False,
         "keep large or unpicklable objects out of the function: open or load them in it, or in a "
         "module that executors import",
         "The function given to `keyrange.job` cannot be sent to the tasks that read.",
@@ -363,7 +332,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "NO_ALARM",
         Kind.INVALID,
-        False,
         "set record.timeout and batch.time.budget to 0 where Spark's workers run functions in "
         "threads",
         "`record.timeout` needs a signal, which only the main thread of a process receives.",

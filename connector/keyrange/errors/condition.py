@@ -20,15 +20,20 @@ class Kind(Enum):
 class Condition:
     """One row of the catalogue.
 
-    `retriable` says whether the same call may succeed later with nothing changed by a person.
     `meaning` is what has happened, and what has not. `look` is what to look at next. `guide` names
-    a page of the guides, or is empty.
+    a page of the guides, or is empty. `passes`: another try may succeed, although of its kind none
+    does.
     """
 
     name: str
     kind: Kind
-    retriable: bool
     remedy: str
     meaning: str
     look: str
     guide: str = ""
+    passes: bool = False
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later with nothing changed by a person."""
+        return self.kind is Kind.UNAVAILABLE or self.passes

@@ -12,7 +12,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "RANGES_LOST",
         Kind.DENIED,
-        False,
         "another consumer of the group has these key ranges: give each consumer ranges of its own, "
         "or call assign or subscribe again to take part",
         "Another consumer of the group has taken over key ranges of this consumer, and receives "
@@ -23,7 +22,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "NOT_DELIVERED",
         Kind.INVALID,
-        False,
         "acknowledge only records that poll returned, of key ranges that this consumer owns",
         "Offsets were acknowledged that this consumer was not handed out.",
         "the offsets in the message; a range may have moved since poll returned them",
@@ -32,7 +30,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "SEEK_REFUSED",
         Kind.INVALID,
-        False,
         "seek between committed(partition) and the end of the log; to read committed records once "
         "more, take another commitGroup with startingOffsets",
         "`seek` was given an offset below which the group has committed records, which are never "
@@ -43,7 +40,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "GAP_TIMED_OUT",
         Kind.INVALID,
-        False,
         "acknowledge the named records to leave them out, raise maxDeliveries or gap.timeout.ms, "
         "or take them with a listener's on_deliveries_spent",
         "A record was handed out `maxDeliveries` times and never acknowledged. Nothing behind it "
@@ -54,7 +50,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "INVALID_KEY_RANGES",
         Kind.INVALID,
-        False,
         "give assign a dict from (topic, partition) to pairs (lo, hi), both included, that do not "
         "overlap; an empty list is the whole partition",
         "`assign` was given ranges that overlap, or lie outside of [0, 2^63 - 1].",
@@ -64,7 +59,6 @@ CONSUMER_CONDITIONS: Final = (
     Condition(
         "CONSUMER_STATE",
         Kind.INVALID,
-        False,
         "call assign or subscribe, one of them, before poll, unsubscribe in between, and nothing "
         "after close; pause, position and seek are for partitions in assignment()",
         "A method was called in the wrong order, with arguments that do not go together, or from "

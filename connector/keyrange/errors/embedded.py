@@ -10,7 +10,6 @@ EMBEDDED_CONDITIONS: Final = (
     Condition(
         "JAVA_NOT_FOUND",
         Kind.INVALID,
-        False,
         "install Java 17 or newer, or set JAVA_HOME",
         "No Java was found, or one that is too old, for the broker of `keyrange broker`, for "
         "fetching jars, or for a job of `jobs/` that was started without spark-submit.",
@@ -19,7 +18,6 @@ EMBEDDED_CONDITIONS: Final = (
     Condition(
         "PYSPARK_NOT_FOUND",
         Kind.INVALID,
-        False,
         "install pyspark beside keyrange, or set SPARK_HOME",
         "A command needs the jars that pyspark brings, and there is no pyspark.",
         "`keyrange doctor`; extra `spark`, which brings pyspark",
@@ -27,7 +25,6 @@ EMBEDDED_CONDITIONS: Final = (
     Condition(
         "JARS_NOT_RESOLVED",
         Kind.UNAVAILABLE,
-        True,
         "check that there is such a version and that a Maven repository can be reached; Ivy's own "
         "log is named above",
         "Jars that are fetched when first needed could not be had.",
@@ -36,7 +33,6 @@ EMBEDDED_CONDITIONS: Final = (
     Condition(
         "BROKER_DIRECTORY_UNUSABLE",
         Kind.INVALID,
-        False,
         "name a directory with --dir that can be made and written here; without --dir it is in "
         "the user's cache, or where KEYRANGE_CACHE says",
         "The directory of the broker of `keyrange broker` cannot be made or written. No broker was "
@@ -46,7 +42,6 @@ EMBEDDED_CONDITIONS: Final = (
     Condition(
         "BROKER_NOT_STARTED",
         Kind.UNAVAILABLE,
-        True,
         "read the end of the broker's log, named above",
         "The broker of `keyrange broker start` did not start, or did not end.",
         "the log that the message names",

@@ -10,7 +10,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "UNSUPPORTED_BROKER",
         Kind.INVALID,
-        False,
         "keyrange needs Kafka 2.3 or newer on every broker",
         "A broker does not speak a version of Kafka's protocol that keyrange needs.",
         "the versions in the message; `keyrange doctor --bootstrap-servers HOST:PORT`",
@@ -18,7 +17,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "BROKER_UNREACHABLE",
         Kind.UNAVAILABLE,
-        True,
         "check kafka.bootstrap.servers (of the volume guard kafka.admin.bootstrap.servers), "
         "kafka.security.protocol, the brokers' advertised listeners, and the network",
         "No broker answered, or a connection was lost. A stream goes on when it is started again; "
@@ -29,7 +27,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "NOT_A_BROKER",
         Kind.INVALID,
-        False,
         "name host and port of a broker's listener in kafka.bootstrap.servers, and no web console, "
         "REST proxy or schema registry",
         "Something answered that does not speak Kafka's protocol, such as a web server.",
@@ -38,7 +35,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "TLS_FAILED",
         Kind.DENIED,
-        False,
         "check kafka.security.protocol against the listener, and the certificates",
         "The broker was reached, and TLS could not be agreed on.",
         "the certificate's text in the message, and which listener the port belongs to",
@@ -47,7 +43,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "SASL_AUTHENTICATION_FAILED",
         Kind.DENIED,
-        False,
         "check kafka.sasl.mechanism and the credentials",
         "The broker refused the credentials. keyrange does not try again.",
         "mechanism and credentials; the broker's log has the reason it does not tell clients",
@@ -56,7 +51,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "SECRET_NOT_FOUND",
         Kind.INVALID,
-        False,
         "set the variable, or put the file, where driver and executors run; write literal: in "
         "front of a secret that itself begins with env: or file:",
         "An option refers to an environment variable or a file (`env:`, `file:`) that is not "
@@ -67,7 +61,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "PACKAGE_NOT_FOUND",
         Kind.INVALID,
-        False,
         "install the named package into the Python of driver and executors",
         "An option or command needs a Python package that is not installed.",
         "the line that the message names, such as `pip install '.[kerberos]'`",
@@ -76,7 +69,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "STORE_NOT_READ",
         Kind.INVALID,
-        False,
         "check the named kafka.ssl.* properties: location, type and password",
         "A trust store or key store could not be read.",
         "the file in the message, on the host that raised it, and its password",
@@ -85,7 +77,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "TOKEN_REFUSED",
         Kind.DENIED,
-        False,
         "check kafka.sasl.oauthbearer.token.endpoint.url, clientId, clientSecret and scope",
         "The token endpoint answered, and gave no token that could be used.",
         "the HTTP status or the certificate's text in the message",
@@ -94,7 +85,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "TOKEN_ENDPOINT_UNREACHABLE",
         Kind.UNAVAILABLE,
-        True,
         "check kafka.sasl.oauthbearer.token.endpoint.url and the network",
         "The token endpoint did not answer.",
         "the address in the message, from the host that raised it",
@@ -103,7 +93,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "NO_KERBEROS_TICKET",
         Kind.DENIED,
-        False,
         "check serviceName, principal, keyTab and ticketCache of kafka.sasl.jaas.config, and "
         "krb5.conf, on the host that raised it",
         "The process that connects, the driver or an executor, has no Kerberos ticket for the "
@@ -115,7 +104,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "KDC_UNREACHABLE",
         Kind.UNAVAILABLE,
-        True,
         "check the KDCs of the realm in the krb5.conf of the process that connects (KRB5_CONFIG), "
         "and the network",
         "The Kerberos library found no KDC of the realm, or none answered.",
@@ -125,7 +113,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "AUTHORIZATION_FAILED",
         Kind.DENIED,
-        False,
         "grant the principal READ and DESCRIBE on the named topics and groups",
         "The broker knows the principal and denies it the operation.",
         "the topic, group or cluster in the message: `kafka-acls --list`",
@@ -134,7 +121,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "GROUP_OFFSETS_REFUSED",
         Kind.DENIED,
-        False,
         "name another group id, of a group without members, on which the principal has READ",
         "Offsets could not be written to the Kafka group that mirrors them. It is a warning once "
         "and a counter in the progress; the query goes on, and its own positions are unaffected.",
@@ -144,7 +130,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "GROUP_OFFSETS_SHARED",
         Kind.INVALID,
-        False,
         "give each query a kafka.group.id of its own, or groupIdPrefix, which makes one up for "
         "each; or set mirrorOffsets=false in one of them",
         "Another query commits offsets of the same partitions to the Kafka group that mirrors this "
@@ -157,7 +142,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "GROUP_COORDINATOR_UNAVAILABLE",
         Kind.UNAVAILABLE,
-        True,
         "look at the health of the brokers and of topic __consumer_offsets",
         "The broker that coordinates a Kafka group did not answer.",
         "the brokers' health; partitions of __consumer_offsets without a leader",
@@ -165,7 +149,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "UNKNOWN_TOPIC_OR_PARTITION",
         Kind.INVALID,
-        False,
         "create the topic, or correct the option that names it: subscribe or assign, or for the "
         "volume guard throttle.factor.topic",
         "A topic or partition that was named is not in the cluster.",
@@ -174,7 +157,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "REQUEST_TIMED_OUT",
         Kind.UNAVAILABLE,
-        True,
         "look at the broker's health and load; kafka.request.timeout.ms sets how long to wait",
         "A broker took longer to answer than `kafka.request.timeout.ms`, or gave no records for "
         "longer than `kafkaConsumer.pollTimeoutMs`.",
@@ -183,7 +165,6 @@ KAFKA_CONDITIONS: Final = (
     Condition(
         "BROKER_ERROR",
         Kind.UNAVAILABLE,
-        True,
         "look the named Kafka error up; the broker's log says more",
         "A broker answered with an error of its own, or partitions have no leader.",
         "the name of Kafka's error in the message, and that broker's log",

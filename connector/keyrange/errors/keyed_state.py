@@ -12,7 +12,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_GONE",
         Kind.CORRUPT,
-        False,
         "restore the file, or set the query back by keyrange commits reset to a commit whose files "
         "are there; without one begin with a new checkpoint and commitGroup",
         "A file is gone that a commit names as the state of keys.",
@@ -22,7 +21,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_DAMAGED",
         Kind.CORRUPT,
-        False,
         "restore the file, or set the query back by keyrange commits reset to a commit that does "
         "not need it",
         "A file of keys' states cannot be read, or its bytes are not those that were written. "
@@ -33,7 +31,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "check that stateDirectory can be reached and read from driver and executors (on S3: "
         "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
         "The store that holds the state of keys did not answer, or refused.",
@@ -43,7 +40,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_UNWRITABLE",
         Kind.UNAVAILABLE,
-        True,
         "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
         "environment); the batch runs again",
         "The state of keys could not be written. Nothing of the batch counts.",
@@ -53,7 +49,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_SCHEMA_CHANGED",
         Kind.INVALID,
-        False,
         "keep all variables, add fields, widen or reorder them; for another state begin with a new "
         "checkpoint and commitGroup",
         "The variables of a job do not take in the state that was written before: one is missing, "
@@ -64,7 +59,6 @@ STATE_CONDITIONS: Final = (
     Condition(
         "STATE_LEFT_OUT",
         Kind.INVALID,
-        False,
         "run the job with its state; for one without state begin with a new checkpoint and "
         "commitGroup",
         "A job without state would work on records that the state of their keys then lacks.",

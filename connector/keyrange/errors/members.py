@@ -13,7 +13,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "DUPLICATE_STATIC_MEMBER",
         Kind.DENIED,
-        False,
         "give each executor a name of its own: a member that takes a name stops the member that "
         "had it",
         "Another executor has taken this one's name. The last one to take it has it, and this one "
@@ -24,7 +23,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "NO_STATIC_MEMBER_INFO_SET",
         Kind.INVALID,
-        False,
         "say where each executor finds its name (member.name.env, member.name.file), or set "
         "memberNames=dynamic",
         "memberNames=static, and an executor found no name that survives it.",
@@ -34,7 +32,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "SESSION_TIMEOUT_REFUSED",
         Kind.INVALID,
-        False,
         "set session.timeout.ms between the brokers' group.min.session.timeout.ms and "
         "group.max.session.timeout.ms, or change these",
         "The brokers do not allow this `session.timeout.ms`.",
@@ -44,7 +41,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "MEMBER_REFUSED",
         Kind.INVALID,
-        False,
         "use a memberGroup of its own for each query, which nothing else joins, and look the named "
         "Kafka error up",
         "The group's coordinator refused the member for good.",
@@ -54,7 +50,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "MEMBER_STALLED",
         Kind.UNAVAILABLE,
-        True,
         "look at the work of the executor's tasks; if one record may take that long, raise "
         "max.poll.interval.ms",
         "A member made no progress for `max.poll.interval.ms` and left the group.",
@@ -65,7 +60,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "INVALID_ASSIGNMENT",
         Kind.CORRUPT,
-        False,
         "nothing was taken from it: bring the named assignment back as it was written, or begin "
         "with another memberTable",
         "A stored assignment contradicts itself. Nothing was taken from it.",
@@ -76,7 +70,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "BINDING_UNREACHABLE",
         Kind.UNAVAILABLE,
-        True,
         "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
         "or start the query again: where no executor has reached it, it begins unpinned; or set "
         "pin=off",
@@ -88,7 +81,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "PIN_REFUSED",
         Kind.UNAVAILABLE,
-        True,
         "give every executor a task of each batch: as many free cores as it has members; or raise "
         "pin.wait.ms, or set pin=prefer",
         "With pin=strict a batch got no task on an executor that owns key ranges of it. Spark "
@@ -99,7 +91,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "PLAN_FORGOTTEN",
         Kind.INVALID,
-        False,
         "use the DataFrame of a batch inside its foreachBatch only",
         "A DataFrame of a batch was used after many other batches had come.",
         "where the DataFrame is kept beyond its foreachBatch",
@@ -108,7 +99,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "DYNAMIC_ALLOCATION",
         Kind.INVALID,
-        False,
         "set spark.dynamicAllocation.enabled=false, or memberNames=dynamic",
         "memberNames=static, and Spark may take executors away: their ranges would wait.",
         "spark.dynamicAllocation.enabled",
@@ -117,7 +107,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "NO_SLOT",
         Kind.INVALID,
-        False,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
         "`keyrange.slot()` was called where there is none: outside a task, in the first batch of a "
         "run, or in a query without `pin`.",
@@ -128,7 +117,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "KEY_RANGE_LISTENER_NOT_FOUND",
         Kind.INVALID,
-        False,
         "install the module where the executors' Python finds it, or correct option "
         "'keyRangeListener': it names a subclass of keyrange.KeyRangeListener that is made without "
         "arguments",
@@ -139,7 +127,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "KEY_RANGE_LISTENER_FAILED",
         Kind.INVALID,
-        False,
         "correct the listener by its own error, which follows; keyrange calls it again with the "
         "same change",
         "The listener raised an error. Its task fails, and keyrange calls the listener again "
@@ -151,7 +138,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "ASSIGNMENT_CHANGED",
         Kind.DENIED,
-        False,
         "one query has one driver: stop the other one, or give this query a memberTable of its own",
         "Another driver writes the table of members. This one stops.",
         "`keyrange members history TABLE`",
@@ -160,7 +146,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "ASSIGNMENT_DAMAGED",
         Kind.CORRUPT,
-        False,
         "nothing was read past it: bring the named table back from a copy, or name another "
         "memberTable and the key ranges are assigned anew; no position depends on it",
         "A row of the table of members contradicts itself. No position depends on it.",
@@ -170,7 +155,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "ASSIGNMENT_GONE",
         Kind.DATA_LOSS,
-        False,
         "restore the named table with its _delta_log, or start the query again: the driver then "
         "assigns the key ranges to the members that are there; no position depends on the table",
         "The table of members was deleted, or rows of it are gone. No position depends on it.",
@@ -180,7 +164,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "UNSUPPORTED_ASSIGNMENT",
         Kind.INVALID,
-        False,
         "use the keyrange version that wrote the named table, or a newer one",
         "The table of members was written by a newer version.",
         "`keyrange --version`, here and where the table is written",
@@ -188,7 +171,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "ASSIGNMENT_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
         "the environment, or commitTable.storage.*), network",
         "The table of members could not be reached or read.",
@@ -198,7 +180,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "ASSIGNMENT_UNWRITABLE",
         Kind.UNAVAILABLE,
-        True,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
         "commitTable.storage.*), and start the query again: the key ranges stay where they were",
         "The table of members could not be written. Key ranges stay where they were.",
@@ -209,7 +190,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "INVALID_MEMBER_NAME",
         Kind.INVALID,
-        False,
         "name members with letters, digits, '.', '_' and '-', 249 of them at the most",
         "A member's name has characters that Kafka does not take in a name.",
         "the source of the name, which the message has",
@@ -218,7 +198,6 @@ MEMBER_CONDITIONS: Final = (
     Condition(
         "MEMBER_NOT_STARTED",
         Kind.UNAVAILABLE,
-        True,
         "read member.log beside the named cause; where an executor may start no process, set "
         "pin=off",
         "The small process that holds an executor's name did not start, or ended.",

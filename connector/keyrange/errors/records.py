@@ -20,7 +20,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
         Kind.DATA_LOSS,
-        False,
         _FAIL_ON_DATA_LOSS,
         "A partition that was added while the query ran has lost its first records already.",
         "the topic's retention, and how long the query stood still",
@@ -29,7 +28,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
         Kind.DATA_LOSS,
-        False,
         _PARTITIONS_GONE,
         "Partitions that the query has a position in are not in the cluster any more, or brokers "
         "do not tell this principal of them; or the options do not name them any more: the message "
@@ -42,7 +40,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
         Kind.DATA_LOSS,
-        False,
         _FAIL_ON_DATA_LOSS,
         "A partition ends before the position of the query: its log was cut back or replaced.",
         "an unclean leader election in the brokers' logs, or a topic that was made anew",
@@ -51,7 +48,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT",
         Kind.DATA_LOSS,
-        False,
         _PARTITIONS_GONE,
         "As PARTITIONS_DELETED, for a query with `kafka.group.id`.",
         "whether the topic was deleted on purpose",
@@ -60,7 +56,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.LOG_TRUNCATED",
         Kind.DATA_LOSS,
-        False,
         _FAIL_ON_DATA_LOSS,
         "A log was cut back below records that were read (unclean leader election). They may be "
         "in the sink, and are not in Kafka any more.",
@@ -70,7 +65,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.TOPIC_RECREATED",
         Kind.DATA_LOSS,
-        False,
         _FAIL_ON_DATA_LOSS,
         "The topic has another id than before: it was deleted and created anew. Its offsets begin "
         "anew too.",
@@ -81,7 +75,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
         Kind.DATA_LOSS,
-        False,
         _FAIL_ON_DATA_LOSS,
         "Records of a planned batch are not in the log any more, mostly because retention has "
         "deleted them.",
@@ -91,7 +84,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "KAFKA_MALFORMED_RECORD_TIMESTAMP",
         Kind.CORRUPT,
-        False,
         "the producer wrote a timestamp that is not in milliseconds; correct the producer",
         "A record has a timestamp that Spark's type cannot hold.",
         "the record at the named offset; its producer writes seconds or microseconds",
@@ -99,7 +91,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "CORRUPT_BATCH",
         Kind.CORRUPT,
-        False,
         "read the same offsets from another replica; if it stays, the log itself is damaged",
         "The bytes of a record batch do not agree with their own checksum or lengths, and were not "
         "better from another replica, where there is one in sync. Nothing of the batch was handed "
@@ -109,15 +100,14 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "CORRUPT_FRAME",
         Kind.CORRUPT,
-        True,
         "check that the address belongs to a Kafka broker and that no proxy cuts the stream",
         "The bytes that a connection delivered are no answer of Kafka's protocol.",
         "the address in the message: a proxy, or a port of something else",
+        passes=True,
     ),
     Condition(
         "UNSUPPORTED_BATCH_VERSION",
         Kind.CORRUPT,
-        False,
         "the topic holds batches of message format v0 or v1; rewrite it with a broker of 0.11 "
         "or newer, or start behind them",
         "The topic holds batches in a format that Kafka before 0.11 wrote.",
@@ -126,7 +116,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "UNSUPPORTED_COMPRESSION",
         Kind.CORRUPT,
-        False,
         "let producers use gzip, snappy, lz4 or zstd, which keyrange reads",
         "A record batch is compressed by a codec that is not known.",
         "the offset in the message",
@@ -134,7 +123,6 @@ RECORD_CONDITIONS: Final = (
     Condition(
         "BATCH_TOO_LARGE",
         Kind.INVALID,
-        False,
         "raise option maxRecordBatchBytes if such batches are meant to be",
         "A record batch is larger than `maxRecordBatchBytes`, which bounds the memory of a task.",
         "the size in the message, and the topic's `max.message.bytes`",

@@ -10,7 +10,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "INVALID_OPTIONS",
         Kind.INVALID,
-        False,
         "change what is named; `keyrange options NAME` says what an option takes",
         "One or more options do not exist, have a value that cannot be read, or contradict each "
         "other. All of them are named at once, before the first connection. Nothing was read.",
@@ -20,7 +19,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "OPTION_NOT_ALLOWED",
         Kind.DENIED,
-        False,
         "name a module or path that is allowed, or ask the administrator of the processes to "
         "allow it in their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
         "An option names a module or a path, and the process that reads the option, or would "
@@ -32,7 +30,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "READ_ONLY_SOURCE",
         Kind.INVALID,
-        False,
         'write to Kafka with format("kafka"), which needs the jar spark-sql-kafka-0-10; read with '
         'spark.read or spark.readStream and format("keyrange"), and in SQL through CREATE '
         "TEMPORARY VIEW name USING keyrange OPTIONS (...)",
@@ -44,7 +41,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "INVALID_SCHEMA",
         Kind.INVALID,
-        False,
         "leave .schema(...) out: option 'columns' says which columns there are, or with option "
         "'mapInArrow' mapInArrowSchema",
         "`.schema(...)` was called on the reader with another schema than the source has.",
@@ -54,7 +50,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "MAP_FUNCTION_NOT_FOUND",
         Kind.INVALID,
-        False,
         "install the module where the executors' Python finds it, or correct option 'mapInArrow'",
         "An executor could not import the function that option `mapInArrow` names.",
         "the import error that stands in the message, and `spark.sparkContext.addPyFile`",
@@ -63,7 +58,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "MAP_FUNCTION_UNFIT",
         Kind.INVALID,
-        False,
         "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
         "and returns another, such as a generator function",
         "The name in `mapInArrow` is no function, or the function returned no iterator.",
@@ -73,7 +67,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "MAP_RESULT_MISMATCH",
         Kind.INVALID,
-        False,
         "correct option 'mapInArrowSchema', or let the function yield pyarrow.RecordBatch of "
         "exactly these columns; nothing is cast",
         "The function of `mapInArrow` yielded a batch whose columns are not exactly those of "
@@ -84,7 +77,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "MAP_FUNCTION_FAILED",
         Kind.INVALID,
-        False,
         "read the function's own error, which stands below, and correct the function",
         "The function of `mapInArrow` raised an error. The task fails, and Spark tries it again.",
         "the function's traceback, below the message in the executor's and the driver's log",
@@ -93,7 +85,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "VERSIONS_DIFFER",
         Kind.INVALID,
-        False,
         "install one version of keyrange into the Python of the driver and of all executors, and "
         "start the query again",
         "The driver and an executor have different versions of keyrange. The task read nothing.",
@@ -104,7 +95,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "INVALID_OFFSETS",
         Kind.INVALID,
-        False,
         'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
         "A text that should hold offsets as JSON does not.",
         "the text and the position in it, both in the message",
@@ -112,7 +102,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "RANGE_FETCH_NOT_ACCEPTED",
         Kind.INVALID,
-        False,
         "read the topic with splitBy=partition, in a query of its own",
         "The query would split a topic whose records need the order of their partition: "
         "`accept.range.fetch` says so.",
@@ -122,7 +111,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "KEY_RANGES_MISSING",
         Kind.INVALID,
-        False,
         "name every partition, or the whole topic, in keyRanges",
         "`keyRanges` names some partitions, and the query reads others too.",
         "the partitions that the message names; `keyrange ranges plan --suggest` prints ranges "
@@ -132,7 +120,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "PARTIAL_KEY_RANGES",
         Kind.INVALID,
-        False,
         "stop the queries of all ranges at the same offsets, and start anew from there with "
         "startingOffsets",
         "The query reads some keys of its partitions only, so its positions do not cover the "
@@ -143,7 +130,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "KEY_RANGES_CHANGED",
         Kind.INVALID,
-        False,
         "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
         "checkpoint of its own read the other ranges",
         "A query with `keyRangesCoverage=partial` started with other ranges than its checkpoint "
@@ -154,7 +140,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
         Kind.INVALID,
-        False,
         "name every partition of the subscribed topics and no other (-1 is latest, -2 "
         "earliest), or say where the rest is with startingOffsetsDefault or "
         "endingOffsetsDefault",
@@ -165,7 +150,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
         Kind.INVALID,
-        False,
         "name every partition of the subscribed topics and no other, or give one timestamp for "
         "all with startingTimestamp or endingTimestamp",
         "An option with a time for each partition names other partitions than the query reads.",
@@ -175,7 +159,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "NO_OFFSET_FOR_TIMESTAMP",
         Kind.INVALID,
-        False,
         "name an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest to start "
         "such partitions at their end",
         "A partition has no record at or after the time that the query should start at.",
@@ -184,7 +167,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "NO_GROUP_OFFSETS",
         Kind.INVALID,
-        False,
         "correct the group's name, or say with startingOffsetsDefault where partitions without "
         "a committed offset start",
         "`startingOffsets=group`, and the Kafka group has no committed offset for a partition.",
@@ -194,7 +176,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
         Kind.INVALID,
-        False,
         "choose startingOffsets that do not lie behind endingOffsets",
         "After offsets and times were looked up, a partition would end before it starts.",
         "both offsets in the message",
@@ -202,7 +183,6 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "DELTA_NOT_FOUND",
         Kind.INVALID,
-        False,
         "submit the job with the --packages that the message names, or with these jars by --jars; "
         "or let keyrange write the table: --written-by keyrange needs no jars",
         "A job whose table Spark writes was started without the jars of Delta. No query was "

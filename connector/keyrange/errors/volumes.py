@@ -13,7 +13,6 @@ VOLUME_CONDITIONS: Final = (
     Condition(
         "THROTTLE_FACTOR_UNREADABLE",
         Kind.UNAVAILABLE,
-        True,
         "let throttle.factor.file name a file that holds a number from 0 to 1 and that the "
         "driver can read, or throttle.factor.topic a topic whose last record is one; another "
         "source's own documentation says what it needs",
@@ -27,7 +26,6 @@ VOLUME_CONDITIONS: Final = (
     Condition(
         "QUOTA_UNREADABLE",
         Kind.INVALID,
-        False,
         "let quota.file name a readable file that holds a number of bytes; another source's own "
         "documentation says what it needs",
         "`quota.file` holds no number of bytes, or a source of others says none, so nothing says "
@@ -39,7 +37,6 @@ VOLUME_CONDITIONS: Final = (
     Condition(
         "QUOTAS_REFUSED",
         Kind.INVALID,
-        False,
         "look the named Kafka error up; nothing more is altered until the next check",
         "The cluster refused a change of client quotas.",
         "Kafka's error in the message; `keyrange volumes release` lists the clients that are "
@@ -49,7 +46,6 @@ VOLUME_CONDITIONS: Final = (
     Condition(
         "QUOTAS_UNAVAILABLE",
         Kind.UNAVAILABLE,
-        True,
         "wait for the cluster to have a controller; the guard tries again at the next check",
         "The cluster has no controller that takes changes of client quotas at the moment.",
         "the brokers' health; the guard tries again at the next check",
