@@ -12,7 +12,7 @@ from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.given import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix
 from keyrange.options.members import MemberOptions
-from keyrange.options.option import STREAM, option, rows_of
+from keyrange.options.option import option, rows_of
 from keyrange.options.parsing import Violations, duration_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
@@ -44,29 +44,26 @@ class ConsumerSettings:
     by_offset: bool = False
     gap_timeout_ms: int = option(
         "gap.timeout.ms",
-        "5m",
-        STREAM,
         duration_ms,
         _TIME,
         "How long a record may wait for its acknowledgement before it is handed out again. 0: as "
         "long as it likes.",
+        default="5m",
     )
     warmup_timeout_ms: int = option(
         "warmup.timeout.ms",
-        "30s",
-        STREAM,
         duration_ms,
         _TIME,
         "How long key ranges stay where they are after they were announced to who gets them, "
         "unless that is ready before. 0: they move at once.",
+        default="30s",
     )
     unacknowledged_max: int = option(
         "max.unacknowledged",
-        "1000000",
-        STREAM,
         int_between(1, 2**31 - 1),
         "a number of records",
         "With so many records handed out and not acknowledged poll returns no new ones.",
+        default="1000000",
     )
 
     @property

@@ -11,7 +11,7 @@ from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, STREAM, option
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     boolean,
@@ -64,8 +64,6 @@ class CommitOptions:
     limits: DeliveryLimits = field(default_factory=DeliveryLimits)
     commit_mode: str = option(
         "commitMode",
-        "batch",
-        BOTH,
         one_of("batch", "individual"),
         "batch, individual",
         "What the driver commits. batch: a batch that Spark has finished. individual: the job "
@@ -73,21 +71,20 @@ class CommitOptions:
         "foreachBatch(keyrange.each_batch(...)), and keyrange delivers the others again. The "
         "columns topic, partition, offset and keyHash are always there then. For streams with "
         "splitBy=keyRange or partition.",
+        default="batch",
+        modes=BOTH,
         part=True,
     )
     allow_individual: bool | None = option(
         "allow.individual.commit",
-        None,
-        BOTH,
         boolean,
         "true, false",
         "The same as commitMode: true is individual, false is batch.",
+        modes=BOTH,
         part=True,
     )
     table: str = option(
         "commitTable",
-        None,
-        STREAM,
         path_or_uri,
         "an absolute path or a URI; with delta-spark a table's name too",
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
@@ -97,8 +94,6 @@ class CommitOptions:
     )
     group: str = option(
         "commitGroup",
-        None,
-        STREAM,
         group_up_to(NAME_BYTES_MAX),
         "a name",
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
@@ -106,100 +101,88 @@ class CommitOptions:
     )
     writer: str = option(
         "commitTable.writer",
-        "delta-rs",
-        STREAM,
         one_of("delta-rs", "delta-spark"),
         "delta-rs, delta-spark",
         "The library that writes the commit table. delta-rs takes about 30 ms a commit. "
         "delta-spark takes seconds, and can write tables that only Spark can write: those of "
         "Unity Catalog.",
+        default="delta-rs",
     )
     on_fresh_start: str = option(
         "commitTable.onFreshStart",
-        "fail",
-        STREAM,
         one_of("fail", "resume", "ignore"),
         "fail, resume, ignore",
         "What a query without a checkpoint does if its group has commits already. fail: "
         "keyrange refuses it. resume: it continues from the commits. ignore: it starts at "
         "startingOffsets.",
+        default="fail",
     )
     transactional: bool = option(
         "commit.isolation",
-        "immediate",
-        STREAM,
         is_one("transactional", "immediate", "transactional"),
         "immediate, transactional",
         "When finished output reaches the sink. immediate: with its batch. transactional: when "
         "everything before it in its partition is done.",
+        default="immediate",
     )
     keeps_order: bool = option(
         "keyOrder",
-        "keep",
-        STREAM,
         is_one("keep", "keep", "skipAhead"),
         "keep, skipAhead",
         "How keyrange treats later records of a key while an earlier one is not done. keep: "
         "they wait. skipAhead: the job receives them.",
+        default="keep",
     )
     unmentioned_is_done: bool = option(
         "unmentioned",
-        "done",
-        STREAM,
         is_one("done", "done", "retry"),
         "done, retry",
         "How keyrange treats a record for which the job reports no result. done: it was "
         "filtered out. retry: keyrange delivers it again.",
+        default="done",
     )
     record_timeout_ms: int = option(
         "record.timeout",
-        "0",
-        STREAM,
         duration_ms,
         _TIME,
         "How long a function may work on one record before keyrange interrupts it and counts "
         "the record as not done. 0: no limit.",
+        default="0",
     )
     batch_time_budget_ms: int = option(
         "batch.time.budget",
-        "0",
-        STREAM,
         duration_ms,
         _TIME,
         "How long a task may work on its records. It hands the rest back, and the next batch "
         "delivers it, so that a slow key does not delay other keys. 0: no limit.",
+        default="0",
     )
     backoff_ms: int = option(
         "redelivery.backoff",
-        "10s",
-        STREAM,
         duration_ms,
         _TIME,
         "How long a record that is not done waits before it comes again; doubled each time.",
+        default="10s",
         part=True,
     )
     backoff_max_ms: int = option(
         "redelivery.backoff.max",
-        "10m",
-        STREAM,
         duration_ms,
         _TIME,
         "The longest such wait.",
+        default="10m",
         part=True,
     )
     deliveries_max: int = option(
         "maxDeliveries",
-        "5",
-        STREAM,
         int_between(1, INT32_MAX),
         "a number of times",
         "How often a record is worked on before it goes to the dead letters.",
+        default="5",
         part=True,
     )
     failure_ratio_max: float | None = option(
         "maxFailureRatio",
-        None,
-        STREAM,
         part_of_one,
         "0.0 to 1.0",
         "Which share of the records that a batch delivers for the first time may fail. If more "
@@ -208,8 +191,6 @@ class CommitOptions:
     )
     dead_letter_table: str = option(
         "deadLetterTable",
-        None,
-        STREAM,
         path_or_uri,
         "as commitTable",
         "The Delta table of the records that were given up. Default: commitTable with "
@@ -218,8 +199,6 @@ class CommitOptions:
     )
     dead_letter_topic: str = option(
         "deadLetterTopic",
-        None,
-        STREAM,
         _topic,
         "a topic",
         "A topic that the records that were given up are written to as well, at least once.",
@@ -227,8 +206,6 @@ class CommitOptions:
     )
     verdict_directory: str = option(
         "verdictDirectory",
-        None,
-        STREAM,
         path_or_uri,
         "an absolute path or a URI",
         "The directory that keeps the output of a batch and the results of its records until "
@@ -238,8 +215,6 @@ class CommitOptions:
     )
     state_directory: str = option(
         "stateDirectory",
-        None,
-        STREAM,
         path_or_uri,
         "an absolute path or a URI",
         "The directory that keeps the state of keys of a keyrange.job; driver and executors share "
@@ -248,54 +223,47 @@ class CommitOptions:
     )
     state_retention_ms: int = option(
         "state.retention",
-        "7d",
-        STREAM,
         duration_ms,
         _TIME,
         "How long files of states are kept that the last commit does not need: so far back "
         "commits reset takes state, and keyrange state shows it.",
+        default="7d",
     )
     available_now: str = option(
         "availableNow.redelivery",
-        "leave",
-        STREAM,
         one_of("leave", "drain"),
         "leave, drain",
         "What a run with availableNow does with records that wait for their next delivery. "
         "leave: it ends and reports their number. drain: it waits for them, up to "
         "availableNow.redelivery.timeout.",
+        default="leave",
     )
     available_now_timeout_ms: int = option(
         "availableNow.redelivery.timeout",
-        "10m",
-        STREAM,
         duration_ms,
         _TIME,
         "How long in all a run with availableNow waits for records that wait.",
+        default="10m",
     )
     range_pending_max: int = option(
         "max.num.ranges.to.commit",
-        "10000",
-        STREAM,
         int_between(1, 10_000_000),
         "a number of records",
         "How many records of a key range may be not done. From half of it on the range takes in "
         "less, and at it nothing; others go on.",
+        default="10000",
         part=True,
     )
     range_bytes_max: int = option(
         "max.bytes.ranges.to.commit",
-        "1m",
-        STREAM,
         size_between(1024, 2**30),
         "bytes, such as 1m",
         "The same bound in bytes of the stored state of a key range, "
         f"{PENDING_BYTES_MAX} a record.",
+        default="1m",
     )
     range_lag_max: int | None = option(
         "max.range.lag",
-        None,
-        STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "How far a key range may be behind its partition before that takes in nothing new.",

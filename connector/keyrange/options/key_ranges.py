@@ -109,105 +109,102 @@ class KeyRangeOptions:
 
     split_by: str = option(
         "splitBy",
-        "partition",
-        BOTH,
         one_of("partition", "keyRange", "offset"),
         "partition, keyRange, offset",
         "How tasks share the work. partition: a task reads whole partitions. keyRange: several "
         "tasks read one partition, each its own keys, and every key's records stay in order. "
         "offset: pieces of even bytes, without an order between them.",
+        default="partition",
+        modes=BOTH,
     )
     ranges_per_partition: int | None = option(
         "keyRangesPerPartition",
-        "auto",
-        BOTH,
         _count,
         "a number, or auto",
         "Into how many ranges of equal size the planner cuts the hash space of a partition. "
         "auto: by the cores and by the partition's share of the pending bytes.",
+        default="auto",
+        modes=BOTH,
     )
     ranges: Ownership = option(
         "keyRanges",
-        None,
-        BOTH,
         _ranges,
         f"JSON {_RANGES_TEXT}",
         "The key ranges to read, instead of keyRangesPerPartition.",
+        modes=BOTH,
         unset=_NO_RANGES,
     )
     partial: bool = option(
         "keyRangesCoverage",
-        "full",
-        BOTH,
         is_one("partial", "full", "partial"),
         "full, partial",
         "full: keyRanges has to cover the space of each partition that it names. partial: other "
         "queries read the rest; keyRanges then has to name all partitions, and a query keeps "
         "the ranges that its checkpoint began with.",
+        default="full",
+        modes=BOTH,
     )
     accept: tuple[bool, Mapping[str, bool]] = option(
         "accept.range.fetch",
-        "true",
-        BOTH,
         _accept,
         'true, false, or JSON {"topic": false}',
         "Whether topics may be split by key range or offset: false for those whose records need "
         "the order of their partition. A query that would split them is refused.",
+        default="true",
+        modes=BOTH,
     )
     nulls_first: bool = option(
         "nullKeys",
-        "spread",
-        BOTH,
         is_one("first", "spread", "first"),
         "spread, first",
         "Where records without a key belong. spread: to the hash of their offset, they have no "
         "order to keep. first: all to the first key range, in order.",
+        default="spread",
+        modes=BOTH,
     )
     # A key may be a secret of the user's users: it is not shown.
     keys: tuple[bytes | None, ...] | None = option(
         "keys",
-        None,
-        BOTH,
         _keys,
         _KEYS_TEXT,
         "Reads only records with these keys. All others are left out while they are decoded.",
+        modes=BOTH,
         shown=False,
     )
     cores: int | None = option(
         "parallelism",
-        None,
-        BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "How many tasks can run at once, for splitBy=keyRange and offset: the cores of all "
         "executors. A Python source cannot ask Spark. Default: the cores of the driver's host.",
+        modes=BOTH,
     )
     memory_bytes: int = option(
         "max.bytes.key.range.results",
-        "209715200",
-        BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 200m",
         "How many bytes of records, decoded by one task for others, an executor keeps in shared "
         "memory. They count against a pod's memory.",
+        default="209715200",
+        modes=BOTH,
     )
     spill_bytes: int = option(
         "max.bytes.key.range.spill",
-        "20g",
-        BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 20g",
         "How much more an executor keeps in its local directories. Without room in either, each "
         "task fetches for itself.",
+        default="20g",
+        modes=BOTH,
     )
     keep_values: bool = option(
         "reserve.message.value.range.fetch",
-        "true",
-        BOTH,
         boolean,
         "true, false",
         "Whether values are kept for other tasks too. false: only where their records are, and "
         "they are fetched again: for huge values.",
+        default="true",
+        modes=BOTH,
     )
 
     def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:

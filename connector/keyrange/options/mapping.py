@@ -33,23 +33,21 @@ class MappingOptions:
 
     function: tuple[str, str] | None = option(
         "mapInArrow",
-        None,
-        BOTH,
         importable("function"),
         "package.module:function",
         "A function as for DataFrame.mapInArrow, by the name under which executors import it: "
         "it takes an iterator of pyarrow.RecordBatch with the columns of the DataFrame, and "
         "returns another. It runs in the task that reads, so only its output goes to Spark. A "
         "user who may set this option can run any function that executors can import.",
+        modes=BOTH,
     )
     schema: str = option(
         "mapInArrowSchema",
-        None,
-        BOTH,
         _schema,
         "DDL, such as key binary, count bigint",
         "The columns that the function of mapInArrow yields, all nullable, which are the "
         "columns of the DataFrame. Every batch has to have exactly these.",
+        modes=BOTH,
         unset="",
     )
 

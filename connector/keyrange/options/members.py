@@ -9,7 +9,7 @@ from typing import Final
 from keyrange.members.model.binding import PinRule
 from keyrange.options.commits import IS_PATH, CommitOptions, beside
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.options.option import INT32_MAX, STREAM, option
+from keyrange.options.option import INT32_MAX, option
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     Violations,
@@ -54,29 +54,25 @@ class MemberOptions:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     pin: str = option(
         "pin",
-        "off",
-        STREAM,
         one_of("off", "prefer", "strict"),
         "off, prefer, strict",
         "Whether key ranges stay with their executors. prefer: tasks read their own executor's "
         "ranges, and other executors' ranges after pin.wait.ms. strict: only its executor reads "
         "a range while it is in the group. For streams with splitBy=keyRange; needs memberTable.",
+        default="off",
         part=True,
     )
     pin_wait_ms: int = option(
         "pin.wait.ms",
-        "3000",
-        STREAM,
         int_between(0, INT32_MAX),
         _MS,
         "How long a task without anything of its own left waits before it reads another "
         "executor's ranges (prefer), or fails (strict).",
+        default="3000",
         part=True,
     )
     host: str = option(
         "pin.driver.host",
-        None,
-        STREAM,
         text,
         "a host name or an address",
         "The address at which tasks ask the driver which key ranges they read. Default: the "
@@ -85,8 +81,6 @@ class MemberOptions:
     )
     bind_address: str = option(
         "pin.driver.bind.address",
-        None,
-        STREAM,
         text,
         "an address, such as 0.0.0.0",
         "Where the driver listens for them, as spark.driver.bindAddress is to spark.driver.host. "
@@ -95,16 +89,13 @@ class MemberOptions:
     )
     port: int = option(
         "pin.driver.port",
-        "0",
-        STREAM,
         int_between(0, 65535),
         "a port, or 0 for any",
         "The port of it.",
+        default="0",
     )
     listener: str = option(
         "keyRangeListener",
-        None,
-        STREAM,
         _listener,
         "package.module:Class",
         "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. "
@@ -115,18 +106,15 @@ class MemberOptions:
     )
     splits_per_core: int = option(
         "splitsPerCore",
-        "1",
-        STREAM,
         int_between(1, 64),
         "a number",
         "Into how many pieces the driver cuts the pinned ranges of an executor for each of its "
         "cores. More pieces balance the tasks better; pieces of a partition that are not read "
         "at the same time wait in the executor's directory, or are fetched again.",
+        default="1",
     )
     table: str = option(
         "memberTable",
-        None,
-        STREAM,
         path_or_uri,
         "an absolute path or a URI",
         "The Delta table of the assignments: which member has which key ranges. keyrange "
@@ -136,8 +124,6 @@ class MemberOptions:
     )
     group: str = option(
         "memberGroup",
-        None,
-        STREAM,
         # The Kafka group is named after it, with a suffix.
         group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
         "a name",
@@ -147,17 +133,14 @@ class MemberOptions:
     )
     names: str = option(
         "memberNames",
-        "auto",
-        STREAM,
         one_of("auto", "static", "dynamic"),
         "auto, static, dynamic",
         "static: every executor has to have a name that survives its restart, or the query fails. "
         "dynamic: names are made up. auto: static where a name is found.",
+        default="auto",
     )
     name: str = option(
         "member.name",
-        None,
-        STREAM,
         name_up_to(NAME_BYTES_MAX),
         "a name",
         "The name itself, for a query with one executor or a plain consumer.",
@@ -165,8 +148,6 @@ class MemberOptions:
     )
     name_env: str = option(
         "member.name.env",
-        None,
-        STREAM,
         variable,
         "a variable",
         "The variable of the executors that holds the name, and has to be there. Default: "
@@ -175,8 +156,6 @@ class MemberOptions:
     )
     name_file: str = option(
         "member.name.file",
-        None,
-        STREAM,
         local_path,
         "a path on the executors",
         "A file on a volume that outlives the executor. It holds the name, and is made with a new "
@@ -185,8 +164,6 @@ class MemberOptions:
     )
     slot_directory: str = option(
         "slot.directory",
-        None,
-        STREAM,
         local_path,
         "a path on the executors",
         "Where each slot has a directory of its own for caches and state, in one below it that is "
@@ -195,46 +172,41 @@ class MemberOptions:
     )
     registration_timeout_ms: int = option(
         "registration.timeout.ms",
-        "900000",
-        STREAM,
         _ms(),
         _MS,
         "How long a static member may be away before its ranges go to others, from when the first "
         "of those that are away was lost.",
+        default="900000",
     )
     expansion_timeout_ms: int = option(
         "expansion.timeout.ms",
-        "45000",
-        STREAM,
         int_between(0, INT32_MAX),
         _MS,
         "How long new members are waited for before ranges move to them, from the first one on.",
+        default="45000",
     )
     session_timeout_ms: int = option(
         "session.timeout.ms",
-        "45000",
-        STREAM,
         _ms(),
         _MS,
         "After so long without a heartbeat Kafka holds a member for lost. Within the broker's "
         "group.min.session.timeout.ms and group.max.session.timeout.ms.",
+        default="45000",
     )
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms",
-        "3000",
-        STREAM,
         _ms(),
         _MS,
         "How often a member says that it is there; at most a third of session.timeout.ms.",
+        default="3000",
     )
     poll_interval_ms: int = option(
         "max.poll.interval.ms",
-        "300000",
-        STREAM,
         _ms(),
         _MS,
         "How long a running task may hand over no records before its member leaves the group. "
         "The larger of it and session.timeout.ms counts. It does not count while no task runs.",
+        default="300000",
     )
 
     @property

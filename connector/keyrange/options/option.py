@@ -1,9 +1,10 @@
 """Options as fields of the dataclasses that the source reads: each is written in one place.
 
-    min_tasks: int = option("minTasks", "1", BOTH, int_between(1, 9), "a number", "What it does.")
+    splits: int = option("splits", int_between(1, 9), "a number", "What it does.", default="1")
 
-is the option's name, its default, where it acts, its parser, its help and the field that it fills.
-mypy holds the parser to the type of the field; validation and the reference are made of the rows.
+is the option's name, its parser, its help, its default and the field that it fills; it acts on
+streams unless `modes` says otherwise. mypy holds the parser to the type of the field; validation
+and the reference are made of the rows.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ class Option:
     """
 
     name: str
-    default: str | None
-    modes: tuple[Mode, ...]
     parse: Callable[[str], Any]
     values: str
     doc: str
-    ignored: bool = False
+    default: str | None
+    modes: tuple[Mode, ...]
+    ignored: bool
 
 
 @overload
 def option(
     name: str,
-    default: str,
-    modes: tuple[Mode, ...],
     parse: Callable[[str], _T],
     values: str,
     doc: str,
     *,
+    default: str,
+    modes: tuple[Mode, ...] = STREAM,
     ignored: bool = False,
     part: bool = False,
 ) -> _T: ...
@@ -60,12 +61,11 @@ def option(
 @overload
 def option(
     name: str,
-    default: None,
-    modes: tuple[Mode, ...],
     parse: Callable[[str], _T],
     values: str,
     doc: str,
     *,
+    modes: tuple[Mode, ...] = STREAM,
     ignored: bool = False,
     part: bool = False,
     shown: bool = True,
@@ -75,24 +75,23 @@ def option(
 @overload
 def option(
     name: str,
-    default: None,
-    modes: tuple[Mode, ...],
     parse: Callable[[str], _T],
     values: str,
     doc: str,
     *,
+    modes: tuple[Mode, ...] = STREAM,
     unset: _U,
 ) -> _T | _U: ...
 
 
 def option(
     name: str,
-    default: str | None,
-    modes: tuple[Mode, ...],
     parse: Callable[[str], Any],
     values: str,
     doc: str,
     *,
+    default: str | None = None,
+    modes: tuple[Mode, ...] = STREAM,
     unset: Any = None,
     ignored: bool = False,
     part: bool = False,
@@ -104,7 +103,7 @@ def option(
     A `part` says something only together with others, from which another field is made: it is
     neither compared nor shown.
     """
-    row = Option(name, default, modes, parse, values, doc, ignored)
+    row = Option(name, parse, values, doc, default, modes, ignored)
     value = unset if default is None else parse(default)
     return field(
         default_factory=lambda: value,

@@ -25,8 +25,6 @@ class StartOptions:
 
     offsets: Everywhere | Offsets | GroupOffsets | None = option(
         "startingOffsets",
-        None,
-        BOTH,
         values.starting_positions,
         values.OFFSETS_TEXT + "; group, or group:NAME",
         "Where a new query starts; a query that resumes starts at its checkpoint. Default: "
@@ -34,40 +32,38 @@ class StartOptions:
         "startingOffsetsDefault says where the others start. group: the offsets that the Kafka "
         "group of that name, or of kafka.group.id, has committed. Partitions found later start "
         "at their earliest offset.",
+        modes=BOTH,
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "startingOffsetsByTimestamp",
-        None,
-        BOTH,
         values.timestamps,
         values.TIMESTAMPS_TEXT,
         "Starts each partition at its first record at or after a time. Goes before "
         "startingOffsets.",
+        modes=BOTH,
     )
     timestamp_ms: int | None = option(
         "startingTimestamp",
-        None,
-        BOTH,
         int_between(0, INT64_MAX),
         "ms since 1970",
         "As startingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+        modes=BOTH,
     )
     unmatched: int | None = option(
         "startingOffsetsByTimestampStrategy",
-        "error",
-        BOTH,
         values.unmatched,
         "error, latest",
         "How the query treats a partition without a record at or after the starting time.",
+        default="error",
+        modes=BOTH,
     )
     rest: int | None = option(
         "startingOffsetsDefault",
-        None,
-        BOTH,
         values.default_position("earliest", "latest"),
         "earliest, latest",
         "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
         "offsets do not name. Without it every partition has to be named.",
+        modes=BOTH,
     )
 
 
@@ -77,37 +73,34 @@ class EndOptions:
 
     offsets: Everywhere | Offsets = option(
         "endingOffsets",
-        "latest",
-        BATCH,
         values.positions,
         values.ENDS_TEXT,
         "Where a batch read ends, exclusive.",
+        default="latest",
+        modes=BATCH,
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "endingOffsetsByTimestamp",
-        None,
-        BATCH,
         values.timestamps,
         values.TIMESTAMPS_TEXT,
         "Ends each partition before its first record at or after a time, or at its end where there "
         "is none. Goes before endingOffsets.",
+        modes=BATCH,
     )
     timestamp_ms: int | None = option(
         "endingTimestamp",
-        None,
-        BATCH,
         int_between(0, INT64_MAX),
         "ms since 1970",
         "As endingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+        modes=BATCH,
     )
     rest: int | None = option(
         "endingOffsetsDefault",
-        None,
-        BATCH,
         values.default_position("latest"),
         "latest",
         "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
         "it every partition has to be named.",
+        modes=BATCH,
     )
 
 

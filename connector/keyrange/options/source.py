@@ -19,7 +19,6 @@ from keyrange.options.option import (
     BOTH,
     INT32_MAX,
     INT64_MAX,
-    STREAM,
     made_of,
     option,
     rows_of,
@@ -54,8 +53,6 @@ class SourceOptions:
     end: PositionSpec = made_of(EndOptions, PositionSpec("endingOffsets", Everywhere(LATEST)))
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
-        None,
-        STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "About how many offsets a micro-batch takes; partitions share them in proportion to "
@@ -64,8 +61,6 @@ class SourceOptions:
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
-        None,
-        STREAM,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
@@ -75,17 +70,14 @@ class SourceOptions:
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
-        "15m",
-        STREAM,
         duration_ms,
         "a time, such as 15m; a bare number is ms",
         "How long minOffsetsPerTrigger may hold a micro-batch back.",
+        default="15m",
         ignored=True,
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
-        None,
-        STREAM,
         size_between(1, INT64_MAX),
         "bytes, such as 64m",
         "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
@@ -95,112 +87,109 @@ class SourceOptions:
     )
     min_partitions: int | None = option(
         "minPartitions",
-        None,
-        BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "At least about this many tasks: large partitions are cut into ranges of offsets.",
+        modes=BOTH,
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
-        None,
-        BOTH,
         int_between(1, INT64_MAX),
         "a number of offsets",
         "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
         "its own task.",
+        modes=BOTH,
     )
     bytes_per_task: int = option(
         "bytesPerTask",
-        "8m",
-        BOTH,
         size_between(0, INT64_MAX),
         "bytes, such as 8m",
         "Partitions with less pending than this share a task, because a task costs more than "
         "reading a little. 0: every partition, or every key range of it, has its own task.",
+        default="8m",
+        modes=BOTH,
     )
     min_tasks: int = option(
         "minTasks",
-        "1",
-        BOTH,
         int_between(1, INT32_MAX),
         "a number of tasks",
         "The least tasks to use while there are that many partitions with new data, for jobs "
         "whose own work per record is slow.",
+        default="1",
+        modes=BOTH,
     )
     key_ranges: KeyRangeOptions = made_of(KeyRangeOptions, KeyRangeOptions())
     include_headers: bool = option(
         "includeHeaders",
-        "false",
-        BOTH,
         boolean,
         "true, false",
         "Adds the column headers.",
+        default="false",
+        modes=BOTH,
     )
     include_key_hash: bool = option(
         "includeKeyHash",
-        "false",
-        BOTH,
         boolean,
         "true, false",
         "Adds the column keyHash: the key's hash, by which key ranges are cut.",
+        default="false",
+        modes=BOTH,
     )
     columns: tuple[str, ...] | None = option(
         "columns",
-        None,
-        BOTH,
         parse_columns,
         "key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
         "The columns of the DataFrame. keyrange does not copy the columns that are left out; "
         "Spark does not tell a Python source which columns a query uses. Default: all but "
         "headers and keyHash.",
+        modes=BOTH,
     )
     filter_pushdown: bool = option(
         "filterPushdown",
-        "false",
-        BATCH,
         boolean,
         "true, false",
         "Filters on topic, partition, offset and timestamp restrict the read, if "
         "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
         "once: Spark 4.2 reads the same restricted part for all its other uses, which then lack "
         "rows.",
+        default="false",
+        modes=BATCH,
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
-        "true",
-        BOTH,
         boolean,
         "true, false",
         "Whether the query fails if records that it should read are gone (retention, a deleted "
         "or recreated topic, a log that was cut back). false: it warns and reads on from the "
         "first record that is left.",
+        default="true",
+        modes=BOTH,
     )
     max_batch_rows: int = option(
         "maxBatchRows",
-        "32768",
-        BOTH,
         int_between(1, 1_000_000),
         "a number of rows",
         "Rows of one Arrow batch that is handed to Spark, at the most.",
+        default="32768",
+        modes=BOTH,
     )
     max_batch_bytes: int = option(
         "maxBatchBytes",
-        "4m",
-        BOTH,
         size_between(1024, 2**30),
         "bytes, such as 4m",
         "Bytes of keys and values in one Arrow batch; a larger record is a batch of its own. "
         "Batches that fit the processor's cache go to Spark faster.",
+        default="4m",
+        modes=BOTH,
     )
     max_record_batch_bytes: int = option(
         "maxRecordBatchBytes",
-        "128m",
-        BOTH,
         size_between(1024 * 1024, 2**31 - 2**20),
         "bytes, such as 128m",
         "The largest record batch that is read, compressed or decompressed; a larger one is "
         "refused by name. It bounds the memory of a task, see ARCHITECTURE.md.",
+        default="128m",
+        modes=BOTH,
     )
     map_in_arrow: MapInArrow | None = made_of(MappingOptions, None)
     values: ValueOptions = made_of(ValueOptions, ValueOptions())
@@ -209,19 +198,16 @@ class SourceOptions:
     volumes: VolumeOptions = made_of(VolumeOptions, VolumeOptions())
     group_id_prefix: str = option(
         "groupIdPrefix",
-        None,
-        BOTH,
         name_up_to(NAME_BYTES_MAX - 33),
         "the beginning of a group's name",
         "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
         "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
         "mirrors nothing.",
+        modes=BOTH,
         unset="",
     )
     mirror_offsets: bool = option(
         "mirrorOffsets",
-        None,
-        STREAM,
         boolean,
         "true, false",
         "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
@@ -231,39 +217,37 @@ class SourceOptions:
     )
     fetch_offset_tries: int | None = option(
         "fetchOffset.numRetries",
-        None,
-        BOTH,
         int_between(1, INT32_MAX),
         "a number of tries",
         "How often the driver asks for metadata and offsets before a batch fails, with new "
         "connections each time. Default: 3, and 1 at the first contact, so that a wrong address is "
         "named soon.",
+        modes=BOTH,
     )
     fetch_offset_pause_ms: int = option(
         "fetchOffset.retryIntervalMs",
-        "1000",
-        BOTH,
         int_between(0, INT32_MAX),
         "milliseconds",
         "The pause between two such tries.",
+        default="1000",
+        modes=BOTH,
     )
     poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
-        "120000",
-        BOTH,
         int_between(1, INT32_MAX),
         "milliseconds",
         "How long a task waits for the next records of its range, broker restarts included.",
+        default="120000",
+        modes=BOTH,
     )
     rack_variable: str = option(
         "client.rack.env",
-        None,
-        BOTH,
         variable,
         "a variable",
         "The variable of the executors that holds their rack, in the place of kafka.client.rack, "
         "which is one for all of them: each reads from the replica in its own rack. Executors "
         "without the variable read from leaders.",
+        modes=BOTH,
         unset="",
     )
     client: ClientSettings = field(default_factory=ClientSettings)

@@ -21,39 +21,36 @@ class SubscriptionOptions:
 
     subscribe: tuple[str, ...] = option(
         "subscribe",
-        None,
-        BOTH,
         values.topics,
         "topic,topic,...",
         "The topics to read. One of subscribe, subscribePattern and assign is required.",
+        modes=BOTH,
         unset=(),
     )
     subscribe_pattern: str = option(
         "subscribePattern",
-        None,
-        BOTH,
         values.pattern,
         "a regular expression",
         "Reads every topic whose name matches, also those that are created later. Internal topics "
         "are left out.",
+        modes=BOTH,
         unset="",
     )
     subscribe_pattern_match: Literal["full", "search"] = option(
         "subscribePatternMatch",
-        "full",
-        BOTH,
         one_of("full", "search"),
         "full, search",
         "full: the pattern describes the whole name, as in Kafka's consumer. search: it is found "
         "somewhere in the name, as Spark's Kafka source has it.",
+        default="full",
+        modes=BOTH,
     )
     assign: tuple[TopicPartition, ...] = option(
         "assign",
-        None,
-        BOTH,
         values.partitions,
         'JSON {"topic": [0, 1]}',
         "The partitions to read; all of them have to exist.",
+        modes=BOTH,
         unset=(),
     )
 

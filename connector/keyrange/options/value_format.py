@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keyrange.options.given import GivenOptions
-from keyrange.options.option import STREAM, option
+from keyrange.options.option import option
 from keyrange.options.parsing import Violations, one_of
 from keyrange.source.model.ddl import parse_ddl
 
@@ -23,18 +23,15 @@ class ValueOptions:
 
     format: Literal["raw", "json"] = option(
         "valueFormat",
-        "raw",
-        STREAM,
         one_of("raw", "json"),
         "raw, json",
         "What the values of records are, for keyrange.job without a function. json: objects, whose "
         "fields are read into the columns of valueSchema by the task that reads them, as Spark's "
         "from_json does; these columns stand in the place of value.",
+        default="raw",
     )
     schema: str = option(
         "valueSchema",
-        None,
-        STREAM,
         _schema,
         "DDL, such as id bigint, name string",
         "The columns that values are read into, all nullable.",
@@ -42,13 +39,12 @@ class ValueOptions:
     )
     bad: Literal["null", "fail", "deadLetter"] = option(
         "badValues",
-        "fail",
-        STREAM,
         one_of("null", "fail", "deadLetter"),
         "null, fail, deadLetter",
         "What comes of a record whose value does not fit valueSchema. null: its columns are null. "
         "fail: the batch fails, and names it. deadLetter: it goes to the dead letters, and those "
         "of its key do not wait for it; with commitMode=individual.",
+        default="fail",
     )
 
 

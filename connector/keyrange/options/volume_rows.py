@@ -11,7 +11,7 @@ from keyrange.guard.model.enforcement import Settings
 from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
 from keyrange.guard.model.throttle_factor import Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.option import INT32_MAX, INT64_MAX, STREAM, option, rows_of
+from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.parsing import (
     boolean,
     int_between,
@@ -106,8 +106,6 @@ class VolumeOptions:
     client: ClientSettings | None = None
     min_available_bytes: Least[int] | None = option(
         "min.available.bytes",
-        None,
-        STREAM,
         _least(size_between(0, INT64_MAX)),
         "bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
@@ -118,8 +116,6 @@ class VolumeOptions:
     )
     min_available_ratio: Least[float] | None = option(
         "min.available.ratio",
-        None,
-        STREAM,
         _least(part_of_one),
         f"{_PART}, or 0.1;BROKER:LOG_DIR=0.05",
         "The same as a part of each volume. 0.01 is one hundredth.",
@@ -127,44 +123,38 @@ class VolumeOptions:
     )
     fallback: float = option(
         "throttle.factor.fallback",
-        "1.0",
-        STREAM,
         part_of_one,
         _PART,
         "The throttle factor where nothing was read for throttle.factor.validity.duration, or "
         "nothing at all yet.",
+        default="1.0",
     )
     validity_ms: int = option(
         "throttle.factor.validity.duration",
-        "PT5M",
-        STREAM,
         iso_duration_ms,
         _DURATION,
         "How long the last factor holds while checks fail, and how long the guard remembers the "
         "volumes of a broker that is gone. At least storage.check.interval.",
+        default="PT5M",
     )
     interval_ms: int = option(
         "storage.check.interval",
-        "PT1M",
-        STREAM,
         iso_duration_ms,
         _DURATION,
         "How often the volumes are looked at. PT0S: not at all, and nothing is held back.",
+        default="PT1M",
     )
     factor_source: str = option(
         "throttle.factor.source",
-        CLUSTER_VOLUMES,
-        STREAM,
         _source,
         "cluster-volumes, static, file, topic, or a name",
         "Where the throttle factor is from. cluster-volumes: the log dirs of all brokers. static: "
         "throttle.factor. file: throttle.factor.file. topic: throttle.factor.topic. Others are "
         "entry points of the group keyrange.throttle_factor_sources.",
+        default=CLUSTER_VOLUMES,
     )
     static_factor: float = option(
         "throttle.factor",
-        None,
-        STREAM,
         part_of_one,
         _PART,
         "The factor of throttle.factor.source=static.",
@@ -172,8 +162,6 @@ class VolumeOptions:
     )
     factor_file: str = option(
         "throttle.factor.file",
-        None,
-        STREAM,
         local_path,
         "a path",
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
@@ -181,8 +169,6 @@ class VolumeOptions:
     )
     factor_topic: str = option(
         "throttle.factor.topic",
-        None,
-        STREAM,
         _said,
         "a topic",
         "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
@@ -192,19 +178,16 @@ class VolumeOptions:
     )
     quota_source: str = option(
         "quota.source",
-        STATIC,
-        STREAM,
         _source,
         "static, file, or a name",
         "Where the guard takes the byte rate from that limits clients without a "
         "producer_byte_rate of their own. It always takes quotas that the cluster has from the "
         "cluster. static: quota.producer.byte.rate. file: quota.file. Others are entry points "
         "of the group keyrange.quota_sources.",
+        default=STATIC,
     )
     base_rate: int = option(
         "quota.producer.byte.rate",
-        None,
-        STREAM,
         size_between(1, 2**53),
         _BYTES,
         "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
@@ -214,8 +197,6 @@ class VolumeOptions:
     )
     quota_file: str = option(
         "quota.file",
-        None,
-        STREAM,
         local_path,
         "a path",
         "A file that holds this rate, for quota.source=file.",
@@ -223,35 +204,30 @@ class VolumeOptions:
     )
     admission: bool = option(
         "guard.admission",
-        "false",
-        STREAM,
         boolean,
         "true, false",
         "Whether the query takes in nothing new while the throttle factor is 0.0. For jobs that "
         "write to the cluster that they read: a reader that stops frees no disk.",
+        default="false",
     )
     enforce: bool = option(
         "guard.enforce",
-        "false",
-        STREAM,
         boolean,
         "true, false",
         "Whether `keyrange volumes guard` slows the cluster's producers by client quotas. Needs "
         "guard.reaper; see guard.dry.run.",
+        default="false",
     )
     dry_run: bool = option(
         "guard.dry.run",
-        "true",
-        STREAM,
         boolean,
         "true, false",
         "With guard.enforce: the guard changes no quota, and reports the changes that it would "
         "make.",
+        default="true",
     )
     reaper: str = option(
         "guard.reaper",
-        None,
-        STREAM,
         _said,
         "words",
         "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
@@ -260,8 +236,6 @@ class VolumeOptions:
     )
     excluded: frozenset[str] = option(
         "guard.exclude",
-        None,
-        STREAM,
         _principals,
         "User:NAME;User:NAME",
         "Principals whose quotas are not touched. Each needs a producer_byte_rate of its own in "
@@ -271,38 +245,34 @@ class VolumeOptions:
     )
     mute_ms: int = option(
         "guard.max.mute.ms",
-        "60000",
-        STREAM,
         int_between(22_000, INT32_MAX),
         "ms",
         "The longest time for which a throttled client may be muted. It sets the floor, together "
         "with guard.connections and guard.request.max.bytes.",
+        default="60000",
     )
     connections: int = option(
         "guard.connections",
-        "8",
-        STREAM,
         int_between(1, 100_000),
         "a number",
         "Connections of producers that share one quota on one broker, at the most: the producers "
         "with one client id, or one user.",
+        default="8",
     )
     request_bytes: int = option(
         "guard.request.max.bytes",
-        "1m",
-        STREAM,
         size_between(1, INT32_MAX),
         _BYTES,
         "The producers' max.request.size.",
+        default="1m",
     )
     lease_ms: int = option(
         "guard.lease.ms",
-        "60000",
-        STREAM,
         int_between(22_000, 3_600_000),
         "ms",
         "After how long without a sign of the guard a reaper takes it for dead and releases the "
         "clients that it throttled. The same for guards and reapers.",
+        default="60000",
     )
 
     @property

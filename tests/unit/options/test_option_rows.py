@@ -15,7 +15,7 @@ from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.options import OPTIONS, SourceOptions
 from keyrange.options.given import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.option import STREAM, made_of, option, option_fields, rows_of
+from keyrange.options.option import made_of, option, option_fields, rows_of
 from keyrange.options.parsing import (
     Violations,
     boolean,
@@ -31,16 +31,16 @@ HERE = Path(options.__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    third: int | None = option("a.third", None, STREAM, int_between(0, 9), "a number", "Third.")
+    third: int | None = option("a.third", int_between(0, 9), "a number", "Third.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
     made: str = "made"
-    first: int = option("first", "4", STREAM, int_between(0, 9), "a number", "First.")
-    second: str = option("Second", None, STREAM, one_of("a", "b"), "a, b", "Second.", unset="")
+    first: int = option("first", int_between(0, 9), "a number", "First.", default="4")
+    second: str = option("Second", one_of("a", "b"), "a, b", "Second.", unset="")
     inner: Inner = made_of(Inner, Inner())
-    fourth: bool = option("fourth", "true", STREAM, boolean, "true, false", "Fourth.", part=True)
+    fourth: bool = option("fourth", boolean, "true, false", "Fourth.", default="true", part=True)
 
 
 def given(**texts: str) -> tuple[GivenOptions, Violations]:
