@@ -20,7 +20,11 @@ from keyrange.cli.render import (
     print_document,
     print_table,
 )
+from keyrange.cli.times import now
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import EARLIEST, LATEST
+from keyrange.kafka.model.subscription import Subscribe
+from keyrange.options import check_names, parse_options
 from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
@@ -158,16 +162,12 @@ def _failed(check: str, failure: Exception) -> CheckResult:
 
 def _names(options: dict[str, str]) -> Iterable[CheckResult]:
     """What is given and asked of no cluster is looked at by name."""
-    from keyrange.options import check_names
-
     check_names(options)
     return ()
 
 
 def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.model.subscription import Subscribe
-    from keyrange.options import parse_options
 
     # A name is required of the source; the cluster itself is looked at without one.
     parsed = parse_options({**options, "subscribe": topic or "none"})
@@ -189,9 +189,7 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
 
 
 def _topic(cluster: Cluster, name: str) -> Iterator[CheckResult]:
-    from keyrange.cli.times import now
     from keyrange.cli.watch.reasons import describe_held, held_text
-    from keyrange.kafka.model.offsets import EARLIEST, LATEST
     from keyrange.kafka.open_transactions import held_back
 
     view = cluster.describe([name])

@@ -34,6 +34,8 @@ from keyrange.cli.source import (
     read_record_id,
 )
 from keyrange.cli.times import iso
+from keyrange.errors import invalid_options
+from keyrange.kafka.model.offsets import EARLIEST, LATEST
 from keyrange.text.formats import counted
 
 if TYPE_CHECKING:
@@ -120,9 +122,6 @@ def _one_offset(offset: str, named: Mapping[str, str]) -> dict[str, str]:
 
 def _check_in_log(reading: ReadPlan) -> None:
     """Raises INVALID_OPTIONS for an offset that is not in its partition's log."""
-    from keyrange.errors import invalid_options
-    from keyrange.kafka.model.offsets import EARLIEST, LATEST
-
     for partition, wanted in reading.ranges.items():
         first, end = (
             reading.cluster.list_offsets(reading.view, {partition: which})[partition][0]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keyrange.observing import logs
 from keyrange.text.plain import one_line, plain
 from keyrange.text.wrapping import as_entry, as_paragraph, fitted, wrapped
 
@@ -204,8 +205,6 @@ def say_failure(text: str, condition: str) -> None:
 
 
 def _say(level: int, text: str, message: str, **fields: str) -> None:
-    from keyrange.observing import logs
-
     if logs.wanted_format() is logs.LogFormat.JSON:
         text = logs.json_line(level, "keyrange.cli", message, **fields)
     elif sys.stderr.isatty():

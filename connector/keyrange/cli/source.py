@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from keyrange.cli.arguments import named_values
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.options import SourceOptions, check_names, parse_options
+from keyrange.options.commits import STORAGE_PREFIX
+from keyrange.options.secrets import parse_secret
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.view import ClusterView
-    from keyrange.options import SourceOptions
 
 ServersOption = Annotated[
     str, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")
@@ -77,8 +79,6 @@ def named_options(
 
     Raises INVALID_OPTIONS for names that the source does not have: a command may use few of them.
     """
-    from keyrange.options import check_names
-
     options = named_values(given or [])
     check_names(options)
     names = {name.lower() for name in options}
@@ -143,9 +143,6 @@ def storage_of(named: Mapping[str, str]) -> dict[str, str]:
 
     Raises SECRET_NOT_FOUND.
     """
-    from keyrange.options.commits import STORAGE_PREFIX
-    from keyrange.options.secrets import parse_secret
-
     given = {
         name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
         for name, value in named.items()
@@ -159,7 +156,6 @@ def connected(named: Mapping[str, str]) -> Iterator[tuple[SourceOptions, Cluster
     """The options as a batch read takes them, and the cluster that they name. Raises what the
     source raises for them."""
     from keyrange.kafka.cluster import Cluster
-    from keyrange.options import parse_options
 
     options = parse_options(named, "batch")
     cluster = Cluster(options.client)

@@ -9,6 +9,8 @@ from typing import Final
 
 import typer
 
+from keyrange.options.parsing import duration_ms
+
 _PAUSE_MS_MAX: Final = 3_600_000
 
 
@@ -44,8 +46,6 @@ def read_pause(text: str, option: str, least_ms: int = 0) -> int:
 
     Raises typer.BadParameter (exit code 2).
     """
-    from keyrange.options.parsing import duration_ms
-
     try:
         return min(max(duration_ms(text), least_ms), _PAUSE_MS_MAX)
     except ValueError as failure:
@@ -57,8 +57,6 @@ def read_time(text: str, option: str, now_ms: int) -> int:
 
     Raises typer.BadParameter (exit code 2).
     """
-    from keyrange.options.parsing import duration_ms
-
     with suppress(ValueError):
         return ms_of(text)
     try:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from keyrange.cli.render import OutputFormat, make_console
+from keyrange.observing import logs
 from keyrange.text.plain import one_line
 
 T = TypeVar("T")
@@ -59,8 +60,6 @@ def _nobody(count: int) -> None:
 @contextmanager
 def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
     """Bars for as long as a command waits. They go when it is done, and what it says then stays."""
-    from keyrange.observing import logs
-
     as_json = output is OutputFormat.JSON or logs.wanted_format() is logs.LogFormat.JSON
     if as_json or not sys.stderr.isatty():
         yield Waiting()

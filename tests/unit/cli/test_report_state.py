@@ -89,7 +89,7 @@ def test_a_report_says_what_watch_says(tmp_path: Path, minutes: int) -> None:
     lake = Lake(tmp_path)
     now_ms = LAST_MS + BATCH_MS + 4_000 + minutes * 60_000
     with (
-        patch("keyrange.cli.times.now", lambda: now_ms),
+        patch("keyrange.cli.watch.commands.now", lambda: now_ms),
         patch.object(watch_sources, "now", lambda: now_ms),
     ):
         document = Watcher(Where(**lake.places)).look(45.0)

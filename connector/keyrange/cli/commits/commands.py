@@ -7,11 +7,14 @@ is told to ask one. `commits_verify` and `commits_reset` hold the rest of the no
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from keyrange.cli.commits import document as commits_document
+from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
 from keyrange.cli.commits.opening import (
     GroupOption,
     SourceOption,
@@ -22,6 +25,7 @@ from keyrange.cli.commits.opening import (
     known_at,
     open_commits,
 )
+from keyrange.cli.commits.picture import WIDTH, Marks, draw, marks_for
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
@@ -46,19 +50,15 @@ from keyrange.cli.source import (
     named_options,
 )
 from keyrange.cli.times import iso, now, read_since
+from keyrange.individual_commits.model.batch_results import ErrorsByOffset
+from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keyrange.cli.commits.document import LogEnd
-    from keyrange.cli.commits.picture import Marks
-    from keyrange.individual_commits.model.batch_results import ErrorsByOffset
-    from keyrange.individual_commits.model.commit import Commit, Snapshot
-    from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
-    from keyrange.kafka.model.offsets import TopicPartition
 
 AtOption = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
@@ -102,8 +102,6 @@ def show(
     their last errors, which are read from beside the verdicts: option verdictDirectory, if it was
     set.
     """
-    from keyrange.cli.commits.document import describe
-
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
     known = chosen(known_at(commits, at), topic, partition)
@@ -135,8 +133,6 @@ def gaps(
 
     Their last errors are read from beside the verdicts: option verdictDirectory, if it was set.
     """
-    from keyrange.cli.commits import document as commits_document
-
     named = named_options("", "", option)
     commits = open_commits(table, group, source, named)
     known = chosen(known_at(commits, at), topic, partition)
@@ -181,8 +177,6 @@ def _errors(commits: Commits, named: Mapping[str, str], at: int | None) -> Error
 
 def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd]:
     """Where the logs ended as of the last batch that said so of each partition."""
-    from keyrange.cli.commits.document import LogEnd
-
     ends: dict[TopicPartition, LogEnd] = {}
     wanted = set(known.states)
     # A partition of which no batch said it is not looked for through years of commits.
@@ -196,9 +190,6 @@ def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd
 
 
 def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition, LogEnd]:
-    from keyrange.cli.commits.document import LogEnd
-    from keyrange.kafka.model.offsets import LATEST
-
     check_live(True, named)
     with ask(named, known.states) as asked:
         found = asked.offsets_at(LATEST)
@@ -207,8 +198,6 @@ def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition
 
 def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
     """What the last commits did, newest first."""
-    from keyrange.cli.commits.document import event
-
     wanted: list[Commit] = []
     for commit in islice(commits.backwards(commits.table.known().seq), limit):
         if commit.committed_at_ms < since_ms:
@@ -231,7 +220,6 @@ def _show(
     last: Commit | None,
     ranges: int,
 ) -> None:
-    from keyrange.cli.commits.picture import marks_for
 
     if not document["seq"]:
         note("there is no commit yet")
@@ -262,8 +250,6 @@ def _show(
 
 def _show_errors(rows: Sequence[Mapping[str, Any]]) -> None:
     """The pending records of all partitions by their errors; nothing where there are none."""
-    from keyrange.cli.commits.document import kinds_of
-
     if not rows:
         return
     cells = [
@@ -282,8 +268,6 @@ def _committed_text(last: Commit | None) -> str | None:
 
 
 def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
-    from keyrange.cli.commits.picture import WIDTH, draw
-
     end = row["log_end"]
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
     read, commit = (number(row[name]) or "not known" for name in ("read_lag", "commit_lag"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.batch_results import (
@@ -16,14 +16,12 @@ from keyrange.individual_commits.model.batch_results import (
     FailureKind,
     pending_kinds,
 )
+from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
+from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.model.lag import offsets_behind
 from keyrange.work.model.outcome import Cause
-
-if TYPE_CHECKING:
-    from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
-    from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-    from keyrange.ranges.model.key_ranges import KeyRange
 
 
 @dataclass(frozen=True, slots=True)

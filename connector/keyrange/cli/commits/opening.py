@@ -15,16 +15,18 @@ import typer
 
 from keyrange.cli.render import note
 from keyrange.cli.source import check_partition, connected, folded, storage_of
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.batch_results import ErrorsByOffset
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.options.commits import beside
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.batch_results import ErrorsByOffset
-    from keyrange.individual_commits.model.commit import Snapshot
-    from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.view import ClusterView
-    from keyrange.options import SourceOptions
 
 TableArgument = Annotated[
     str,
@@ -43,8 +45,6 @@ SourceOption = Annotated[
 
 def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
     """What is known of some partitions. Raises INVALID_OPTIONS where there are none such."""
-    from keyrange.errors import invalid_options
-
     check_partition(topic, partition)
     if not topic:
         return known
@@ -63,8 +63,6 @@ def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
 def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:
     """The state at a commit, or at the last one. `named`: what said which. Raises INVALID_OPTIONS
     where there is no such."""
-    from keyrange.errors import invalid_options
-
     last = commits.table.known()
     if seq is not None and seq > last.seq:
         raise invalid_options([f"{named} {seq}: the commits are 1 to {last.seq}"])
@@ -85,7 +83,6 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
     """The last errors of pending records, from beside the verdicts; nothing where there are none,
     or where options of the source do not say that the query keeps its verdicts elsewhere."""
     from keyrange.individual_commits.pending_errors import pending_errors
-    from keyrange.options.commits import beside
 
     location = folded(named).get("verdictdirectory") or beside(commits.path, "_verdicts")
     return pending_errors(location, commits.source_id)
@@ -102,8 +99,6 @@ class Live:
 
     def logs(self) -> dict[TopicPartition, OffsetRange]:
         """From where to where the logs of the partitions go."""
-        from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
-
         first, last = self.offsets_at(EARLIEST), self.offsets_at(LATEST)
         return {each: OffsetRange(first[each], last[each]) for each in first}
 

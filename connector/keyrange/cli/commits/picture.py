@@ -13,10 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.state import PartitionState
 
 WIDTH: Final = 76
 _HEAD: Final = 6

@@ -27,15 +27,17 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
 from keyrange.cli.times import now, read_time
+from keyrange.errors import error, invalid_options
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.resetting import Reset, rewind, skip
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
+from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.commit import Snapshot
-    from keyrange.individual_commits.model.resetting import Reset
-    from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
-    from keyrange.kafka.model.offsets import TopicPartition
-    from keyrange.keyed_state.model.runs import StateRun
 
 WhoOption = Annotated[
     str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
@@ -142,9 +144,6 @@ def plan(
 
     Raises INVALID_OPTIONS that names every partition whose position lies before its offset.
     """
-    from keyrange.errors import invalid_options
-    from keyrange.individual_commits.model.resetting import rewind, skip
-
     if violations := [
         f"--to {at} lies beyond the position of {partition}, {states[partition].position}: what "
         "was never handed out cannot be skipped here"
@@ -186,8 +185,6 @@ def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
 
     Raises INVALID_OPTIONS that names every partition with one.
     """
-    from keyrange.errors import invalid_options
-
     if violations := [
         f"--to would give up offset {each.given_up[0].offset} of {partition}, and lose the "
         "finished output above it, which commit.isolation=transactional releases when that "
@@ -203,9 +200,6 @@ def check_no_batch_is_open(checkpoint: str) -> None:
 
     Raises BATCH_NOT_COMMITTED.
     """
-    from keyrange.errors import error
-    from keyrange.storage.checkpoint_files import load_progress, open_directory
-
     progress = load_progress(open_directory(checkpoint))
     if progress.unfinished:
         numbers = ", ".join(str(batch.batch_id) for batch in progress.unfinished)
@@ -265,7 +259,6 @@ def _at_commit(
     states: Mapping[TopicPartition, PartitionState],
     to: str,
 ) -> dict[TopicPartition, int]:
-    from keyrange.errors import invalid_options
 
     number = to.removeprefix("commit:")
     if not (number.isascii() and number.isdigit() and 1 <= int(number) <= known.seq):
@@ -285,8 +278,6 @@ def _at_commit(
 def _at_time(
     states: Mapping[TopicPartition, PartitionState], at_ms: int, named: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    from keyrange.errors import invalid_options
-    from keyrange.kafka.model.offsets import LATEST
 
     if not names(named, SERVERS):
         raise typer.BadParameter("--to TIME asks the broker: it needs --bootstrap-servers")

@@ -39,6 +39,9 @@ from keyrange.cli.source import (
     storage_of,
 )
 from keyrange.cli.waiting import Waiting, waiting
+from keyrange.individual_commits.model.commit import OFFSET_HASH, Commit, CommitSettings, Snapshot
+from keyrange.individual_commits.model.state import PartitionState
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
@@ -46,10 +49,7 @@ if TYPE_CHECKING:
 
     from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
     from keyrange.individual_commits.model.auditing import Contradiction
-    from keyrange.individual_commits.model.commit import Commit, Snapshot
-    from keyrange.individual_commits.model.state import PartitionState
     from keyrange.individual_commits.table.commit_admin import Commits
-    from keyrange.kafka.model.offsets import TopicPartition
 
 _IDS = "topic,partition,offset"
 
@@ -153,8 +153,6 @@ def _in_sink(
 
 
 def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
-    from keyrange.individual_commits.model.commit import OFFSET_HASH, CommitSettings
-
     check_live(True, named)
     terms = known.terms or CommitSettings()
     wanted = {**named, "nullKeys": terms.null_keys}
@@ -175,7 +173,6 @@ def _read_places(
     from keyrange.cli.commits.recount import Log
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.kafka.model.offsets import OffsetRange
     from keyrange.ranges.model.splits import Split
 
     reader = SplitReader(live.cluster, live.view, read_settings(live.options, by_offset))
@@ -268,7 +265,6 @@ def _dead(
     import numpy as np
 
     from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
-    from keyrange.kafka.model.offsets import TopicPartition
 
     last = commits.last(known.seq)
     letters = open_letters(table, dead_letters, storage_of(named)).read()

@@ -46,9 +46,11 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.times import now, read_since
 from keyrange.cli.waiting import Waiting, waiting
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
 LettersOption = Annotated[
@@ -138,7 +140,6 @@ def show(
 ) -> None:
     """One dead letter with all that is known of it. It is there again for every time that it was
     given up."""
-    from keyrange.errors import invalid_options
     from keyrange.individual_commits.table.dead_letters import Choice
     from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
@@ -271,8 +272,6 @@ def _gone(
     letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]
 ) -> dict[tuple[str, int, int], str]:
     """Why Kafka cannot hand out some of the records any more."""
-    from keyrange.kafka.model.offsets import TopicPartition
-
     partitions = {TopicPartition(each.topic, each.partition) for each in letters}
     states = {
         partition: state for partition, state in known.states.items() if partition in partitions

@@ -6,10 +6,12 @@ unless it is told to ask one. `members_commands` holds the rest of the noun.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
+from keyrange.cli.members.document import describe, events
 from keyrange.cli.members.opening import MembersTableArgument, ask, open_table
 from keyrange.cli.members.requests import rebalance, remove
 from keyrange.cli.render import (
@@ -39,9 +41,6 @@ from keyrange.report.words import command_text, event_text, moved_text, slot_mar
 from keyrange.text.formats import clock, day, moment, number, percent, span
 from keyrange.text.plain import one_line
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 WIDTH: Final = 60
 
 app = typer.Typer(
@@ -69,8 +68,6 @@ def list_members(
 
     That is as the driver wrote it last, unless --live asks the broker who is there.
     """
-    from keyrange.cli.members.document import describe
-
     check_partition(topic, partition)
     named = named_options(bootstrap_servers, "", option)
     check_live(live, named)
@@ -100,8 +97,6 @@ def history(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """What the driver wrote and why, and what it was asked for, newest first."""
-    from keyrange.cli.members.document import events
-
     members = open_table(table, named_options("", "", option))
     since_ms = read_since(since, now())
     found = events(members.recent(limit), members.table.commands(), since_ms)

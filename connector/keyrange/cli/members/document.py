@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.document import bounds_of
+from keyrange.cli.members.opening import LiveGroup, LiveMember
 from keyrange.cli.times import iso
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
-    from keyrange.cli.members.opening import LiveGroup, LiveMember
-    from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
 
 # Of a slot that owns ranges and has no member, and of a member that the driver has not seen.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.cli.commits.reset import ConfirmOption, WhoOption, WhyOption
+from keyrange.cli.members.document import describe
 from keyrange.cli.members.opening import MembersTableArgument, open_table
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_text
 from keyrange.cli.source import SourceOptionsOption, named_options
@@ -67,7 +68,6 @@ def _ask(
     confirm: bool,
     output: OutputFormat,
 ) -> None:
-    from keyrange.cli.members.document import describe
     from keyrange.individual_commits.table.commit_admin import user_name
     from keyrange.members.table.assignment_admin import write_command
 

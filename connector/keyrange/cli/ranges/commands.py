@@ -7,6 +7,7 @@ is planned, as for a query.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -39,15 +40,14 @@ from keyrange.cli.source import (
     names,
     open_reading,
 )
+from keyrange.errors import invalid_options
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, nested
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of, write_ranges
 from keyrange.text.formats import number, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
     from keyrange.kafka.record_sizes import RecordSizes
     from keyrange.members.table.assignment_rows import Stored
-    from keyrange.ranges.model.key_ranges import KeyRange
     from keyrange.ranges.model.range_plan import RangeEstimate
 
 app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
@@ -259,8 +259,6 @@ def sample(reading: ReadPlan) -> RecordSizes:
 def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
-    from keyrange.kafka.model.offsets import nested
-    from keyrange.ranges.model.key_ranges import SPACE, write_ranges
     from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.ranges.model.weighted_cuts import split_at_weights
     from keyrange.source import planning
@@ -326,8 +324,6 @@ def _owner_as_assigned(
     content: bytes | None, stored: Stored, topic: str, named: Mapping[str, str]
 ) -> dict[str, Any]:
     """The partitions and ranges are those that a driver has assigned."""
-    from keyrange.errors import invalid_options
-
     owners = stored.assignment.owners if stored.assignment is not None else {}
     spans = {
         place.partition: [each.span for each in owned]
@@ -352,7 +348,6 @@ def _owner(
     """The document that `--output json` prints. None is what cannot be known of a null key: its
     partition is the producer's choice, its place that of the offset."""
     from keyrange.kafka.model.partitioner import partition_of
-    from keyrange.ranges.model.key_ranges import index_of, write_ranges
 
     partition, place = None, 0 if nulls_first else None
     if content is not None:

@@ -6,15 +6,20 @@ Rule of this file: it reads the tables of a query, and prints; no Spark and no b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.commits.opening import open_commits
 from keyrange.cli.keys import shown
+from keyrange.cli.members.document import owner as owner_of
+from keyrange.cli.members.opening import open_table
 from keyrange.cli.render import print_record
 from keyrange.cli.source import folded
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import clipped
+from keyrange.ranges.model.key_ranges import KeyRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from keyrange.members.table.assignment_rows import Stored
 
 _SLOTS: Final = "slot.directory"
@@ -29,16 +34,11 @@ def without_copies(named: Mapping[str, str]) -> dict[str, str]:
 
 def stored_members(path: str, named: Mapping[str, str]) -> Stored:
     """What a driver wrote last."""
-    from keyrange.cli.members.opening import open_table
-
     return open_table(path, named).last
 
 
 def owned_by(stored: Stored, topic: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """Who owns what was found: slot, host and executor."""
-    from keyrange.cli.members.document import owner as owner_of
-    from keyrange.kafka.model.offsets import TopicPartition
-
     partition = found["partition"]
     place = None if partition is None else TopicPartition(topic, partition)
     return owner_of(stored, place, found["hash"])
@@ -49,12 +49,8 @@ def state_copies(
 ) -> str | None:
     """The directory in which hosts keep copies of the state at a key's place. None where no state
     is there, and without slot.directory, as executors then choose a directory by themselves."""
-    from keyrange.cli.commits.opening import open_commits
-    from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.cache import copies_of, place_of
-    from keyrange.keyed_state.model.runs import clipped
     from keyrange.members.slots import slots_directory
-    from keyrange.ranges.model.key_ranges import KeyRange
 
     given = folded(named)
     commits = open_commits(path, given.get(_GROUP, ""), "", named)

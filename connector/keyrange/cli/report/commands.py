@@ -19,6 +19,8 @@ from keyrange.cli.render import note
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_pause
 from keyrange.cli.watch.commands import CommitsOption, MembersOption, ProgressOption, QueryArgument
+from keyrange.errors import error, invalid_options
+from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
     from keyrange.report.parts import Sources
@@ -104,9 +106,6 @@ def report(
 
 def load_library() -> str:
     """plotly.js, as the plotly package brings it. Raises PACKAGE_NOT_FOUND."""
-    from keyrange.errors import error
-    from keyrange.text.packages import install_line
-
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -137,8 +136,6 @@ def _page(sources: Sources, library: str) -> str:
 
 def _write(out: str, text: str) -> None:
     """Put a file in place whole: who looks at the page meanwhile sees the old one."""
-    from keyrange.errors import invalid_options
-
     data = text.encode()
     if out == "-":
         sys.stdout.buffer.write(data)

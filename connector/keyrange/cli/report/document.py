@@ -10,15 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from keyrange.cli.times import iso, ms_of
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.observing.model.query_progress import WorkDone, is_figure, work_done
-
-if TYPE_CHECKING:
-    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-    from keyrange.source.model.checkpoint import Checkpoint
-    from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch
+from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_positions
+from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, ranges_of
 
 # Of all batches together: more would take memory, and show no more in a picture.
 POSITIONS_MAX: Final = 300_000
@@ -29,8 +28,6 @@ def history(progress: CheckpointProgress, source: int, batches: int) -> list[dic
     position in every partition, and where the log ended: of partitions that a batch read to the end
     that is the batch's own end. Where there are very many partitions older batches have none.
     """
-    from keyrange.storage.model.spark_log import ranges_of
-
     by_id = {batch.batch_id: batch for batch in progress.planned}
     found = []
     room = POSITIONS_MAX
@@ -68,8 +65,6 @@ def ranges_of_batch(
     progress: CheckpointProgress, source: int, batch: PlannedBatch
 ) -> dict[TopicPartition, OffsetRange]:
     """What a batch read of a source, as far as its start is on file."""
-    from keyrange.storage.model.spark_log import ranges_of
-
     before = next((b for b in progress.planned if b.batch_id == batch.batch_id - 1), None)
     return {
         row["partition"]: row["range"]
@@ -117,9 +112,6 @@ def event(line: bytes, source: int) -> dict[str, Any]:
 
 def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
     """Where a batch ended in each partition, where the logs did, and how many offsets it was."""
-    from keyrange.errors import KeyrangeError
-    from keyrange.source.model.checkpoint import RESERVED, read_positions
-
     try:
         began, ended, ends = (
             read_positions({k: v for k, v in each.items() if k != RESERVED}, least=0)
@@ -155,8 +147,6 @@ def _offset(value: Any) -> dict[str, Any]:
 
 def _metrics(latest: Mapping[str, Any]) -> dict[str, Any]:
     """What the process that plans says of itself, beside where the logs end."""
-    from keyrange.source.model.checkpoint import RESERVED
-
     return _object(_object(latest.get(RESERVED)).get("metrics"))
 
 

@@ -16,11 +16,11 @@ from keyrange.cli.watch.reasons import Reason, reasons
 from keyrange.cli.watch.sources import Answer, Answers
 from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag_text, state_text
 from keyrange.report.parts import QueryState, Source
+from keyrange.storage.model.spark_log import CheckpointProgress
 from keyrange.text.formats import span
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.sources import Ends, ToldBatch, Where
-    from keyrange.storage.model.spark_log import CheckpointProgress
 
 _LEVELS: Final = {"stuck": "bad", "unknown": "unknown", "idle": "unknown"}
 

@@ -12,23 +12,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from keyrange.cli.commits.opening import ask, errors_of, open_commits
-from keyrange.cli.source import is_of_kafka, storage_of
+from keyrange.cli.checkpoint.export import choose_source
+from keyrange.cli.commits.commands import known_ends, recent_events
+from keyrange.cli.commits.document import gaps
+from keyrange.cli.commits.opening import Live, ask, errors_of, open_commits
+from keyrange.cli.deadletters.document import document
+from keyrange.cli.keys import short_key
+from keyrange.cli.members.opening import ask as ask_members
+from keyrange.cli.members.opening import open_table
+from keyrange.cli.ranges.commands import describe_plan, sample
+from keyrange.cli.source import ReadPlan, is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import VolumeLooks
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.sources import PROGRESSES, Ends, ToldBatch, Where, told_of
 from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.state import fresh
+from keyrange.kafka.model.offsets import LATEST
 from keyrange.report.offsets import PENDING_MAX
 from keyrange.report.parts import Source, Sources, partition_name
-from keyrange.storage.directory import FAILURES
-
-if TYPE_CHECKING:
-    from keyrange.cli.commits.opening import Live
-    from keyrange.individual_commits.model.commit import Snapshot
-    from keyrange.storage.model.spark_log import CheckpointProgress
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.spark_log import CheckpointProgress, untold
 
 _TAIL_BYTES: Final = 64 * 2**20
 _COMMITS_MAX: Final = 50
@@ -115,10 +123,8 @@ class Collector:
     def collect(self) -> Sources:
         """Raises what `keyrange checkpoint show` raises."""
         from keyrange.cli.checkpoint.commands import describe
-        from keyrange.cli.checkpoint.export import choose_source
         from keyrange.cli.report.document import history
         from keyrange.cli.report.query_state import answers_of, query_state
-        from keyrange.storage.checkpoint_files import load_progress, open_directory
 
         where, beside = self._where, self._beside
         progress = load_progress(open_directory(where.checkpoint))
@@ -182,7 +188,6 @@ def _events(
     where: ReportWhere, source: int, progress: CheckpointProgress, beside: _Beside
 ) -> Source:
     from keyrange.cli.report.document import last_events
-    from keyrange.storage.model.spark_log import untold
 
     try:
         lines = _tail(where.progress)
@@ -219,8 +224,6 @@ def _progresses(lines: Sequence[bytes], query_id: str) -> Iterator[Mapping[str, 
 
 def _tail(path: str) -> list[bytes]:
     """The last lines of a file, which may be larger than what is worth reading."""
-    from keyrange.storage.directory import Directory
-
     parent, separator, name = path.rpartition("/")
     with Directory(f"{parent}{separator}" if separator else ".").open(name) as file:
         size = file.size()
@@ -231,7 +234,6 @@ def _tail(path: str) -> list[bytes]:
 
 
 def _commits(where: ReportWhere, source_id: str) -> Source:
-    from keyrange.cli.commits.commands import known_ends, recent_events
     from keyrange.cli.commits.document import describe
 
     commits = open_commits(where.commits, where.group, source_id, where.named)
@@ -250,8 +252,6 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
 
 def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
     """The oldest pending records of each partition."""
-    from keyrange.cli.commits.document import gaps
-
     return [
         gap
         for _, found in groupby(gaps(known, now_ms), key=partition_name)
@@ -274,8 +274,6 @@ def causes(known: Snapshot) -> list[dict[str, Any]]:
 
 def _ends(where: ReportWhere, progress: CheckpointProgress, source: int, beside: _Beside) -> Source:
     """Where the logs end, by Kafka. While it answers, it also tells of transactions and plans."""
-    from keyrange.individual_commits.model.state import fresh
-    from keyrange.kafka.model.offsets import LATEST
     from keyrange.kafka.open_transactions import held_back
 
     end = progress.planned[-1].ends[source]
@@ -301,9 +299,7 @@ def _plan(
 ) -> list[str]:
     """The last batches as `keyrange ranges plan` would plan their offsets, by number; what is wrong
     with that is said."""
-    from keyrange.cli.ranges.commands import describe_plan, sample
     from keyrange.cli.report.document import ranges_of_batch
-    from keyrange.cli.source import ReadPlan
 
     sampled = None
     for batch in progress.planned[-batches:]:
@@ -322,8 +318,6 @@ def _plan(
 
 def _members(where: ReportWhere, may_ask: bool) -> Source:
     from keyrange.cli.members.document import describe, events
-    from keyrange.cli.members.opening import ask as ask_members
-    from keyrange.cli.members.opening import open_table
 
     members = open_table(where.members, where.named)
     rows = members.recent(_MEMBER_ROWS_MAX)
@@ -346,8 +340,6 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
 
 def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
-    from keyrange.cli.deadletters.document import document
-    from keyrange.cli.keys import short_key
     from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     letters = open_letters(where.commits, where.letters, storage_of(where.named))

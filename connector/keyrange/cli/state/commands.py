@@ -43,13 +43,14 @@ from keyrange.cli.state.differing import differences, jsonable, print_states, st
 from keyrange.cli.state.folding import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.state.picture import described, line_of
 from keyrange.cli.times import iso, now
+from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.individual_commits.table.stored_state import StoredState
-    from keyrange.kafka.model.offsets import TopicPartition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -181,8 +182,6 @@ def _changes(
     commits: Commits, known: Snapshot, stored: StoredState, key: bytes
 ) -> Iterator[dict[str, Any]]:
     """Back through the commits until files are not kept any more."""
-    from keyrange.errors import KeyrangeError
-
     values: dict[TopicPartition, Any] = {at: stored.of_key(at, key) for at in stored.runs}
     for commit in commits.backwards(known.seq):
         touched = [at for at in commit.runs if at in values]
@@ -253,8 +252,6 @@ def export(
 ) -> None:
     """Write the state to a Parquet file: topic, partition, key, and a column for each variable."""
     import pyarrow.parquet as pq
-
-    from keyrange.errors import invalid_options
 
     known, stored, _ = _opened(table, topic, partition, at, group, source, option)
     if to.exists():
@@ -338,7 +335,6 @@ def _opened(
     source: str,
     option: list[str] | None,
 ) -> tuple[Snapshot, StoredState, Commits]:
-    from keyrange.errors import invalid_options
     from keyrange.individual_commits.table.stored_state import StoredState, state_directory
 
     named = named_options("", "", option)

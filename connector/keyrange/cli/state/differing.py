@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from keyrange.cli.keys import in_json
 from keyrange.cli.render import print_table
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.variables import StateForm
-    from keyrange.ranges.model.key_ranges import KeyRange
 
 _SPANS: Final = 64
 
@@ -32,7 +32,6 @@ def differences(
 ) -> Iterator[tuple[bytes, Any, Any]]:
     """Key by key; a part of the keys is in memory at once."""
     from keyrange.individual_commits.table.stored_state import plain_rows
-    from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
     for span in split_evenly(SPACE, _SPANS):
         was, is_now = (

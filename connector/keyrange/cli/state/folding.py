@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from keyrange.cli.render import note, print_text, print_words
-from keyrange.cli.source import folded, open_reading, storage_of
+from keyrange.cli.source import ReadPlan, folded, open_reading, storage_of
 from keyrange.cli.state.differing import differences, print_states, state_row
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.cli.source import ReadPlan
-    from keyrange.individual_commits.model.commit import Snapshot
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.individual_commits.table.dead_letters import DeadLetter
     from keyrange.individual_commits.table.state_fold import FoldPlan
     from keyrange.individual_commits.table.stored_state import StoredState
-    from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 
 KEYED_MODES: Final = ("record", "arrow")
 _SHOWN: Final = 20
@@ -95,8 +94,6 @@ def _options(
     named: Mapping[str, str], spans: Mapping[TopicPartition, OffsetRange]
 ) -> dict[str, str]:
     """The options that read these offsets, with the columns that functions get."""
-    from keyrange.kafka.model.offsets import by_topic, nested
-
     assigned = by_topic(spans)
     replaced = ("subscribe", "subscribepattern", "startingoffsets", "endingoffsets")
     left = {name: value for name, value in named.items() if name.lower() not in replaced}

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.text.formats import number, size_text
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.stored_state import StoredState
-    from keyrange.kafka.model.offsets import TopicPartition
 
 _WIDTH: Final = 48
 # On a terminal that has no room for more beside the other columns.

@@ -21,11 +21,12 @@ from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.looks import AdminServersOption, guard_options
+from keyrange.guard.model import releasing
+from keyrange.options.volumes import VolumeOptions
 
 if TYPE_CHECKING:
     from keyrange.guard.watch import Watch
     from keyrange.kafka.cluster import Cluster
-    from keyrange.options.volumes import VolumeOptions
 
 _HELD = 3
 _CHANCE_BITS = 20
@@ -101,7 +102,6 @@ def release(
     again, or the brokers have not heard of the release yet.
     """
     from keyrange.guard.enforcer import QuotaStore, described
-    from keyrange.guard.model import releasing
     from keyrange.guard.reaper import release_all
 
     options = guard_options(bootstrap_servers, option, needs_limit=False)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from keyrange.cli.arguments import named_values
 from keyrange.cli.times import iso, now
-
-if TYPE_CHECKING:
-    from keyrange.guard.model.throttle_factor import Factor, Limit
-    from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
-    from keyrange.options.volumes import VolumeOptions
+from keyrange.guard.model.throttle_factor import Factor, Limit, Throttle
+from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
+from keyrange.options.volume_rows import VOLUME_ROWS
+from keyrange.options.volumes import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 
 AdminServersOption = Annotated[
     str,
@@ -34,8 +33,6 @@ def guard_options(
     bootstrap_servers: str, given: list[str] | None, needs_limit: bool = True
 ) -> VolumeOptions:
     """The options of the guard. Raises INVALID_OPTIONS that names all that is wrong."""
-    from keyrange.options.volumes import parse_volume_options
-
     options = named_values(given or [])
     if bootstrap_servers:
         options["kafka.admin.bootstrap.servers"] = bootstrap_servers
@@ -45,8 +42,6 @@ def guard_options(
 def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     """One document a check, without an end."""
     from keyrange.guard.clock import monotonic_ms
-    from keyrange.guard.model.throttle_factor import Throttle
-    from keyrange.guard.model.volume_readings import View
     from keyrange.guard.sources import check_timeout_ms
     from keyrange.kafka.log_dirs import LogDirReader
 
@@ -87,9 +82,6 @@ class VolumeLooks:
         return document
 
     def _begin(self) -> Iterator[dict[str, Any]]:
-        from keyrange.options.volume_rows import VOLUME_ROWS
-        from keyrange.options.volumes import ADMIN_PREFIX, parse_volume_options
-
         known = {row.name.lower() for row in VOLUME_ROWS}
         given = {
             name: value

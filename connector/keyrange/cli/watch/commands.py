@@ -26,7 +26,7 @@ from keyrange.cli.render import (
     print_text,
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import read_pause
+from keyrange.cli.times import now, read_pause
 from keyrange.cli.volumes.looks import VolumeLooks
 
 if TYPE_CHECKING:
@@ -142,7 +142,6 @@ class Watcher:
 
     def look(self, wait_s: float) -> dict[str, Any]:
         """Ask all sources, and say what is known after so long at the most."""
-        from keyrange.cli.times import now
         from keyrange.cli.watch.document import describe
         from keyrange.cli.watch.sources import Answers
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
 from keyrange.cli.times import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
 from keyrange.kafka.model.offsets import TopicPartition
@@ -44,8 +45,6 @@ class Seen:
 
 def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[str, Any]:
     """One look. `seen` is added to where the broker was asked."""
-    from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
-
     progress = answers.checkpoint.value
     assert progress is not None
     checkpoint = describe_checkpoint(progress, len(progress.planned))

@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from keyrange.cli.commits.opening import errors_of
+from keyrange.cli.members.opening import ask, open_table
 from keyrange.cli.source import SERVERS, folded, names, of_kafka, storage_of
 from keyrange.cli.times import ms_of, now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
-from keyrange.storage.directory import Directory
+from keyrange.options import parse_options
+from keyrange.storage.checkpoint_files import load_progress, unreadable
+from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.spark_log import CheckpointProgress
 from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.open_transactions import HeldBack
-    from keyrange.storage.model.spark_log import CheckpointProgress
 
 T = TypeVar("T")
 
@@ -184,9 +188,6 @@ class CheckpointSource:
 
     def __call__(self) -> CheckpointProgress:
         """Raises INVALID_CHECKPOINT_PATH."""
-        from keyrange.storage.checkpoint_files import load_progress, unreadable
-        from keyrange.storage.directory import FAILURES
-
         if self._directory is None:
             try:
                 self._directory = _Remembering(self._location)
@@ -232,7 +233,6 @@ class EndsSource:
         the source raises."""
         from keyrange.kafka.cluster import Cluster
         from keyrange.kafka.open_transactions import held_back
-        from keyrange.options import parse_options
 
         wanted = self._wanted()
         topics = sorted({partition.topic for partition in wanted})
@@ -301,7 +301,6 @@ class CommitsSource:
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
-        from keyrange.cli.commits.opening import errors_of
         from keyrange.individual_commits.table import commit_admin
 
         where = self._where
@@ -321,7 +320,6 @@ class CommitsSource:
 def read_members(where: Where) -> dict[str, Any]:
     """The document of `keyrange members list`, with who is there now where a broker is named."""
     from keyrange.cli.members.document import describe
-    from keyrange.cli.members.opening import ask, open_table
 
     members = open_table(where.members, where.named)
     asked = ask(of_kafka(where.named), members.last) if where.asks_kafka else None
