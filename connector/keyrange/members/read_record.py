@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,14 +52,7 @@ class ReadRecord:
 
 
 def _written(known: ReadBatches, query: str) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "query": query,
-        "start": known.start,
-        "stop": known.stop,
-        "plan": known.plan,
-        "portions": sorted(known.portions),
-    }
+    return {"version": 1, "query": query} | asdict(known) | {"portions": sorted(known.portions)}
 
 
 def _read(document: Any, query: str) -> ReadBatches | None:

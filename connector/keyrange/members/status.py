@@ -18,7 +18,6 @@ import struct
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from keyrange.ranges.sharing.shared_directory import put_in_place
@@ -131,12 +130,7 @@ class TaskProgress:
             with contextlib.suppress(OSError):
                 os.pwrite(self._file, _TIME.pack(now_ms()), 0)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
         if self._file >= 0:
             os.close(self._file)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from keyrange.errors import invalid_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from keyrange.members.table.assignment_rows import Command, Stored
-    from keyrange.members.table.assignments import AssignmentTable
+from keyrange.members.table.assignment_rows import Command, Stored
+from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +32,6 @@ def open_members(path: str, storage: Mapping[str, str]) -> Members:
     Raises INVALID_OPTIONS where no driver has written one there, and what an `AssignmentTable`
     raises.
     """
-    from keyrange.members.table.assignments import open_assignments
-
     table = open_assignments(path, "", storage)
     last = table.last()
     if last is None:
@@ -52,8 +46,6 @@ def write_command(
 
     Returns the command with its number. Raises INVALID_OPTIONS for a member that is not known.
     """
-    from keyrange.members.table.assignment_rows import Command
-
     if name:
         check_known(members, name)
     command = Command(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 import pyarrow as pa
@@ -158,14 +158,8 @@ def _columns(row: Stored | Command) -> dict[str, Any]:
         more = {"epoch": row.epoch, "reason": row.reason, "who": None, "why": None}
         return {**common, "kind": ASSIGNMENT, **more}
     reason = " ".join(filter(None, (row.action, row.name)))
-    return {
-        **common,
-        "kind": COMMAND,
-        "epoch": None,
-        "reason": reason,
-        "who": row.who,
-        "why": row.why,
-    }
+    more = {"epoch": None, "reason": reason, "who": row.who, "why": row.why}
+    return {**common, "kind": COMMAND, **more}
 
 
 def _text(row: Stored | Command) -> str:
@@ -187,10 +181,7 @@ def _assignment_json(row: Stored) -> dict[str, Any]:
         "assignment": None if row.assignment is None else row.assignment.to_json(),
         "since": {slot: [each.run, each.epoch] for slot, each in row.since.items()},
         "membership": dict(row.membership),
-        "members": [
-            {name: getattr(each, name) for name in _MEMBER} | {"cores": float(each.cores)}
-            for each in row.members
-        ],
+        "members": [asdict(each) | {"cores": float(each.cores)} for each in row.members],
         "member_group": row.member_group,
         "commands_until": row.commands_until,
         "reached": row.reached,
@@ -198,44 +189,17 @@ def _assignment_json(row: Stored) -> dict[str, Any]:
 
 
 def _command_json(row: Command) -> dict[str, Any]:
-    return {"kind": COMMAND} | {name: getattr(row, name) for name in _COMMAND}
+    return {"kind": COMMAND} | asdict(row)
 
 
-_ROW: Final[Mapping[str, type]] = {
-    "group": str,
-    "run_id": str,
-    "at_ms": int,
-}
-_STORED: Final[Mapping[str, type]] = {
-    **_ROW,
-    "seq": int,
-    "reason": str,
-    "since": dict,
-    "membership": dict,
-    "members": list,
-    "member_group": str,
-    "commands_until": int,
-    "reached": str,
-}
-_COMMAND: Final[Mapping[str, type]] = {
-    **_ROW,
-    "number": int,
-    "action": str,
-    "who": str,
-    "why": str,
-    "name": str,
-}
-_MEMBER: Final[Mapping[str, type]] = {
-    "name": str,
-    "slot": str,
-    "is_static": bool,
-    "state": str,
-    "since_ms": int,
-    "seen_ms": int,
-    "host": str,
-    "executor": str,
-    "cores": float,
-    "source": str,
+# The names of what is stored, with their types.
+_COMMAND: Final[Mapping[str, Any]] = {each.name: each.type for each in fields(Command)}
+_MEMBER: Final[Mapping[str, Any]] = {each.name: each.type for each in fields(StoredMember)}
+_STORED: Final[Mapping[str, Any]] = {
+    **{each.name: each.type for each in fields(Stored) if each.name != "assignment"},
+    "since": "dict",
+    "membership": "dict",
+    "members": "list",
 }
 
 
@@ -294,12 +258,7 @@ def _stored(document: dict[str, Any]) -> Stored:
     values = _fields(document, _STORED)
     since = {slot: Since(*_pair(each)) for slot, each in values.pop("since").items()}
     members = tuple(StoredMember(**_fields(each, _MEMBER)) for each in values.pop("members"))
-    return Stored(
-        **values,
-        members=members,
-        assignment=assignment,
-        since=since,
-    )
+    return Stored(**values, members=members, assignment=assignment, since=since)
 
 
 def _as_of(document: Mapping[str, Any], assignment: Assignment | None) -> dict[str, Any]:
@@ -316,12 +275,12 @@ def _pair(document: Any) -> tuple[str, int]:
     return run, epoch
 
 
-def _fields(document: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+def _fields(document: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
     """The values of an object with exactly these names. Raises ValueError."""
     if not isinstance(document, dict) or document.keys() != kinds.keys():
         raise ValueError(f"what has to have {', '.join(kinds)} has others")
     for name, kind in kinds.items():
         # A bool is an int to Python, and none to those who wrote it.
-        if type(document[name]) is not kind:
-            raise ValueError(f"{name} is no {kind.__name__}")
+        if type(document[name]).__name__ != kind:
+            raise ValueError(f"{name} is no {kind}")
     return document

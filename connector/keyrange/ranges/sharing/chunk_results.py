@@ -14,7 +14,6 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakSet
 
@@ -72,12 +71,7 @@ class ResultWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, raised: object, *_: object) -> None:
         try:
             if raised is None:
                 self._writer.close()
