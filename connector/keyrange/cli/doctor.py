@@ -6,6 +6,7 @@ import pkgutil
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.render import (
-    OutputFormat,
-    OutputOption,
-    print_document,
-    print_table,
-)
+from keyrange.cli.render import OutputFormat, OutputOption, print_document, print_table
 from keyrange.cli.times import now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST
@@ -115,16 +111,11 @@ def _kernels() -> str:
 def _discovery() -> Iterator[CheckResult]:
     """Spark looks through top-level packages whose name begins with pyspark_."""
     names = {module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")}
-    if "pyspark_keyrange" in names:
-        yield CheckResult(
-            'format("keyrange")', OK, "visible to Spark's lookup, without a register call"
-        )
-    else:
-        yield CheckResult(
-            'format("keyrange")',
-            MISSING,
-            "not visible to Spark's lookup: call keyrange.register(spark)",
-        )
+    state, detail = OK, "visible to Spark's lookup, without a register call"
+    if "pyspark_keyrange" not in names:
+        state = MISSING
+        detail = "not visible to Spark's lookup: call keyrange.register(spark)"
+    yield CheckResult('format("keyrange")', state, detail)
 
 
 def _jars() -> Iterator[CheckResult]:
@@ -171,8 +162,7 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
 
     # A name is required of the source; the cluster itself is looked at without one.
     parsed = parse_options({**options, "subscribe": topic or "none"})
-    cluster = Cluster(parsed.client)
-    try:
+    with closing(Cluster(parsed.client)) as cluster:
         began = time.monotonic()
         view = cluster.describe([])
         took_ms = (time.monotonic() - began) * 1000
@@ -184,8 +174,6 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
         named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
         for name in named if topic else ():
             yield from _all(f"topic {name}", partial(_topic, cluster, name))
-    finally:
-        cluster.close()
 
 
 def _topic(cluster: Cluster, name: str) -> Iterator[CheckResult]:

@@ -98,15 +98,9 @@ def choose(named: str) -> list[Condition]:
 
 
 def _document(condition: Condition) -> dict[str, Any]:
-    return {
-        "name": condition.name,
-        "kind": condition.kind.value,
-        "retriable": condition.retriable,
-        "meaning": condition.meaning,
-        "remedy": condition.remedy,
-        "look": condition.look,
-        "guide": condition.guide or None,
-    }
+    names = ("name", "meaning", "remedy", "look", "retriable")
+    row = {name: getattr(condition, name) for name in names}
+    return row | {"kind": condition.kind.value, "guide": condition.guide or None}
 
 
 def text(condition: Condition, width: int) -> str:

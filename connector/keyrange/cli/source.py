@@ -7,7 +7,7 @@ Rule of this file: nothing of Spark. Heavy modules are imported when a command r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -158,11 +158,8 @@ def connected(named: Mapping[str, str]) -> Iterator[tuple[SourceOptions, Cluster
     from keyrange.kafka.cluster import Cluster
 
     options = parse_options(named, "batch")
-    cluster = Cluster(options.client)
-    try:
+    with closing(Cluster(options.client)) as cluster:
         yield options, cluster
-    finally:
-        cluster.close()
 
 
 @contextmanager

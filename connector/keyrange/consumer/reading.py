@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.consumer.records import partition_of
 from keyrange.consumer.work import PartitionWork
 from keyrange.errors import error
 from keyrange.individual_commits.model import delivery_plan
@@ -210,9 +211,7 @@ class OwnedRangeReader:
         again: Mapping[TopicPartition, dict[int, PendingRecord]],
     ) -> Iterator[Batch]:
         for batch in self._reader.read(list(splits.values())):
-            partition = TopicPartition(
-                batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
-            )
+            partition = partition_of(batch)
             offsets = batch.column("offset").to_numpy()
             key_hashes = batch.column("keyHash").to_numpy()
             since_ms = time.time_ns() // 1_000_000

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
@@ -103,8 +104,7 @@ def run_member(member: GroupMember, cluster: Cluster, around: Surroundings) -> N
         except (KeyrangeError, ConnectionLost) as failure:
             if isinstance(failure, KeyrangeError) and not failure.retriable and not heard:
                 raise
-            trouble = str(failure)
-            trouble = f"{type(request).__name__}: {trouble}"
+            trouble = f"{type(request).__name__}: {failure}"
             member.failed(request, around.now_ms())
         else:
             heard = heard or not isinstance(request, FindCoordinator)
@@ -316,16 +316,11 @@ def check_session_timeout(cluster: Cluster, group: str, session_timeout_ms: int)
         )
 
 
-def _not_described(group: str, code: int) -> KeyrangeError:
-    return _failed(group, code, "cannot be described")
-
-
-def _not_removed(group: str, code: int) -> KeyrangeError:
-    return _failed(group, code, "does not let go of its member")
-
-
 def _failed(group: str, code: int, what: str) -> KeyrangeError:
-    name = protocol.error_name(code)
-    if code == Code.GROUP_AUTHORIZATION_FAILED:
-        return error("AUTHORIZATION_FAILED", f"group '{group}' {what}: {name}")
-    return error("BROKER_ERROR", f"group '{group}' {what}: {name}")
+    is_denied = code == Code.GROUP_AUTHORIZATION_FAILED
+    condition = "AUTHORIZATION_FAILED" if is_denied else "BROKER_ERROR"
+    return error(condition, f"group '{group}' {what}: {protocol.error_name(code)}")
+
+
+_not_described: Final = partial(_failed, what="cannot be described")
+_not_removed: Final = partial(_failed, what="does not let go of its member")

@@ -51,10 +51,7 @@ class KeyRangeListener:
 
         Raises GAP_TIMED_OUT unless it is overridden.
         """
-        topic, partition = (
-            records.column("topic")[0].as_py(),
-            records.column("partition")[0].as_py(),
-        )
+        topic, partition = (records.column(name)[0].as_py() for name in ("topic", "partition"))
         offsets = records.column("offset").to_pylist()
         raise error(
             "GAP_TIMED_OUT",

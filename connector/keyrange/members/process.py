@@ -244,25 +244,17 @@ def _take_part(
     metadata = MemberMetadata(
         name.name, socket.gethostname(), setup.executor, setup.cores, name.source, owner.pid
     )
-    cluster = Cluster(client)
-    try:
+    settings = MemberSettings(
+        group=setup.member_group,
+        instance_id=name.instance_id,
+        session_timeout_ms=setup.session_timeout_ms,
+        heartbeat_interval_ms=setup.heartbeat_interval_ms,
+        max_poll_interval_ms=setup.max_poll_interval_ms,
+        metadata=metadata.to_bytes(),
+    )
+    with contextlib.closing(Cluster(client)) as cluster:
         check_session_timeout(cluster, setup.member_group, setup.session_timeout_ms)
-        run_member(
-            GroupMember(
-                MemberSettings(
-                    group=setup.member_group,
-                    instance_id=name.instance_id,
-                    session_timeout_ms=setup.session_timeout_ms,
-                    heartbeat_interval_ms=setup.heartbeat_interval_ms,
-                    max_poll_interval_ms=setup.max_poll_interval_ms,
-                    metadata=metadata.to_bytes(),
-                )
-            ),
-            cluster,
-            around,
-        )
-    finally:
-        cluster.close()
+        run_member(GroupMember(settings), cluster, around)
 
 
 def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> int:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
+from keyrange.options import values
 from keyrange.options.given import GivenOptions
 from keyrange.options.option import BOTH, option
 from keyrange.options.parsing import Violations, importable
-from keyrange.source.model.ddl import parse_ddl
-
-
-def _schema(value: str) -> str:
-    return json.dumps(parse_ddl(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +38,7 @@ class MappingOptions:
     )
     schema: str = option(
         "mapInArrowSchema",
-        _schema,
+        values.schema,
         "DDL, such as key binary, count bigint",
         "The columns that the function of mapInArrow yields, all nullable, which are the "
         "columns of the DataFrame. Every batch has to have exactly these.",

@@ -7,14 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from keyrange.options import values
 from keyrange.options.given import GivenOptions
 from keyrange.options.option import option
 from keyrange.options.parsing import Violations, one_of
-from keyrange.source.model.ddl import parse_ddl
-
-
-def _schema(value: str) -> str:
-    return json.dumps(parse_ddl(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +28,7 @@ class ValueOptions:
     )
     schema: str = option(
         "valueSchema",
-        _schema,
+        values.schema,
         "DDL, such as id bigint, name string",
         "The columns that values are read into, all nullable.",
         unset="",

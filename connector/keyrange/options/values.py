@@ -12,12 +12,18 @@ from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition, topic
 from keyrange.kafka.model.position_options import Everywhere, GroupOffsets, Offsets
 from keyrange.options.parsing import NAME_BYTES_MAX, name_up_to
 from keyrange.source.model.checkpoint import read_partitions, read_positions
+from keyrange.source.model.ddl import parse_ddl
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
 TIMESTAMPS_TEXT = 'JSON {"topic": {"0": 1750000000000}}, ms since 1970'
 
 _KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def schema(value: str) -> str:
+    """DDL, as Spark's JSON of the schema."""
+    return json.dumps(parse_ddl(value))
 
 
 def topics(value: str) -> tuple[str, ...]:

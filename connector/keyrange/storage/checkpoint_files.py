@@ -23,11 +23,11 @@ from keyrange.storage.model.spark_log import (
 _WRONG_PATH: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-def open_directory(location: str) -> Directory:
+def open_directory(location: str, kind: type[Directory] = Directory) -> Directory:
     """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place, CHECKPOINT_UNREADABLE where
     it cannot be reached."""
     try:
-        return Directory(location)
+        return kind(location)
     except FAILURES as failure:
         raise unreadable(location, failure) from None
 

@@ -210,10 +210,10 @@ def test_the_log_says_whose_an_offset_is_and_which_exist() -> None:
     good = recount(LAGGING, np.array([0, 3, 6, 9]), 0, NOTHING, False, log)
     assert (good.records, good.agrees(False), good.unsure) == (4, True, 0)
     bad = recount(LAGGING, np.array([0, 2, 3, 7, 9]), 0, NOTHING, False, log)
-    assert bad.missing.first == (6,)
+    assert bad.missing.offsets == (6,)
     assert bad.unexpected.keys() == {"not in the log", "not handed out"}
-    assert bad.unexpected["not in the log"].first == (2,)
-    assert bad.unexpected["not handed out"].first == (7,)
+    assert bad.unexpected["not in the log"].offsets == (2,)
+    assert bad.unexpected["not handed out"].offsets == (7,)
 
 
 def test_what_retention_took_is_not_missed() -> None:
@@ -230,14 +230,14 @@ def test_a_transactional_sink_has_the_prefix_alone() -> None:
     assert recount(held, np.arange(4), 0, NOTHING, True, log).agrees(False)
     for known in (None, log):
         found = recount(held, np.array([0, 1, 2, 3, 5]), 0, NOTHING, True, known)
-        assert found.unexpected["not handed out"].first == (5,)
+        assert found.unexpected["not handed out"].offsets == (5,)
 
 
 def test_a_very_long_range_takes_no_memory() -> None:
     far = PartitionState("", 10**15, (KeyRangeState(KeyRange(0, HASH_MAX + 1), 10**15),))
     found = recount(far, np.array([5]), 0, NOTHING, False)
     assert found.missing.count == 10**15 - 1
-    assert found.missing.first == (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
+    assert found.missing.offsets == (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
 
 
 def test_commits_of_a_query_do_not_contradict_each_other(query: Query) -> None:

@@ -7,7 +7,7 @@ Rule of this file: no clock and no table. What is known, and what time it is, co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from keyrange.cli.times import iso
@@ -49,13 +49,7 @@ def describe(
         "seq": known.seq,
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
         "committed_at": iso(last.committed_at_ms) if last else None,
-        "terms": {
-            "hash": known.terms.hash,
-            "null_keys": known.terms.null_keys,
-            "isolation": known.terms.isolation,
-        }
-        if known.terms
-        else None,
+        "terms": asdict(known.terms) if known.terms else None,
         "pending_by_error": [
             {
                 "cause": each.cause.name.lower(),

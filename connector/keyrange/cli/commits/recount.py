@@ -35,7 +35,7 @@ class Offsets:
     """How many offsets, and the first of them."""
 
     count: int = 0
-    first: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

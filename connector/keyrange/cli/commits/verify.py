@@ -6,6 +6,7 @@ Rule of this file: it reads and compares. Exit code 1 where something differs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -316,15 +317,11 @@ def _partition(partition: TopicPartition, found: Recount) -> dict[str, Any]:
         "until_offset": found.judged.until_offset,
         "in_sink": found.in_sink,
         "records": found.records,
-        "missing": _counted(found.missing),
-        "doubled": _counted(found.doubled),
-        "unexpected": {why: _counted(offsets) for why, offsets in found.unexpected.items()},
+        "missing": asdict(found.missing),
+        "doubled": asdict(found.doubled),
+        "unexpected": {why: asdict(offsets) for why, offsets in found.unexpected.items()},
         "unsure": found.unsure,
     }
-
-
-def _counted(offsets: Offsets) -> dict[str, Any]:
-    return {"count": offsets.count, "offsets": list(offsets.first)}
 
 
 def _print(
@@ -365,6 +362,6 @@ def _print(
 
 def _examples(partition: str, what: str, offsets: Offsets) -> None:
     if offsets.count:
-        left = offsets.count - len(offsets.first)
+        left = offsets.count - len(offsets.offsets)
         more = f" and {left:,} more" if left else ""
-        print_words(f"{partition} {what}: {', '.join(map(str, offsets.first))}{more}")
+        print_words(f"{partition} {what}: {', '.join(map(str, offsets.offsets))}{more}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange, merge, write_ranges
+from keyrange.ranges.model.plan_figures import fetched_bytes, fetched_once
 from keyrange.ranges.model.range_plan import RangeEstimate
 from keyrange.ranges.model.splits import Split
 from keyrange.source.planning import Ranges, Sizes
@@ -51,20 +52,6 @@ class RangesPlan:
             if split.topic_partition == cell.partition and _reads(split, cell.span)
         )
 
-    def fetched_bytes(self, shared: bool) -> float:
-        """What brokers send: every reader of a partition fetches all of it, those that share only
-        once, as long as they run in one executor."""
-        fetched = 0.0
-        seen: set[str] = set()
-        for split in (split for splits in self.tasks for split in splits):
-            if shared and split.shared in seen:
-                continue
-            if split.shared:
-                seen.add(split.shared)
-            offsets = split.until_offset - split.from_offset
-            fetched += offsets * self.bytes_per_offset[split.topic_partition]
-        return fetched
-
 
 def _reads(split: Split, span: KeyRange) -> bool:
     placement = split.placement
@@ -74,22 +61,23 @@ def _reads(split: Split, span: KeyRange) -> bool:
 def document(plan: RangesPlan, split_by: str, cores: int) -> dict[str, Any]:
     """The document that `--output json` prints; the tables show the same."""
     total = sum(plan.size(partition) for partition in plan.ranges)
+    splits = [split for splits in plan.tasks for split in splits]
     return {
         "split_by": split_by,
         "parallelism": cores,
         "offsets": sum(span.size for span in plan.ranges.values()),
         "bytes": round(total),
         "read_amplification": {
-            "one_executor": _ratio(plan.fetched_bytes(shared=True), total),
-            "without_sharing": _ratio(plan.fetched_bytes(shared=False), total),
+            "one_executor": _ratio(plan, fetched_once(splits), total),
+            "without_sharing": _ratio(plan, splits, total),
         },
         "partitions": [_partition(plan, partition) for partition in sorted(plan.ranges)],
         "tasks": [_task(number, splits) for number, splits in enumerate(plan.tasks)],
     }
 
 
-def _ratio(fetched: float, total: float) -> float:
-    return round(fetched / total, 2) if total else 1.0
+def _ratio(plan: RangesPlan, fetched: Sequence[Split], total: float) -> float:
+    return round(fetched_bytes(fetched, plan.bytes_per_offset) / total, 2) if total else 1.0
 
 
 def _partition(plan: RangesPlan, partition: TopicPartition) -> dict[str, Any]:

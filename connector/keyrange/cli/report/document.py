@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from keyrange.cli.times import iso, ms_of
@@ -94,14 +93,14 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
     metrics, work = _metrics(latest), work_done(document)
-    at = _time(document.get("timestamp"))
+    at_ms = ms_of(str(document.get("timestamp")))
     rows = _whole(found.get("numInputRows", document.get("numInputRows")))
     return {
         "query_id": str(document.get("id", "")),
         "run_id": str(document.get("runId", "")),
         "batch": document["batchId"],
-        "at": at,
-        "at_ms": ms_of(at),
+        "at": iso(at_ms),
+        "at_ms": at_ms,
         "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
@@ -125,11 +124,7 @@ def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
     return {
         "offsets": sum(at - began[each] for each, at in ended.items()) if known else None,
         "positions": [
-            {
-                **each._asdict(),
-                "offset": at,
-                "log_end": ends.get(each),
-            }
+            {**each._asdict(), "offset": at, "log_end": ends.get(each)}
             for each, at in sorted(ended.items())
         ],
     }
@@ -170,22 +165,11 @@ def _state(metrics: Mapping[str, Any], work: WorkDone | None) -> dict[str, float
 
 
 def _is_whole(value: Any) -> bool:
-    return (
-        is_figure(value) and isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    )
+    return type(value) is int and is_figure(value) and value >= 0
 
 
 def _whole(value: Any) -> int | None:
     return value if _is_whole(value) else None
-
-
-def _time(value: Any) -> str:
-    """A time in the form of all documents. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError("it names no time")
-    at = datetime.fromisoformat(value)
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return at.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def last_events(lines: Sequence[bytes], source: int, query_id: str, batches: int) -> dict[str, Any]:

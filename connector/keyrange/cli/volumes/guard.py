@@ -10,8 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -152,16 +151,11 @@ class Speaker:
                 pass
 
 
-@contextmanager
-def _cluster(options: VolumeOptions) -> Iterator[Cluster]:
+def _cluster(options: VolumeOptions) -> closing[Cluster]:
     from keyrange.kafka.cluster import Cluster
 
     assert options.client is not None
-    cluster = Cluster(options.client)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+    return closing(Cluster(options.client))
 
 
 def _enforce(options: VolumeOptions, watch: Watch, stop: threading.Event, say: Speaker) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -46,11 +47,10 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     from keyrange.kafka.log_dirs import LogDirReader
 
     assert options.client is not None
-    reader = LogDirReader(options.client)
     throttle = None if options.policy is None else Throttle(options.policy, monotonic_ms())
     view = View(options.validity_ms) if throttle is None else throttle.view
     limit = None if options.policy is None else options.policy.limit
-    try:
+    with closing(LogDirReader(options.client)) as reader:
         while True:
             reading = reader.read(check_timeout_ms(options.interval_ms))
             now_ms = monotonic_ms()
@@ -58,8 +58,6 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
             factor = None if throttle is None else throttle.factor(now_ms)
             yield describe(reading, view, factor, limit, now_ms, now())
             time.sleep(pause_ms / 1000)
-    finally:
-        reader.close()
 
 
 class VolumeLooks:

@@ -116,8 +116,7 @@ class Watcher:
         self._where = where
         self._seen = Seen()
         read = sources.CheckpointSource(where.checkpoint)
-        first = read()
-        query_id = first.query_id
+        query_id = read().query_id
         self._checkpoint = sources.Source("checkpoint", read)
         self._others: dict[str, Any] = {}
         wanted: dict[str, tuple[bool, Callable[[], Any]]] = {
@@ -125,16 +124,10 @@ class Watcher:
                 bool(where.progress),
                 lambda: sources.read_told(where.progress, query_id),
             ),
-            "broker": (
-                where.asks_kafka,
-                sources.EndsSource(where.named, self._partitions),
-            ),
+            "broker": (where.asks_kafka, sources.EndsSource(where.named, self._partitions)),
             "commits": (bool(where.commits), sources.CommitsSource(where)),
             "members": (bool(where.members), lambda: sources.read_members(where)),
-            "volumes": (
-                where.asks_brokers,
-                VolumeLooks(where.named),
-            ),
+            "volumes": (where.asks_brokers, VolumeLooks(where.named)),
         }
         for name, (is_wanted, ask) in wanted.items():
             if is_wanted:
@@ -183,17 +176,13 @@ def _looks(where: Where, every_ms: int, once: bool) -> Iterator[dict[str, Any]]:
 
 
 def _print_all(looks: Iterator[dict[str, Any]], once: bool) -> None:
+    from keyrange.cli.watch.view import line
+
     for document in looks:
         if once:
             print_drawn(_once(document))
         else:
-            print_text(_line(document), flush=True)
-
-
-def _line(document: Mapping[str, Any]) -> str:
-    from keyrange.cli.watch.view import line
-
-    return line(document)
+            print_text(line(document), flush=True)
 
 
 def _once(document: Mapping[str, Any]) -> str:

@@ -20,8 +20,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
 from keyrange.options import parse_options
-from keyrange.storage.checkpoint_files import load_progress, unreadable
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress
 from keyrange.text.plain import one_line
 
@@ -184,15 +184,12 @@ class CheckpointSource:
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._directory: _Remembering | None = None
+        self._directory: Directory | None = None
 
     def __call__(self) -> CheckpointProgress:
         """Raises INVALID_CHECKPOINT_PATH."""
         if self._directory is None:
-            try:
-                self._directory = _Remembering(self._location)
-            except FAILURES as failure:
-                raise unreadable(self._location, failure) from None
+            self._directory = open_directory(self._location, _Remembering)
         return load_progress(self._directory)
 
 

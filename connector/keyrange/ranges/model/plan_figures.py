@@ -38,22 +38,32 @@ def plan_figures(
     tasks: int, splits: Iterable[Split], bytes_per_offset: Mapping[TopicPartition, float]
 ) -> PlanFigures:
     """The figures of the splits that so many tasks read."""
+    splits = list(splits)
     spans: dict[TopicPartition, list[tuple[int, int]]] = {}
     ranges = 0
-    fetched = 0.0
-    shared: set[str] = set()
     for split in splits:
         partition = split.topic_partition
         spans.setdefault(partition, []).append((split.from_offset, split.until_offset))
         if split.placement is not None:
             ranges += len(split.placement.ranges())
-        if split.shared and split.shared in shared:
-            continue
-        if split.shared:
-            shared.add(split.shared)
-        fetched += (split.until_offset - split.from_offset) * bytes_per_offset[partition]
+    fetched = fetched_bytes(fetched_once(splits), bytes_per_offset)
     read = sum(covered(found) * bytes_per_offset[partition] for partition, found in spans.items())
     return PlanFigures(tasks, ranges, round(read), round(fetched))
+
+
+def fetched_once(splits: Iterable[Split]) -> list[Split]:
+    """What one executor fetches: of splits that share it, one stands for all."""
+    return list({split.shared or at: split for at, split in enumerate(splits)}.values())
+
+
+def fetched_bytes(
+    splits: Iterable[Split], bytes_per_offset: Mapping[TopicPartition, float]
+) -> float:
+    """The bytes of log that brokers send, each split's for itself."""
+    return sum(
+        (split.until_offset - split.from_offset) * bytes_per_offset[split.topic_partition]
+        for split in splits
+    )
 
 
 def covered(spans: Sequence[tuple[int, int]]) -> int:

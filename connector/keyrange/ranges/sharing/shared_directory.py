@@ -76,14 +76,17 @@ class ExecutorDirectory:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        owner = _owner()
+        # The parent of this worker: in Spark the daemon that forks an executor's workers.
+        owner = _name_of_process(os.getppid())
         self.path = _private(settings.memory_directory or settings.spill_directory) / owner
         make_private(self.path)
         self.spill_path = self.path
         if settings.memory_directory is not None:
             self.spill_path = _private(settings.spill_directory) / owner
             make_private(self.spill_path)
-            _link(self.path / _SPILL_LINK, self.spill_path)
+            with suppress(FileExistsError):
+                # For who sweeps after this executor.
+                (self.path / _SPILL_LINK).symlink_to(self.spill_path)
         _sweep_dead(self.path.parent, owner)
 
     def sweep_idle(self, keep: str) -> None:
@@ -155,11 +158,6 @@ def directory_of_process(settings: HostSettings, pid: int) -> Path:
     path = _private(settings.memory_directory or settings.spill_directory) / _name_of_process(pid)
     make_private(path)
     return path
-
-
-def _owner() -> str:
-    """The parent of this worker: in Spark the daemon that forks an executor's workers."""
-    return _name_of_process(os.getppid())
 
 
 def _name_of_process(pid: int) -> str:
@@ -245,14 +243,6 @@ def take_private(path: Path) -> None:
         if is_own and status.st_mode & 0o077 and not status.st_mode & 0o007:
             path.chmod(0o700)
     make_private(path)
-
-
-def _link(link: Path, target: Path) -> None:
-    """Note where an executor spills, for who sweeps after it."""
-    try:
-        link.symlink_to(target)
-    except FileExistsError:
-        pass
 
 
 def _sweep_dead(parent: Path, own: str) -> None:
