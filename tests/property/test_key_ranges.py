@@ -27,11 +27,11 @@ from keyrange.ranges.model.key_ranges import (
     merge,
     overlap,
     read_ranges,
+    split_at_weights,
     split_evenly,
     write_ranges,
 )
 from keyrange.ranges.model.placement import NOBODY, Placement, placement_of
-from keyrange.ranges.model.weighted_cuts import split_at_weights
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.

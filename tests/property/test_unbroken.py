@@ -14,9 +14,8 @@ import pytest
 from forms import by_form
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slots
-from keyrange.members.model.assignment import Assignment, assign
+from keyrange.members.model.assignment import Assignment, Since, assign, unbroken
 from keyrange.members.model.greeting import SlotRanges
-from keyrange.members.model.unbroken import Since, unbroken
 from keyrange.members.pinning import ranges_by_slot
 from keyrange.members.slots import Slot, SlotLocation, note_slot, slot
 

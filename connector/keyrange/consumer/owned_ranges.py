@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import ANEW, Leaders, Turn
+from keyrange.consumer.given import added, recreated, tell_lost
 from keyrange.consumer.mirroring import Mirroring
 from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.reading import Batch, OwnedRangeReader, passed_ms
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.consumer.spans import added, recreated, tell_lost
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Spans

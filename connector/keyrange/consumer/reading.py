@@ -27,9 +27,8 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView
-from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.key_ranges import KeyRange, complement
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.splits import Delivery, Split
 
 _log = logging.getLogger(__name__)
 

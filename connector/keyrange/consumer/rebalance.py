@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Final
 
 from keyrange.consumer.following import Turn
+from keyrange.consumer.given import added
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
-from keyrange.consumer.spans import added
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition

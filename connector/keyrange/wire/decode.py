@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.splits import Delivery
 from keyrange.source.model.columns import USUAL
 from keyrange.wire import batches, kernels
 from keyrange.wire.columns import ColumnWriter

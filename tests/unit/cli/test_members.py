@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 from documents import read_document
 from keyrange.cli.main import app
 from keyrange.cli.members import commands as members
-from keyrange.cli.members import requests as members_commands
 from keyrange.cli.members.document import events, natural, owner
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
@@ -78,8 +77,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     append_all(table, ROWS)
     table.append_command(command(at_ms=NOW_MS + 3_500, who="bob", why="late shift"))
     table.append_command(command("remove", "orders-1"))
-    for module in (members, members_commands):
-        monkeypatch.setattr(module, "now", lambda: LATER_MS)
+    monkeypatch.setattr(members, "now", lambda: LATER_MS)
     return tmp_path / "members"
 
 

@@ -16,9 +16,9 @@ from keyrange.members.model.assignment import (
     assign,
     changes,
     moved,
+    unbroken,
 )
 from keyrange.members.model.balance import Balance
-from keyrange.members.model.unbroken import unbroken
 from keyrange.members.pinning import ranges_by_slot
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 

@@ -259,8 +259,8 @@ def sample(reading: ReadPlan) -> RecordSizes:
 def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
+    from keyrange.ranges.model.key_ranges import split_at_weights
     from keyrange.ranges.model.range_plan import auto_ranges
-    from keyrange.ranges.model.weighted_cuts import split_at_weights
     from keyrange.source import planning
 
     options, pending = reading.options, reading.pending

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.placement import Placement
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.splits import Delivery, Split
 
 
 def write_split(split: Split) -> dict[str, Any]:

@@ -13,8 +13,25 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Which records of a split are handed out, where that is not all of them: a query that commits
+    individually takes up each key range where that stands, and single records again.
+
+    It is the records of cell i with offsets in [froms[i], untils[i]), and those at `offsets`, in
+    order, whatever their key.
+
+    Cell i ends at `uppers[i]`, included; the last one ends where the space does. Without cells
+    there are the single records alone.
+    """
+
+    uppers: tuple[int, ...] = ()
+    froms: tuple[int, ...] = ()
+    untils: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

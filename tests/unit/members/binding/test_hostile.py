@@ -18,8 +18,7 @@ from keyrange.members.binding import caller as caller_module
 from keyrange.members.binding import service as service_module
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import BadLine, Channel
-from keyrange.members.binding.connections import Connections
-from keyrange.members.binding.service import BindingService
+from keyrange.members.binding.service import BindingService, Connections
 from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.members.model.greeting import Address
 

@@ -15,11 +15,10 @@ from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.members.binding.service import BindingService
 from keyrange.members.model.binding import PinRule, WorkUnitCounts
-from keyrange.ranges.model.delivery import Delivery
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
 from keyrange.ranges.model.split_json import read_split, write_split
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.splits import Delivery, Split
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 

@@ -11,7 +11,7 @@ import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.unbroken import Since
+from keyrange.members.model.assignment import Since
 from keyrange.members.table.assignment_rows import SCHEMA, Stored, read_rows, rows_of
 from keyrange.members.table.assignments import LAYOUT, AssignmentTable
 from keyrange.storage.checksum import crc32c
