@@ -55,7 +55,6 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "UNCOMMITTED_OUTPUT",
         Kind.INVALID,
-        False,
         "run the query that wrote it once more with its own checkpoint, which finishes the batch; "
         "or where that is lost say with `keyrange commits reset` where to go on: behind the batch, "
         "or at its start once you have deleted its rows; then begin with a new checkpoint",
