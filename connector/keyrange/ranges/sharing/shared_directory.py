@@ -76,8 +76,7 @@ class ExecutorDirectory:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        # The parent of this worker: in Spark the daemon that forks an executor's workers.
-        owner = _name_of_process(os.getppid())
+        owner = _owner()
         self.path = _private(settings.memory_directory or settings.spill_directory) / owner
         make_private(self.path)
         self.spill_path = self.path
@@ -158,6 +157,11 @@ def directory_of_process(settings: HostSettings, pid: int) -> Path:
     path = _private(settings.memory_directory or settings.spill_directory) / _name_of_process(pid)
     make_private(path)
     return path
+
+
+def _owner() -> str:
+    """The parent of this worker: in Spark the daemon that forks an executor's workers."""
+    return _name_of_process(os.getppid())
 
 
 def _name_of_process(pid: int) -> str:
