@@ -32,7 +32,7 @@ class Stage:
         monkeypatch.setattr(
             module, "remove_member", lambda _, __, name: self.removed.append(name) or True
         )
-        monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
+        monkeypatch.setattr(module, "passed_ms", lambda: self.now_ms)
         self.made: list[Pinning] = []
 
     def group(self) -> GroupView:

@@ -64,7 +64,8 @@ def test_stop_and_restart_keep_ports_and_data(own: EmbeddedBroker, own_topics: T
     topic = own_topics.create_topic()
     assert produce_and_count(own_topics, topic, b"first") == 1
     address, pid = own.bootstrap_servers, own.pid
-    own.restart()
+    own.stop()
+    own.start()
     assert (own.bootstrap_servers, own.pid != pid) == (address, True)
     assert produce_and_count(own_topics, topic, b"second") == 2
     own.stop()

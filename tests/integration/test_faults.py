@@ -73,7 +73,8 @@ def killed_and_restarted(topics: Topics, down_s: float) -> threading.Thread:
 
     def come_back() -> None:
         time.sleep(down_s)
-        topics.cluster.restart()
+        topics.cluster.stop()
+        topics.cluster.start()
 
     thread = threading.Thread(target=come_back)
     thread.start()

@@ -34,7 +34,8 @@ def kill_broker(world: World, supervisor: Supervisor, fault: Fault) -> Heal:
 
 def restart_broker(world: World, supervisor: Supervisor, fault: Fault) -> None:
     node = _node(world, fault)
-    node.restart()
+    node.stop()
+    node.start()
     world.reconnect()
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from assignment_changes import changes
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.model.assignment import Assignment, assign, changes, moved
+from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 NAMES = [f"slot-{number}" for number in range(12)]

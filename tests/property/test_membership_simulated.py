@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from assignment_changes import changes
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.model.assignment import Assignment, assign, changes, moved
+from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.members.model.member_states import ASSIGNED, MembershipState
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 

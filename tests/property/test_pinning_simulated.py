@@ -58,7 +58,7 @@ class Driver:
         self.partitions = list(PARTITIONS)
         monkeypatch.setattr(module, "open_assignments", lambda *_: AssignmentTable(self.store, "g"))
         monkeypatch.setattr(module, "describe_members", lambda *_: self.group())
-        monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
+        monkeypatch.setattr(module, "passed_ms", lambda: self.now_ms)
         self.start()
 
     def start(self) -> None:

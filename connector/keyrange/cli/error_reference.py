@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -21,6 +20,7 @@ from keyrange.text.wrapping import wrapped
 _WIDTH_MAX: Final = 100
 _SYMPTOMS: Final = "Spark's own symptoms"
 _CONDITIONS: Final = "Conditions"
+_SORTED: Final = [CATALOGUE[name] for name in sorted(CATALOGUE)]
 # How many conditions are offered for a name that none has. What somebody remembers of one may be
 # little: the nearest ones are better than none.
 _NEAR_MAX: Final = 3
@@ -46,7 +46,7 @@ class ErrorsFormat(StrEnum):
 
 def _names(incomplete: str) -> list[str]:
     """Conditions that a shell offers."""
-    return sorted(name for name in CATALOGUE if name.startswith(incomplete.upper()))
+    return [each.name for each in _SORTED if each.name.startswith(incomplete.upper())]
 
 
 def errors(
@@ -82,13 +82,11 @@ def choose(named: str) -> list[Condition]:
     Raises typer.BadParameter (exit code 2) that names near ones.
     """
     wanted = named.strip().strip("[]").upper()
-    if not wanted:
-        return [CATALOGUE[name] for name in sorted(CATALOGUE)]
     if wanted in CATALOGUE:
         return [CATALOGUE[wanted]]
-    found = [CATALOGUE[name] for name in sorted(CATALOGUE) if name.startswith(wanted)]
+    found = [each for each in _SORTED if each.name.startswith(wanted)]
     if not found:
-        holding = [name for name in sorted(CATALOGUE) if wanted in name][:_NEAR_MAX]
+        holding = [each.name for each in _SORTED if wanted in each.name][:_NEAR_MAX]
         near = holding or near_names(wanted, CATALOGUE, _NEAR_MAX, _NEAR_LIKENESS)
         hint = did_you_mean(near)
         raise typer.BadParameter(
@@ -150,7 +148,7 @@ def markdown() -> str:
         "| kind | what it says | conditions |",
         "|---|---|---|",
     ]
-    by_kind = {kind: _of(kind) for kind in KINDS}
+    by_kind = {kind: [each for each in _SORTED if each.kind is kind] for kind in KINDS}
     for kind, meaning in KINDS.items():
         link = f"[{kind.value}](#{_anchor(kind.value)})"
         lines.append(f"| {link} | {meaning} | {len(by_kind[kind])} |")
@@ -159,10 +157,6 @@ def markdown() -> str:
         for each in conditions:
             lines += _section(each)
     return "\n".join(lines) + "\n"
-
-
-def _of(kind: Kind) -> Sequence[Condition]:
-    return [CATALOGUE[name] for name in sorted(CATALOGUE) if CATALOGUE[name].kind is kind]
 
 
 def _section(condition: Condition) -> list[str]:

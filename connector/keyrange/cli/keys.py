@@ -49,8 +49,10 @@ def shown(content: bytes | None) -> str:
     """Bytes for people: as text where they are UTF-8 that a terminal can show, else as hex."""
     if content is None:
         return "null"
-    text = _text(content)
-    return text if text is not None else f"hex:{content.hex()}"
+    text = in_json(content)
+    # A record must not be able to move the cursor of the terminal, or to colour it.
+    is_shown = isinstance(text, str) and all(c.isprintable() or c in "\n\t" for c in text)
+    return text if is_shown else f"hex:{content.hex()}"
 
 
 def short_key(content: bytes | None) -> str:
@@ -71,12 +73,3 @@ def in_json(content: bytes | None) -> Any:
         return content.decode()
     except UnicodeDecodeError:
         return {"hex": content.hex()}
-
-
-def _text(content: bytes) -> str | None:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return None
-    # A record must not be able to move the cursor of the terminal, or to colour it.
-    return text if all(each.isprintable() or each in "\n\t" for each in text) else None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from keyrange.options.parsing import duration_ms
 
 _PAUSE_MS_MAX: Final = 3_600_000
+SinceOption = Annotated[
+    str, typer.Option(metavar="TIME", help="From this time on: ISO 8601, or how long ago (2h).")
+]
 
 
 def iso(at_ms: int) -> str:

@@ -23,11 +23,12 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
-from keyrange.members.model.assignment import Assignment, changes
+from keyrange.members.model.assignment import Assignment, without
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.messages import Peer
 from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.model.shares import Interest, Share, interests_of, write_share
+from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_rows import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
@@ -81,7 +82,7 @@ class GroupLeader:
                 return
             self.due_at_ms = self._written.membership.next_due_ms()
             if self._table.commands(last.commands_until):
-                self.due_at_ms = _passed_ms()
+                self.due_at_ms = passed_ms()
 
     def _open(self) -> AssignmentTable:
         commits = self._settings.source.commits
@@ -104,14 +105,14 @@ class GroupLeader:
         slots = frozenset(each.slot for each in interests.values())
         shares = {}
         for member, interest in interests.items():
-            revoked = changes(before, after, interest.slot).revoked
+            ranges = after.of(interest.slot)
+            revoked = without(before.of(interest.slot), ranges) if before is not None else {}
             receivers = {
                 each.slot
                 for partition, spans in revoked.items()
                 for each in after.owners.get(partition, ())
                 if each.slot != interest.slot and any(overlap(each, span) for span in spans)
             }
-            ranges = after.of(interest.slot)
             shares[member] = write_share(
                 Share(after.epoch, ranges, slots, frozenset(receivers), self._slot, interest.wish)
             )
@@ -123,7 +124,7 @@ class GroupLeader:
         """The assignment before, and the one that holds from now on."""
         last = self._follow(self._open())
         interests = self._up_to_date(interests)
-        membership, now_ms = self._written.membership, _passed_ms()
+        membership, now_ms = self._written.membership, passed_ms()
         before, known = self._written.assignment, membership.standings
         present = [
             Present(interest.slot, peers[member].instance_id is not None)
@@ -153,7 +154,7 @@ class GroupLeader:
             at_ms = time.time_ns() // 1_000_000
             sighting = _sighting(interests, peers, at_ms)
             self._written.write(
-                reason, after, membership, sighting, at_ms, _passed_ms(), commands_until=taken
+                reason, after, membership, sighting, at_ms, passed_ms(), commands_until=taken
             )
         self.due_at_ms = membership.next_due_ms()
         self.partitions = frozenset(after.owners)
@@ -172,7 +173,7 @@ class GroupLeader:
         }
 
     def _follow(self, table: AssignmentTable) -> Stored | None:
-        last = self._written.follow(table, _passed_ms())
+        last = self._written.follow(table, passed_ms())
         if last is not None:
             self.partitions = frozenset(last.assignment.owners if last.assignment else ())
         return last
@@ -185,8 +186,3 @@ def _sighting(interests: Mapping[str, Interest], peers: Mapping[str, Peer], at_m
     }
     names = {each.slot: peers[m].instance_id or each.slot for m, each in interests.items()}
     return Sighting(there, dict.fromkeys(there, at_ms), names)
-
-
-def _passed_ms() -> int:
-    """A clock that nobody sets."""
-    return time.monotonic_ns() // 1_000_000

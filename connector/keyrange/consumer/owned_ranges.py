@@ -12,7 +12,7 @@ from keyrange.consumer.following import ANEW, Leaders, Turn
 from keyrange.consumer.given import added, recreated, tell_lost
 from keyrange.consumer.mirroring import Mirroring
 from keyrange.consumer.opening import new_commit_log
-from keyrange.consumer.reading import Batch, OwnedRangeReader, passed_ms
+from keyrange.consumer.reading import Batch, OwnedRangeReader
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
@@ -25,6 +25,7 @@ from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.kafka.view import ClusterView
 from keyrange.members.listener import KeyRangeListener
+from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, merge
 
 _log = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView
+from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, complement
 from keyrange.ranges.model.splits import Delivery, Split
 
@@ -224,11 +225,6 @@ class OwnedRangeReader:
         for partition, split in splits.items():
             _advance(works[partition], split, split.until_offset)
             self._offsets_read += _size(split)
-
-
-def passed_ms() -> int:
-    """The time by which records come again, on a clock that nobody sets."""
-    return time.monotonic_ns() // 1_000_000
 
 
 def _size(split: Split) -> int:

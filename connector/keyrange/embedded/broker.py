@@ -102,10 +102,6 @@ class BrokerNode:
         """End it with SIGKILL, as a crash would."""
         self._process.kill()
 
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
 
 class EmbeddedCluster:
     """`settings.nodes` Kafka brokers. A context manager: entering starts, leaving closes.
@@ -193,11 +189,6 @@ class EmbeddedCluster:
         """End all nodes with SIGKILL; data and ports stay for `start()`."""
         for node in self.nodes:
             node.kill()
-
-    def restart(self) -> None:
-        """Stop and start all nodes, with the same ports and data."""
-        self.stop()
-        self.start()
 
     def close(self) -> None:
         """End everything, without waiting for an orderly end when the data goes anyway."""

@@ -28,7 +28,6 @@ JAVA_VERSION_MIN = 17
 KAFKA_VERSION = "4.3.1"
 DELTA_VERSION = "4.4.0"
 SPARK_VERSION = "4.2.0"
-HADOOP_VERSION = "3.5.0"
 IVY_TIMEOUT_S = 1200
 _REPORT_EVERY_S = 5.0
 _MARKER = "complete.json"
@@ -104,16 +103,6 @@ def spark_kafka() -> JarSet:
             JarModule("org.apache.spark", delegation, "4.0.0", transitive=False),
         ),
         excluded=(("org.apache.spark", delegation),),
-        beside_spark=True,
-    )
-
-
-def s3a() -> JarSet:
-    """Hadoop's filesystem for S3, in the version of Spark's own Hadoop, for the class path."""
-    return JarSet(
-        name="s3a",
-        version=HADOOP_VERSION,
-        modules=(JarModule("org.apache.hadoop", "hadoop-aws", HADOOP_VERSION),),
         beside_spark=True,
     )
 

@@ -75,7 +75,8 @@ def job(
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
             raise invalid_options([mistake])
         return TableJob(options, parsed, _table_columns(schema), mode, pickled(function), kept)
-    return TableJob(options, parsed, _own_columns(parsed), _own_mode(parsed))
+    own_mode = "json" if parsed.values.format == "json" else "arrow"
+    return TableJob(options, parsed, _own_columns(parsed), own_mode)
 
 
 def _check(options: SourceOptions, function: object, schema: object, mode: str) -> None:
@@ -130,10 +131,6 @@ def _check_state(options: SourceOptions, function: object) -> None:
         wrong.append("state needs keyOrder=keep: it is made of a key's records in their order")
     if wrong:
         raise invalid_options(wrong)
-
-
-def _own_mode(options: SourceOptions) -> str:
-    return "json" if options.values.format == "json" else "arrow"
 
 
 def _own_columns(options: SourceOptions) -> StructType:

@@ -104,19 +104,10 @@ class JobTask:
     def _target(self, order: WorkOrder) -> Target:
         commits, definition = self._options.commits, self._definition
         attempt, outcomes = plan_attempt(commits.verdict_directory, order.source_id, order.plan)
-        return Target(
-            definition.table,
-            outcomes,
-            attempt,
-            definition.partition_by,
-            _file_settings(definition),
-        )
-
-
-def _file_settings(definition: JobDefinition) -> FileSettings:
-    # A file is as long as its first group at least.
-    group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
-    return FileSettings(definition.codec, definition.target_bytes, group_bytes)
+        # A file is as long as its first group at least.
+        group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
+        files = FileSettings(definition.codec, definition.target_bytes, group_bytes)
+        return Target(definition.table, outcomes, attempt, definition.partition_by, files)
 
 
 def _arrow(schema: str) -> pa.Schema:

@@ -30,6 +30,7 @@ from keyrange.members.model.greeting import Address, Greeting
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
+from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_rows import REACHED, TRIED
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options import SourceOptions
@@ -108,7 +109,7 @@ class Pinning:
         if group.is_rebalancing:
             return
         self._members = read_members(group)
-        now_ms, seen_ms = _passed_ms(), _now_ms()
+        now_ms, seen_ms = passed_ms(), _now_ms()
         self._seen_ms |= {each.slot: seen_ms for each in self._members}
         before = self._written.membership.standings
         present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
@@ -224,7 +225,7 @@ class Pinning:
         }
 
     def _settle(self) -> None:
-        self._written.settle(_passed_ms())
+        self._written.settle(passed_ms())
         if self._awaits is None:
             reached = self._written.reached
             self._awaits = reached == REACHED and self._options.names != "dynamic"
@@ -255,7 +256,7 @@ class Pinning:
         after = assign(self._shares(), due.members, before, epoch)
         # What is written says that these were taken in: a driver that goes on from it agrees.
         membership = self._written.membership.copy()
-        membership.applied(due, _passed_ms())
+        membership.applied(due, passed_ms())
         self._write(due.reason, after, membership, taken)
         _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
 
@@ -281,7 +282,7 @@ class Pinning:
         sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
         reached = REACHED if self._reached() else reached
         self._written.write(
-            *(reason, assignment, membership, sighting, _now_ms(), _passed_ms()),
+            *(reason, assignment, membership, sighting, _now_ms(), passed_ms()),
             commands_until=commands_until,
             reached=reached,
         )
@@ -365,8 +366,3 @@ def route_to(client: ClientSettings) -> str:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _passed_ms() -> int:
-    """For timeouts: a clock that nobody sets."""
-    return time.monotonic_ns() // 1_000_000

@@ -103,8 +103,8 @@ class KeyRangeOptions:
     """How partitions are split, and which keys are read.
 
     `ranges_per_partition` None stands for auto. `ranges` are those that were given, `partial` says
-    that others read the rest. `accepting` says of topics whether they may be split, `accepts` of
-    the others. `cores` None stands for those of this host.
+    that others read the rest. `accept` says whether topics may be split, and of which by name
+    another thing. `cores` None stands for those of this host.
     """
 
     split_by: str = option(
@@ -216,16 +216,9 @@ class KeyRangeOptions:
         """What this query reads where others read the rest; empty where it reads everything."""
         return self.ranges if self.partial else {}
 
-    @property
-    def accepts(self) -> bool:
-        return self.accept[0]
-
-    @property
-    def accepting(self) -> Mapping[str, bool]:
-        return self.accept[1]
-
     def accepts_splits(self, topic: str) -> bool:
-        return self.accepting.get(topic, self.accepts)
+        of_others, of_named = self.accept
+        return of_named.get(topic, of_others)
 
 
 def check_key_ranges(

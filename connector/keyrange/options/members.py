@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,10 +29,7 @@ MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
 _MS: Final = "ms"
-
-
-def _ms() -> Callable[[str], int]:
-    return int_between(1, INT32_MAX)
+_POSITIVE: Final = int_between(1, INT32_MAX)
 
 
 def _listener(value: str) -> str:
@@ -172,7 +169,7 @@ class MemberOptions:
     )
     registration_timeout_ms: int = option(
         "registration.timeout.ms",
-        _ms(),
+        _POSITIVE,
         _MS,
         "How long a static member may be away before its ranges go to others, from when the first "
         "of those that are away was lost.",
@@ -187,7 +184,7 @@ class MemberOptions:
     )
     session_timeout_ms: int = option(
         "session.timeout.ms",
-        _ms(),
+        _POSITIVE,
         _MS,
         "After so long without a heartbeat Kafka holds a member for lost. Within the broker's "
         "group.min.session.timeout.ms and group.max.session.timeout.ms.",
@@ -195,14 +192,14 @@ class MemberOptions:
     )
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms",
-        _ms(),
+        _POSITIVE,
         _MS,
         "How often a member says that it is there; at most a third of session.timeout.ms.",
         default="3000",
     )
     poll_interval_ms: int = option(
         "max.poll.interval.ms",
-        _ms(),
+        _POSITIVE,
         _MS,
         "How long a running task may hand over no records before its member leaves the group. "
         "The larger of it and session.timeout.ms counts. It does not count while no task runs.",

@@ -6,6 +6,7 @@ It says who leads each partition, so that a task needs no metadata of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -45,15 +46,15 @@ class ReadTask(InputPartition):
         return f"ReadTask({', '.join(map(str, self.splits))})"
 
 
+@dataclass(eq=False, repr=False)
 class BoundTask(InputPartition):
     """One task of a plan whose tasks ask what they read: task `number` of plan `plan`, planned with
     assignment `epoch`."""
 
-    def __init__(self, greeting: Greeting, plan: str, number: int, epoch: int) -> None:
-        self.greeting = greeting
-        self.plan = plan
-        self.number = number
-        self.epoch = epoch
+    greeting: Greeting
+    plan: str
+    number: int
+    epoch: int
 
     def __repr__(self) -> str:
         return f"BoundTask({self.number} of {self.plan})"

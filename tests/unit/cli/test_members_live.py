@@ -90,8 +90,8 @@ def test_the_screen_says_who_is_not_there(path: Path, monkeypatch: pytest.Monkey
 def test_what_is_none_of_keyranges_has_its_ids_only() -> None:
     for metadata in (b"", b"\x00\x03other", b"[]", b'{"v":1}'):
         found = live_member(view(None, metadata, "consumer-1-abc"))
-        assert (found.name, found.slot) == ("consumer-1-abc", "consumer-1-abc")
-        assert (found.host, found.executor, found.is_static) == ("10.9.9.9", "", False)
+        assert (found.name, found.is_static) == ("consumer-1-abc", False)
+        assert found.told == MemberMetadata("consumer-1-abc", host="10.9.9.9")
 
 
 def test_the_group_is_named_after_the_query_where_the_row_names_none(

@@ -99,17 +99,17 @@ def test_what_is_wrong_with_the_options_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "limit", "expected"),
+    ("used", "kept", "expected"),
     [
         (0.0, None, ".........."),
         (0.001, None, "#........."),
         (0.5, None, "#####....."),
         (0.999, None, "#########."),
         (1.0, None, "##########"),
-        (0.5, 0.9, "#####....|."),
-        (1.0, 1.0, "##########|"),
-        (0.0, 0.0, "|.........."),
+        (0.5, 0.1, "#####....|."),
+        (1.0, 0.0, "##########|"),
+        (0.0, 1.0, "|.........."),
     ],
 )
-def test_bars(used: float, limit: float | None, expected: str) -> None:
-    assert bar(used, limit, 10) == expected
+def test_bars(used: float, kept: float | None, expected: str) -> None:
+    assert bar(used, kept, 10) == expected

@@ -64,7 +64,7 @@ class Stage:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.now_ms, self.cluster = path, 1_000_000, FakeCluster()
-        monkeypatch.setattr(module, "_passed_ms", lambda: self.now_ms)
+        monkeypatch.setattr(module, "passed_ms", lambda: self.now_ms)
 
     def leader(self, slot: str = "a", pattern: str = "", **given: str) -> GroupLeader:
         settings = parse_consumer_options(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from assignment_changes import changes
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import (
     Assignment,
     Owned,
     assign,
-    changes,
     moved,
     unbroken,
 )

@@ -62,8 +62,14 @@ VALUES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ),
     (
         "accept.range.fetch",
-        "accepts",
-        {"true": True, "False": False, " TRUE ": True, "{}": True, '{"t": false}': True},
+        "accept",
+        {
+            "true": (True, {}),
+            "False": (False, {}),
+            " TRUE ": (True, {}),
+            "{}": (True, {}),
+            '{"t": false}': (True, {"t": False}),
+        },
         ["", "yes", "null", "[]", '"t"', '{"t": 0}', '{"t": "false"}', '{"a b": false}', '{"t":'],
     ),
     ("nullKeys", "nulls_first", {"spread": False, "first": True}, ["", "last", "true"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from keyrange.errors import KeyrangeError, error, invalid_options
+from keyrange.errors import error, invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory
@@ -94,7 +94,8 @@ def _check(
     origin: Directory, progress: CheckpointProgress, target: Directory, moved: list[int]
 ) -> None:
     if progress.unfinished:
-        raise _unfinished([batch.batch_id for batch in progress.unfinished])
+        listed = ", ".join(str(batch.batch_id) for batch in progress.unfinished)
+        raise error("BATCH_NOT_COMMITTED", f"planned and not committed: batch {listed}")
     if not moved:
         raise invalid_options(
             [
@@ -139,8 +140,3 @@ def _contents(
         path = f"sources/{source}/0"
         if path not in known:
             yield path, [write_initial_offsets(first_positions(progress, source))]
-
-
-def _unfinished(batches: list[int]) -> KeyrangeError:
-    listed = ", ".join(map(str, batches))
-    return error("BATCH_NOT_COMMITTED", f"planned and not committed: batch {listed}")

@@ -49,7 +49,7 @@ from keyrange.cli.source import (
     check_live,
     named_options,
 )
-from keyrange.cli.times import iso, now, read_since
+from keyrange.cli.times import SinceOption, iso, now, read_since
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.state import PartitionState
@@ -150,10 +150,7 @@ def gaps(
 @app.command()
 def history(
     table: TableArgument,
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="From this time on: ISO 8601, or how long ago (2h)."),
-    ] = "",
+    since: SinceOption = "",
     limit: Annotated[int, typer.Option(min=1, help="How many of the last commits.")] = 20,
     group: GroupOption = "",
     source: SourceOption = "",

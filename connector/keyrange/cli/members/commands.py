@@ -37,7 +37,7 @@ from keyrange.cli.source import (
     check_partition,
     named_options,
 )
-from keyrange.cli.times import now, read_since
+from keyrange.cli.times import SinceOption, now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.words import command_text, event_text, moved_text, slot_marks
 from keyrange.text.formats import clock, day, moment, number, percent, span
@@ -171,10 +171,7 @@ def list_members(
 @app.command()
 def history(
     table: MembersTableArgument,
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="From this time on: ISO 8601, or how long ago (2h)."),
-    ] = "",
+    since: SinceOption = "",
     limit: Annotated[int, typer.Option(min=1, help="How many of the last rows.")] = 20,
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
@@ -315,7 +312,7 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     columns = ["row", "time", "epoch", "members", "moved"]
     cells = [
         [
-            _number_text(row),
+            f"command {row['number']}" if row["kind"] == "command" else str(row["seq"]),
             clock(row["at"]),
             str(row.get("epoch", "")),
             str(row.get("members", "")),
@@ -327,7 +324,3 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     print_by(days, columns, cells, [one_line(event_text(row)) for row in rows])
     if not rows:
         print_text("nothing")
-
-
-def _number_text(row: Mapping[str, Any]) -> str:
-    return f"command {row['number']}" if row["kind"] == "command" else str(row["seq"])

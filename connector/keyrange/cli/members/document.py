@@ -157,7 +157,7 @@ def _owners(stored: Stored) -> Mapping[TopicPartition, Sequence[Any]]:
 
 def _members(stored: Stored, now_ms: int, live: LiveGroup | None) -> list[dict[str, Any]]:
     shares = _shares(stored)
-    present = {each.slot: each for each in live.members} if live is not None else {}
+    present = {each.told.slot: each for each in live.members} if live is not None else {}
     known = {each.slot for each in stored.members}
     rows = [
         _member(each, shares, present.get(each.slot), live is not None, now_ms)
@@ -179,8 +179,8 @@ def _member(
         "name": member.name,
         "slot": member.slot,
         "static": member.is_static,
-        "host": (here.host if here else "") or member.host or None,
-        "executor": (here.executor if here else "") or member.executor or None,
+        "host": (here.told.host if here else "") or member.host or None,
+        "executor": (here.told.executor if here else "") or member.executor or None,
         "cores": member.cores,
         "source": member.source or None,
         **shares.get(member.slot, _NOTHING),
@@ -200,9 +200,9 @@ def _stranger(
         "name": here.name if here else slot,
         "slot": slot,
         "static": here.is_static if here else None,
-        "host": here.host or None if here else None,
-        "executor": here.executor or None if here else None,
-        "cores": here.cores if here else None,
+        "host": here.told.host or None if here else None,
+        "executor": here.told.executor or None if here else None,
+        "cores": here.told.cores if here else None,
         "source": None,
         **shares.get(slot, _NOTHING),
         "state": UNKNOWN,

@@ -7,12 +7,13 @@ Rule of this file: nothing of Spark, and only commands that are told to ask a br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keyrange.cli.source import connected, storage_of
+from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 
 if TYPE_CHECKING:
     from keyrange.members.group import GroupMemberView
@@ -36,14 +37,11 @@ def open_table(path: str, named: Mapping[str, str]) -> Members:
 
 @dataclass(frozen=True, slots=True)
 class LiveMember:
-    """A member that the broker knows now."""
+    """A member that the broker knows now, and what it tells of itself."""
 
     name: str
-    slot: str
     is_static: bool
-    host: str
-    executor: str
-    cores: float
+    told: MemberMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,7 @@ def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
 
 def live_member(view: GroupMemberView) -> LiveMember:
     """A member with what it says of itself; what is none of keyrange's has only its ids."""
-    from keyrange.members.model.join_metadata import read_metadata
-
     name = view.instance_id or view.member_id
-    said = read_metadata(view.metadata)
-    return LiveMember(
-        name=name,
-        slot=said.slot if said is not None else name,
-        is_static=view.instance_id is not None,
-        host=(said.host if said is not None else "") or view.client_host,
-        executor=said.executor if said is not None else "",
-        cores=said.cores if said is not None else 1.0,
-    )
+    told = read_metadata(view.metadata) or MemberMetadata(name)
+    told = replace(told, host=told.host or view.client_host)
+    return LiveMember(name, view.instance_id is not None, told)

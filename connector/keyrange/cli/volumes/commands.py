@@ -92,7 +92,7 @@ def _table(volumes: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[s
         [
             str(each["broker"]),
             one_line(each["log_dir"]),
-            f"[{bar(1 - each['available_ratio'], _free_from(each))}]",
+            f"[{bar(1 - each['available_ratio'], each['limit_ratio'])}]",
             size_text(each["available_bytes"]),
             size_text(each["total_bytes"]),
             percent(each["available_ratio"]),
@@ -104,9 +104,9 @@ def _table(volumes: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[s
     return columns, rows
 
 
-def bar(used: float, limit: float | None, width: int = WIDTH) -> str:
-    """How full a volume is, as a line of text. `used` and `limit` are parts of it, 0 to 1; a line
-    stands where the limit is."""
+def bar(used: float, kept: float | None, width: int = WIDTH) -> str:
+    """How full a volume is, as a line of text: filled from the left by what is `used`. A line
+    stands where what is to be `kept` free begins. Both are parts of the volume, 0 to 1."""
     filled = min(max(round(used * width), 0), width)
     # Nearly full is not full, and nearly empty not empty.
     if used < 1:
@@ -114,12 +114,6 @@ def bar(used: float, limit: float | None, width: int = WIDTH) -> str:
     if used > 0:
         filled = max(filled, 1)
     cells = [USED] * filled + [FREE] * (width - filled)
-    if limit is not None:
-        cells.insert(min(max(round(limit * width), 0), width), LIMIT)
+    if kept is not None:
+        cells.insert(min(max(round((1 - kept) * width), 0), width), LIMIT)
     return "".join(cells)
-
-
-def _free_from(volume: Mapping[str, Any]) -> float | None:
-    """Where the limit is on the bar, which is filled from the left by what is used."""
-    kept = volume["limit_ratio"]
-    return None if kept is None else 1 - kept

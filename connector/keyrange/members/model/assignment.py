@@ -126,14 +126,6 @@ class Assignment:
             raise _unreadable(failure) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What one slot gets and what it loses."""
-
-    assigned: Ranges
-    revoked: Ranges
-
-
 def assign(
     weights: Mapping[TopicPartition, float],
     members: Mapping[str, float],
@@ -210,14 +202,8 @@ def moved(before: Assignment, after: Assignment, weights: Mapping[TopicPartition
     return float(gone / total)
 
 
-def changes(before: Assignment | None, after: Assignment, slot: str) -> Change:
-    """What a slot has after that it had not before, and the other way round."""
-    had = before.of(slot) if before is not None else {}
-    has = after.of(slot)
-    return Change(without(has, had), without(had, has))
-
-
 def without(ranges: Ranges, others: Ranges) -> Ranges:
+    """What of some ranges is in none of the others."""
     left = {
         partition: complement([*complement(spans), *others.get(partition, [])])
         for partition, spans in ranges.items()

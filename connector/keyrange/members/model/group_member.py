@@ -299,7 +299,8 @@ class GroupMember:
             self._forget()
             self._rejoin(now_ms, pause=self.state is GroupState.JOINING)
         elif name == "REBALANCE_IN_PROGRESS" and self.state is GroupState.STABLE:
-            self._announced(now_ms)
+            self._confirmed()
+            self._rejoin(now_ms, pause=False)
         elif name in OUTDATED:
             self._rejoin(now_ms, pause=self.state is GroupState.JOINING)
         else:
@@ -315,10 +316,6 @@ class GroupMember:
             self._tried_again = True
             self._forget()
             self._rejoin(now_ms, pause=True)
-
-    def _announced(self, now_ms: int) -> None:
-        self._confirmed()
-        self._rejoin(now_ms, pause=False)
 
     def _rejoin(self, now_ms: int, *, pause: bool) -> None:
         if pause:
