@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.wire import batches, kernels
+from keyrange.wire import kernels, record_batches
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.select import Selection
 from strategies import Batch, Record, array, encode_batch
@@ -90,7 +90,7 @@ class Pass:
         rows = len(keys)
         self.records = np.zeros(rows + spare, kernels.RECORD)
         self.hashes = np.full(rows + spare, -7, np.int64)
-        self.cursor = batches.new_cursor()
+        self.cursor = record_batches.new_cursor()
         region = bytearray(b"??")
         for row, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
             record = self.records[row]

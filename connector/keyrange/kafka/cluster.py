@@ -17,7 +17,7 @@ import keyrange
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
-from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
+from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.kafka.view import Broker, ClusterView, read_metadata, read_offsets

@@ -13,7 +13,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.leaders import LeaderQuestion, ask_leaders
+from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic

@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.ranges.model.placement import Placement
 from keyrange.ranges.model.splits import Delivery
 from keyrange.source.model.columns import USUAL
-from keyrange.wire import batches, kernels
+from keyrange.wire import kernels, record_batches
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.fetch_response import AbortedTransaction
@@ -89,8 +89,8 @@ def scan_chunk(
 
     Split from decoding so that the next request can leave as soon as its offset is known.
     """
-    table = batches.scan(data, topic, partition, from_offset)
-    batches.leave_out_aborted(table, data, aborted, topic, partition)
+    table = record_batches.scan(data, topic, partition, from_offset)
+    record_batches.leave_out_aborted(table, data, aborted, topic, partition)
     next_offset = int(table[-1]["last_offset"]) + 1 if len(table) else from_offset
     return Chunk(data, table, next_offset)
 
@@ -189,7 +189,7 @@ class Decoder:
     def _columns(
         self, region: Bytes, table: Any, from_offset: int, until_offset: int
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
-        cursor = batches.new_cursor()
+        cursor = record_batches.new_cursor()
         state = cursor[0]
         while state["batch"] < len(table):
             for name in ("rows", "key_bytes", "value_bytes", "header_count", "header_bytes"):

@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
-from keyrange.wire import batches, columns, compression, decode, kernels, select
+from keyrange.wire import columns, compression, decode, kernels, record_batches, select
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
@@ -94,7 +94,7 @@ def put_guards() -> None:
     """Let the modules of keyrange.wire allocate between guards."""
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
     numpy.empty, numpy.zeros, numpy.array = empty, zeros, array
-    for module in (batches, columns, compression, decode, select):
+    for module in (columns, compression, decode, record_batches, select):
         module.np = numpy
     columns._allocate = _allocate
     select._bytes = lambda text: guarded(text or b"\0")
@@ -137,7 +137,7 @@ def one_case(random: Random) -> None:
         random.choice(READS), random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
     )
     sizes = replace(sizes, selection=selection(random))
-    aborted = [batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
+    aborted = [record_batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
     try:
         chunk = decode.scan_chunk(guarded(data), "t", 0, low, aborted)
         decoder = decode.Decoder("t", 0, sizes, placement=placement(random))

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.leaders import Answers, Failures, LeaderQuestion, ask_leaders
+from keyrange.kafka.leader_requests import Answers, Failures, LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.produce import (
     MESSAGE_TOO_LARGE,
