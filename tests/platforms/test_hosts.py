@@ -20,6 +20,7 @@ from pinned_checks import restart
 from platforms.counted_hosts import GIVEN, PARTITIONS, PAUSE_S, SESSION_S, Counting
 from platforms.host_cluster import (
     BINDING,
+    INSIDE,
     WORKERS,
     HostBrokers,
     SparkHosts,
@@ -186,6 +187,29 @@ def test_a_strict_pin_waits_for_the_executor_that_cannot_ask(counting: Counting)
     )
     assert UNREACHABLE in said()
     counting.again()
+    assert counting.settle() == before
+    counting.holds()
+
+
+def test_an_executor_that_cannot_reach_the_leader_of_what_it_reads(counting: Counting) -> None:
+    """Driver, other brokers and the coordinator of its group answer it, so it keeps its key ranges.
+    Its tasks fail soon, and Spark has others do their work meanwhile."""
+    counting.again(**{"kafkaConsumer.pollTimeoutMs": "8000"})
+    before, partition = counting.settle(), 0
+    reader = counting.owner(before, partition)
+    coordinator = counting.leader("__consumer_offsets", 0)
+    hosts = (counting.network[name] for name in WORKERS)
+    leader = next(host for host in hosts if host not in (reader, coordinator))
+    counting.lead(partition, leader)
+    counting.run.more_batches()
+    with counting.cut_port(reader, leader, INSIDE) as said:
+        failure = (
+            rf"REQUEST_TIMED_OUT\] no records for 8000 ms, last: .*{leader.hostname}:{INSIDE}.*"
+            rf"\(topic={counting.run.topic}, partition={partition}, offset=\d+\)"
+        )
+        counting.run.wait(lambda: re.search(failure, said()) is not None, timeout_s=90)
+        counting.run.more_batches(1)
+    counting.run.more_batches(1)
     assert counting.settle() == before
     counting.holds()
 
