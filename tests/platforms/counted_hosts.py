@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
 from deltalake import DeltaTable
 from kafka import TopicPartition
@@ -20,7 +21,14 @@ from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of
 from pinned_checks import check_counts
 from pinned_cluster import PinnedRun
-from platforms.host_cluster import WORKERS, HostBrokers, SparkHosts, shared_memory
+from platforms.host_cluster import (
+    WORKERS,
+    HostBrokers,
+    HostCluster,
+    SparkHosts,
+    host_cluster,
+    shared_memory,
+)
 from platforms.hosts import Host, Network
 
 PARTITIONS = 3
@@ -67,6 +75,19 @@ class Counting:
         cluster, run = self.run.cluster, self.run
         cluster.do("stop", name=run.name)
         cluster.start_counting(run.name, run.topic, pause_s=pause_s, **(GIVEN | given))
+
+    @contextmanager
+    def driver(self, home: Path, host: str, **confs: str) -> Iterator[HostCluster]:
+        """Another driver, on a host."""
+        home.mkdir()
+        with host_cluster(self.network, self.topics, home, self.spark, host, **confs) as cluster:
+            yield cluster
+
+    def taken_over(self, cluster: HostCluster, pause_s: float = PAUSE_S) -> Counting:
+        """The query as another driver goes on with it, whatever became of its last one."""
+        topic, after = self.run.topic, self.run
+        run = cluster.start_counting(cluster.home.name, topic, pause_s, after, **GIVEN)
+        return replace(self, run=run)
 
     def all_work(self) -> bool:
         """Whether each executor has a task at this moment."""

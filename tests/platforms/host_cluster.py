@@ -218,10 +218,17 @@ class HostCluster(PinnedCluster):
     run_of = HostRun
 
     def __init__(
-        self, network: Network, topics: Topics, home: Path, spark: SparkHosts, driver: Host
+        self,
+        network: Network,
+        topics: Topics,
+        home: Path,
+        spark: SparkHosts,
+        driver: Host,
+        confs: Mapping[str, str],
     ) -> None:
         confs = {
             **_SPARK,
+            **confs,
             "spark.driver.host": driver.hostname,
             "spark.driver.bindAddress": driver.address,
             "spark.cores.max": "3",
@@ -248,9 +255,15 @@ class HostCluster(PinnedCluster):
 
 @contextmanager
 def host_cluster(
-    network: Network, topics: Topics, home: Path, spark: SparkHosts, driver: str = "driver"
+    network: Network,
+    topics: Topics,
+    home: Path,
+    spark: SparkHosts,
+    driver: str = "driver",
+    **confs: str,
 ) -> Iterator[HostCluster]:
-    cluster = HostCluster(network, topics, home, spark, network[driver])
+    """A driver that is ready for queries. `confs` are Spark's."""
+    cluster = HostCluster(network, topics, home, spark, network[driver], confs)
     try:
         cluster.answered(0)
         yield cluster

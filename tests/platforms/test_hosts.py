@@ -36,6 +36,8 @@ UNREACHABLE = (
     "[BINDING_UNREACHABLE] the query's planning process at "
     f"driver.hosts.example:{BINDING} was asked 3 times what this task reads: timed out"
 )
+# A driver that is cut off for less does not lose its executors.
+STEADFAST = {"spark.network.timeout": "180s"}
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +247,30 @@ def test_the_broker_of_a_leader_is_killed_and_comes_back(counting: Counting) -> 
     counting.run.more_batches()
     assert counting.settle() == before
     counting.holds()
+
+
+def test_a_driver_that_another_has_replaced(counting: Counting, tmp_path: Path) -> None:
+    """It is cut off while its tasks run. When it is back it ends, and it has written nothing."""
+    counting.settle()
+    counting.run.cluster.close()
+    with counting.driver(tmp_path / "first", "driver", **STEADFAST) as cluster:
+        first = counting.taken_over(cluster, pause_s=0.05)
+        first.run.more_batches()
+        counting.spark.start_worker("master", cores=3)
+        with counting.driver(tmp_path / "second", "master") as another:
+            first.run.wait(first.all_work)
+            before = first.writers()
+            counting.network.unplug(counting.network["driver"])
+            try:
+                second = first.taken_over(another)
+                second.run.wait(lambda: second.writers() != before)
+            finally:
+                counting.network.plug(counting.network["driver"])
+            failure = first.run.failure(timeout_s=150)
+            # Its executors would keep their names.
+            cluster.close()
+            second.settle()
+            second.holds()
+    assert re.search(r"COMMITS_FENCED\] run \w+ writes the commits of this query", failure)
+    assert f"and run {before[-1]} is not to write any more" in failure
+    assert second.writers()[:-1] == before
