@@ -5,17 +5,19 @@ moto answers (s3_server.py), so this is about what a store may do, and not about
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.planned import read_offsets
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdicts import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import load_progress
@@ -24,6 +26,7 @@ from keyrange.storage.directory import Directory
 from keyrange.storage.once import put_once, read_once
 from keyrange.storage.sink import SinkTable
 from keyrange.work.appending import data_file
+from keyrange.work.outcome_rows import done_rows, other_rows
 from numbered_logs import COMMITS, SUBJECTS, Subject
 from racing_writers import in_threads
 from s3_server import S3Server, by_kind
@@ -218,6 +221,30 @@ def test_a_manifest_that_does_not_decide_costs_no_list(s3: S3Server, home: str) 
         store.publish(Manifest(batch_id, "", {}, {}, *planned(START, END)), START, END)
         store.remove_old(lambda _: False)
     assert by_kind(s3.calls()) == {"HEAD": 3, "PUT": 3}
+
+
+def test_calls_of_a_manifest_that_decides(s3: S3Server, home: str) -> None:
+    """commits.s3.calls: of a verdict that is made, read three times, and removed with the next."""
+    store = VerdictStore(home, "s")
+    rows = other_rows(pa.schema([]), done_rows({PLACE: 5}))
+    data = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([rows]), data)
+    for batch_id in range(1, 8):
+        attempt, path = plan_attempt(home, "s", str(batch_id))
+        Directory(path).write("part-0", [data.getvalue()])
+        s3.calls()
+        assert store.manifest(batch_id, START, END) is None
+        files = {"part-0": data.getbuffer().nbytes}
+        made = Manifest(batch_id, attempt, files, {}, *planned(START, END))
+        assert store.publish(made, START, END) == made
+        for _ in range(3):
+            store.rows_in(made, {"done": ("topic", "partition", "records")})
+        store.remove_old(lambda other, last=batch_id: other < last, made)
+    calls = s3.calls()
+    print(f"commits.s3.calls verdict: {by_kind(calls)}")
+    assert by_kind(calls) == {"DELETE": 2, "GET": 7, "HEAD": 2, "LIST": 3, "PUT": 1}
+    kept = {key.removeprefix(home.removeprefix("s3://lake/")) for key in s3.objects(home[10:])}
+    assert kept == {"/s/7/manifest/_delta_log/" + "0" * 20 + ".json", "/s/plan-7/part-0"}
 
 
 def _append(sink: SinkTable, at: int) -> None:

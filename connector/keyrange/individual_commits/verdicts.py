@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import parts
 from keyrange.individual_commits.model.batch_results import Failure
@@ -34,6 +36,8 @@ _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 # Batches of a run between two lists of what is left in a store of objects.
 _LIST_EVERY: Final = 20
+# Of the parts of an attempt that are kept in memory.
+_KEPT_BYTES: Final = 8 << 20
 
 # What systems, Hadoop and object stores say of a place that takes no files.
 _NO_FILES: Final = (
@@ -71,6 +75,11 @@ class VerdictStore:
         self._puts_once = decides and self._directory.overwrites
         self._names: set[str] = set()
         self._lists = 0
+        # What this process has published in a store of objects, by the directory that it is in.
+        self._published: dict[str, list[str]] = {}
+        # The parts of one attempt in such a store, where they are small: three ask for them.
+        self._attempt = ""
+        self._parts: dict[str, pa.Buffer] = {}
 
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
@@ -139,6 +148,7 @@ class VerdictStore:
         self._names |= {str(manifest.batch_id), place.partition("/")[0]}
         try:
             if self._write_once(manifest.batch_id, data):
+                self._note(manifest)
                 return read_manifest(manifest.batch_id, data)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
@@ -164,6 +174,15 @@ class VerdictStore:
 
         return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
 
+    def _note(self, manifest: Manifest) -> None:
+        from keyrange.storage.once import ENTRY
+
+        if self._puts_once:
+            batch, place = str(manifest.batch_id), _place(manifest.batch_id, manifest.attempt)
+            self._published[batch] = [f"{batch}/{_MANIFEST_ONCE}/{ENTRY}"]
+            parts_of = self._published.setdefault(place.partition("/")[0], [])
+            parts_of += [f"{place}/{name}" for name in manifest.files]
+
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""
         root = f"{self._location}/{_place(manifest.batch_id, manifest.attempt)}"
@@ -183,10 +202,19 @@ class VerdictStore:
         return [failure for each in found for failure in each]
 
     def _in_each(self, manifest: Manifest, read: Callable[[Any], _T]) -> list[_T]:
+        is_kept = self._directory.overwrites and sum(manifest.files.values()) <= _KEPT_BYTES
+        if manifest.attempt != self._attempt:
+            self._attempt, self._parts = manifest.attempt, {}
+
         def read_part(name: str) -> _T:
             path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
+            if is_kept and path in self._parts:
+                return read(pa.BufferReader(self._parts[path]))
             with self._directory.open(path) as source:
-                return read(source)
+                if not is_kept:
+                    return read(source)
+                self._parts[path] = source.read_buffer()
+            return read(pa.BufferReader(self._parts[path]))
 
         def read_answered(name: str) -> _T:
             return answered(lambda: read_part(name))
@@ -217,8 +245,8 @@ class VerdictStore:
                 self._remove(str(batch_id))
             left = {name for name in names if name.startswith(_OF_A_PLAN)}
             left = left - {last.attempt} if last is not None else set()
-            if left:
-                others = [self.manifest_of(each) for each in sorted(batches - over)]
+            if left and last is not None:
+                others = [self.manifest_of(each) for each in batches - over - {last.batch_id}]
                 left -= {each.attempt for each in others if each is not None}
             for name in sorted(left):
                 self._remove(name)
@@ -234,7 +262,15 @@ class VerdictStore:
         return set(self._names)
 
     def _remove(self, name: str) -> None:
-        self._directory.remove(name)
+        """In a store of objects, what an attempt that does not count has left there is removed with
+        the next list."""
+        from keyrange.storage.once import remove_objects
+
+        files = self._published.pop(name, None)
+        if files is not None:
+            remove_objects(self._directory.uri(""), files)
+        else:
+            self._directory.remove(name)
         self._names.discard(name)
 
     def _path(self, batch_id: int) -> str:

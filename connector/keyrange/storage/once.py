@@ -8,6 +8,7 @@ table's description. It is read as the one file that it is: delta-rs would take 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from keyrange.storage.held_table import load_deltalake
 
 # Delta has no table without a column.
 _SCHEMA: Final = pa.schema([("nothing", pa.int32())])
-_ENTRY: Final = "_delta_log/00000000000000000000.json"
+# The one file of such a text, in the place that it was written to.
+ENTRY: Final = "_delta_log/00000000000000000000.json"
 
 
 def put_once(uri: str, text: str) -> bool:
@@ -48,7 +50,7 @@ def put_once(uri: str, text: str) -> bool:
 def read_once(uri: str) -> str | None:
     """The text that was written; None where there is none. Raises what `Directory` does, ValueError
     where it is something else."""
-    data = Directory(uri).read_if_there(_ENTRY)
+    data = Directory(uri).read_if_there(ENTRY)
     if data is None:
         return None
     for line in data.splitlines():
@@ -56,3 +58,17 @@ def read_once(uri: str) -> str | None:
         if "metaData" in action:
             return str(action["metaData"].get("description") or "")
     raise ValueError(f"{uri} is no text that is written once")
+
+
+def remove_objects(uri: str, paths: Iterable[str]) -> None:
+    """Remove files below a URI, where they are there: one call for each, which stores do not bill.
+    Arrow takes three, of which it writes an empty directory in the file's place by one, and five
+    for a directory. Raises OSError where one could not be removed."""
+    handler = load_deltalake().fs.DeltaStorageHandler(uri, {})
+    for path in paths:
+        try:
+            handler.delete_file(path)
+        except FileNotFoundError:
+            continue
+        except Exception as failure:
+            raise OSError(text_of(failure, {})) from None

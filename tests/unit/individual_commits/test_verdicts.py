@@ -231,6 +231,17 @@ def left_in(directory: Path) -> list[str]:
     return sorted(each.name for each in (directory / "s").iterdir())
 
 
+def leave(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"rows")
+
+
+def objects_in(directory: Path) -> list[str]:
+    """As `left_in`: in a store of objects a directory is there where a file of it is."""
+    files = (each.relative_to(directory / "s") for each in directory.rglob("*") if each.is_file())
+    return sorted({each.parts[0] for each in files})
+
+
 def test_a_store_of_objects_is_listed_now_and_then(
     object_store: VerdictStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,14 +255,16 @@ def test_a_store_of_objects_is_listed_now_and_then(
     monkeypatch.setattr(Directory, "directories", counted)
     for batch_id in range(45):
         attempt, path = plan_attempt(str(tmp_path), "s", f"{batch_id:03}")
-        Path(path).mkdir(parents=True)
+        leave(Path(path) / "part-0")
         if batch_id == 30:
-            (tmp_path / "s" / "plan-killed").mkdir()
-        made = Manifest(batch_id, attempt, {}, {}, *planned(START, END))
+            leave(Path(path) / "part-of-another-try")
+            leave(tmp_path / "s" / "plan-killed" / "part-0")
+        made = Manifest(batch_id, attempt, {"part-0": 4}, {}, *planned(START, END))
         object_store.publish(made, START, END)
         object_store.remove_old(lambda other, last=batch_id: other < last, made)
-        killed = ["plan-killed"] if 30 <= batch_id < 40 else []
-        assert left_in(tmp_path) == [str(batch_id), attempt, *killed]
+        left = ["plan-killed"] if 30 <= batch_id < 40 else []
+        left += ["plan-030"] if 30 < batch_id < 40 else []
+        assert objects_in(tmp_path) == sorted([str(batch_id), attempt, *left])
     assert len(lists) == 3
 
 
