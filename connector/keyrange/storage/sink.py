@@ -126,15 +126,22 @@ class SinkTable:
             self._once(
                 lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number
             )
+        # A late transaction came before that one, which has seen it, or does not come any more.
         for application, committed in driver.committed.items():
-            self._open()
-            if self._written(application, committed + 1):
-                batch_id = self._held.version_of(application)
+            batch_id = self._version_of(application)
+            if batch_id is not None and batch_id > committed:
                 message = (
-                    f"the table has the output of batch {batch_id} of another query, whose "
-                    f"commit is not there: its records would come again"
+                    f"the table has the output of batch {batch_id} of another query, whose commit "
+                    "is not there: its records would come again"
                 )
                 raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
+
+    def _version_of(self, application: str) -> int | None:
+        try:
+            return self._held.version_of(application)
+        except Exception as failure:
+            self._held.close()
+            raise self._unwritable(failure) from None
 
     def _once(self, commit: Callable[[Any], None], app_id: str, version: int) -> None:
         """Call `commit` with the table as it is, until it has written, or the table has a version
