@@ -53,7 +53,8 @@ def test_a_principal_without_rights_sees_nothing_and_not_room() -> None:
         )
         reader, other = LogDirReader(denied), LogDirReader(plain)
         [refused] = reader.read(20_000).answers
-        assert (refused.volumes, refused.failure) == ((), "CLUSTER_AUTHORIZATION_FAILED")
+        needed = "CLUSTER_AUTHORIZATION_FAILED: the principal needs DESCRIBE on the cluster"
+        assert (refused.volumes, refused.failure) == ((), needed)
         assert other.read(20_000).failure == ""
         reader.close()
         other.close()

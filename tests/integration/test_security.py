@@ -14,10 +14,13 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from brokers import PASSWORD, USER, Record, Topics, wait_until
 from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
-from keyrange.errors import DeniedError
+from checkpoints import commit_batch, make_checkpoint, plan_batch
+from keyrange.cli.main import app
+from keyrange.errors import CATALOGUE, DeniedError
 from keyrange.kafka.security import tokens
 from logins import (
     COUNT,
@@ -34,6 +37,7 @@ from logins import (
 from secured_brokers import SecuredBroker, SecuredSettings
 from sources import Collected, batch, stream
 from token_endpoint import Endpoint, token_endpoint
+from unseen import MARK
 
 LIFETIME_S = 3.0
 UNSECURED = OAUTH + 'unsecuredLoginStringClaim_sub="reader";'
@@ -170,6 +174,25 @@ def test_a_client_that_the_endpoint_refuses(strict: Topics, endpoint: Endpoint) 
         ends(client, "none")
     assert str(caught.value).startswith("[TOKEN_REFUSED]")
     assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_login_that_is_refused_ends_watch_with_1(
+    strict: Topics, tmp_path: Path, output: str
+) -> None:
+    """With the cause and what mends it, for each thing that asks the cluster."""
+    home = make_checkpoint(tmp_path / "checkpoint")
+    plan_batch(home, 0, 1_000, {"0": 100})
+    commit_batch(home, 0)
+    wrong = login_options(strict, "PLAIN", PLAIN + f'username="{USER}" password="{MARK}";')
+    named = for_spark(wrong) | {f"kafka.admin.{name}": value for name, value in wrong.items()}
+    given = [part for name, value in named.items() for part in ("--option", f"{name}={value}")]
+    result = CliRunner().invoke(app, ["watch", str(home), "--once", "--output", output, *given])
+    assert result.exit_code == 1, result.output
+    assert result.stdout.count("[SASL_AUTHENTICATION_FAILED]") == 2
+    remedy = CATALOGUE["SASL_AUTHENTICATION_FAILED"].remedy
+    assert result.stdout.count(f"To mend it: {remedy}.") == 2
+    assert MARK not in result.output
 
 
 def test_references_reach_the_executors_as_such(

@@ -11,7 +11,11 @@ import typer
 
 EXIT_CODES: Final = (
     ("0", "success"),
-    ("1", "an error, named on stderr; or a finding of doctor, report or a command verify"),
+    (
+        "1",
+        "an error, named on stderr; or a finding of doctor, report, watch --once, volumes show or "
+        "a command verify",
+    ),
     ("2", "a wrong command line"),
     ("3", "no broker runs (broker status); a throttle is in force (volumes guard, reap, release)"),
     ("130", "Ctrl-C"),

@@ -262,7 +262,10 @@ def _said(node: int, ask: Callable[[], Any]) -> LogDirs:
 def read_log_dirs(broker: int, answer: Any) -> LogDirs:
     """What an answer says; `failure` names each thing that it does not say."""
     if answer.error_code:
-        return LogDirs(broker, (), protocol.error_name(answer.error_code))
+        name = protocol.error_name(answer.error_code)
+        is_denied = answer.error_code == protocol.Code.CLUSTER_AUTHORIZATION_FAILED
+        needed = ": the principal needs DESCRIBE on the cluster" if is_denied else ""
+        return LogDirs(broker, (), f"{name}{needed}")
     volumes: list[Volume] = []
     failures: list[str] = []
     for each in answer.results:

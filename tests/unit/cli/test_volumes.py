@@ -21,11 +21,11 @@ def brokers() -> Iterator[ScriptedBrokers]:
         yield started
 
 
-def show(brokers: ScriptedBrokers, *arguments: str) -> Any:
+def show(brokers: ScriptedBrokers, *arguments: str, code: int = 0) -> Any:
     servers = ",".join(f"{HOST}:{port}" for port in brokers.ports.values())
     usual = ["volumes", "show", "--every", "10ms", "--bootstrap-servers", servers]
     result = CliRunner().invoke(app, [*usual, *arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
+    assert result.exit_code == code, (result.output, result.exception)
     return result
 
 
@@ -85,10 +85,29 @@ def test_what_grows_is_full_some_time(brokers: ScriptedBrokers) -> None:
 
 def test_what_was_not_observed_is_said(brokers: ScriptedBrokers) -> None:
     brokers.told[2] = Told((), error_code=31)
-    result = show(brokers, "--option", "min.available.ratio=0.1")
-    assert result.stderr == "not observed: broker 2: CLUSTER_AUTHORIZATION_FAILED\n"
+    result = show(brokers, "--option", "min.available.ratio=0.1", code=1)
+    assert result.stderr == (
+        "not observed: broker 2: CLUSTER_AUTHORIZATION_FAILED: "
+        "the principal needs DESCRIBE on the cluster\n"
+    )
     brokers.told[1] = Told((), error_code=31)
-    assert show(brokers).stdout == "no volume was observed\n"
+    assert show(brokers, code=1).stdout == "no volume was observed\n"
+
+
+def test_a_check_that_failed_does_not_count_where_a_later_one_was_whole(
+    brokers: ScriptedBrokers,
+) -> None:
+    brokers.told[2] = Told((), error_code=31)
+    looked: list[int] = []
+
+    def describe() -> None:
+        looked.append(1)
+        if len(looked) > 2:
+            brokers.told[2] = Told()
+
+    brokers.on_metadata = describe
+    assert show(brokers, "--checks", "4").stderr == ""
+    assert len(looked) > 3
 
 
 def test_what_is_wrong_with_the_options_is_said() -> None:

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from keyrange.cli.watch.view import (
     rate_text,
     read_lag_text,
 )
+from keyrange.errors import CATALOGUE
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.text.formats import short
 from progresses import progress, source
@@ -78,6 +80,19 @@ def test_once_prints_the_whole_view(home: Path) -> None:
     assert logging.getLogger("keyrange").level == logging.NOTSET, "what it held back is let go"
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_once_ends_with_1_where_something_did_not_answer(home: Path, output: str) -> None:
+    """All else is there, and what did not answer is named with what mends it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    given = ["--bootstrap-servers", nobody, "--progress", str(told(home)), "--output", output]
+    result = CliRunner().invoke(app, ["watch", str(home), "--once", *given])
+    assert result.exit_code == 1, result.output
+    assert "[BROKER_UNREACHABLE]" in result.stdout
+    assert f"To mend it: {CATALOGUE['BROKER_UNREACHABLE'].remedy}." in result.stdout
+    assert "t-29" in result.stdout or '"partition": 29' in result.stdout
+
+
 @pytest.mark.ordinary
 def test_json_is_a_document_a_line(home: Path) -> None:
     process = subprocess.Popen(
@@ -117,6 +132,7 @@ def test_a_pipe_gets_a_plain_line_an_interval(home: Path) -> None:
         assert time.monotonic() < deadline
         lines.append(process.stdout.readline().decode())
     assert ", unknown, batch 1 under way" in lines[-1]
+    assert f"To mend it: {CATALOGUE['INVALID_CHECKPOINT_PATH'].remedy}." in lines[-1]
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130
     assert process.stderr.read() == b""
@@ -288,4 +304,4 @@ def test_a_failure_says_what_is_shown_instead() -> None:
     failure = {"source": "broker", "text": "no", "waiting_ms": 0, "age_ms": None}
     assert failure_text(failure) == "no"
     old = failure | {"age_ms": 61_000, "waiting_ms": 12_000}
-    assert failure_text(old) == "no; shown is what was 1 min ago; asked again for 12 s"
+    assert failure_text(old) == "no (shown is what was 1 min ago, asked again for 12 s)"

@@ -60,11 +60,21 @@ def test_a_query_of_before_says_less(tmp_path: Path) -> None:
 
 def test_its_own_look_counts_before_what_the_query_said(tmp_path: Path) -> None:
     rows = [{"broker": number // 2, "violated": number == 3 or None} for number in range(4)]
-    volumes = {"factor": {"value": 1.0, "why": "none at the limit"}, "volumes": rows}
+    volumes = {
+        "factor": {"value": 1.0, "why": "none at the limit"},
+        "volumes": rows,
+        "failure": "",
+    }
     document = look(tmp_path / "cp", FULL["volumes"], volumes)
     throttle = document["throttle"]
     assert throttle["known_by"] == "now"
     assert (throttle["brokers"], throttle["log_dirs"], throttle["at_limit"]) == (2, 4, 1)
     assert (throttle["limit_violated"], throttle["fallback_applied"]) == (None, None)
     assert "factor 1, 4 log dirs of 2 brokers, 1 at the limit" in line(document)
-    assert document["why"] == []
+    assert (document["why"], document["failures"]) == ([], [])
+
+
+def test_what_a_look_did_not_observe_is_a_failure(tmp_path: Path) -> None:
+    volumes = {"factor": None, "volumes": [], "failure": "broker 2: timed out"}
+    [failure] = look(tmp_path / "cp", FULL["volumes"], volumes)["failures"]
+    assert (failure["source"], failure["text"]) == ("volumes", "broker 2: timed out")

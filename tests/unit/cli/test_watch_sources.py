@@ -24,7 +24,7 @@ from keyrange.cli.watch.sources import (
     read_members,
     read_told,
 )
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import CATALOGUE, KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.kafka.model.offsets import TopicPartition
@@ -37,6 +37,7 @@ from progresses import progress, source
 from scripted import ScriptedCluster
 from scripted_admin import HOST, scripted_brokers
 
+REMEDY = CATALOGUE["BROKER_UNREACHABLE"].remedy
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -79,7 +80,7 @@ def test_what_was_known_stays_while_asking_fails() -> None:
         found.append((asked.answer.value, asked.answer.failure))
     assert found == [
         ("first", ""),
-        ("first", r"[BROKER_UNREACHABLE] no\u001b[2J one"),
+        ("first", rf"[BROKER_UNREACHABLE] no\u001b[2J one. To mend it: {REMEDY}."),
         ("first", "OSError: a disk"),
         ("last", ""),
     ]

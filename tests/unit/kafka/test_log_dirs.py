@@ -57,7 +57,10 @@ def test_every_directory_of_every_broker_is_told(
 @pytest.mark.parametrize(
     ("told", "failure"),
     [
-        (Told((), error_code=DENIED), "CLUSTER_AUTHORIZATION_FAILED"),
+        (
+            Told((), error_code=DENIED),
+            "CLUSTER_AUTHORIZATION_FAILED: the principal needs DESCRIBE on the cluster",
+        ),
         (Told(()), "no log dirs"),
         (Told((("/a", -1, -1, OFFLINE),)), "KAFKA_STORAGE_ERROR /a"),
         (Told((("/a", -1, -1, 0),)), "size not told /a"),

@@ -125,7 +125,11 @@ def failures_of(sources: Sources) -> list[str]:
         "volumes": sources.volumes,
     }
     found = [(name, " ".join(each.failure.split())) for name, each in named.items()]
-    return [f"not read: {name}: {failure}" for name, failure in found if failure]
+    failures = [f"not read: {name}: {failure}" for name, failure in found if failure]
+    looked = sources.volumes.document
+    if looked is not None and looked["failure"] and not sources.volumes.failure:
+        failures.append(f"not observed: volumes: {looked['failure']}")
+    return failures
 
 
 def _page(sources: Sources, library: str) -> str:

@@ -58,7 +58,8 @@ def show(
 ) -> None:
     """How full each volume is, and with a limit the throttle factor that follows from it.
 
-    The limit is --option min.available.ratio=0.1 or min.available.bytes=10g, as for a query.
+    The limit is --option min.available.ratio=0.1 or min.available.bytes=10g, as for a query. Where
+    the last check did not observe every volume, the exit code is 1.
     """
     pause_ms = read_pause(every, "--every")
     options = guard_options(bootstrap_servers, option, needs_limit=False)
@@ -67,6 +68,8 @@ def show(
         if follow or last:
             _print(document, output)
         if last:
+            if document["failure"]:
+                raise typer.Exit(1)
             return
 
 

@@ -75,6 +75,7 @@ def watch(
     The checkpoint is enough; what else is there is found by options, which may be the query's own
     (--option commitTable=..., kafka.admin.bootstrap.servers=...). On a terminal it is a live view,
     elsewhere a line for each interval, and with --output json a document a line. Ctrl-C ends it.
+    What does not answer is named, with what mends it; --once then ends with exit code 1.
     """
     from keyrange.cli.watch.sources import Where, tables
 
@@ -82,13 +83,19 @@ def watch(
     named = named_options(bootstrap_servers, "", option)
     chosen = tables(named, commits=commits, members=members)
     where = Where(checkpoint=query, named=named, progress=progress, group=group, **chosen)
-    looks = _looks(where, every_ms, once)
     with _quiet():
+        if once:
+            _look_once(where, output)
+            return
+        looks = _looks(where, every_ms)
         if output is OutputFormat.JSON:
             for document in looks:
                 print_document("watch/3", document)
-        elif once or not sys.stdout.isatty():
-            _print_all(looks, once)
+        elif not sys.stdout.isatty():
+            from keyrange.cli.watch.view import line
+
+            for document in looks:
+                print_text(line(document), flush=True)
         else:
             _live(looks)
 
@@ -163,26 +170,24 @@ class Watcher:
         return found
 
 
-def _looks(where: Where, every_ms: int, once: bool) -> Iterator[dict[str, Any]]:
-    """A document an interval, without an end unless it is once."""
+def _look_once(where: Where, output: OutputFormat) -> None:
+    """Print one look; exit code 1 where something that was asked did not answer."""
+    document = Watcher(where).look(_WAIT_ONCE_S)
+    if output is OutputFormat.JSON:
+        print_document("watch/3", document)
+    else:
+        print_drawn(_once(document))
+    if document["failures"]:
+        raise typer.Exit(1)
+
+
+def _looks(where: Where, every_ms: int) -> Iterator[dict[str, Any]]:
+    """A document an interval, without an end."""
     watcher = Watcher(where)
-    if once:
-        yield watcher.look(_WAIT_ONCE_S)
-        return
     while True:
         began = time.monotonic()
         yield watcher.look(min(_WAIT_S, every_ms / 1000))
         time.sleep(max(every_ms / 1000 - (time.monotonic() - began), 0))
-
-
-def _print_all(looks: Iterator[dict[str, Any]], once: bool) -> None:
-    from keyrange.cli.watch.view import line
-
-    for document in looks:
-        if once:
-            print_drawn(_once(document))
-        else:
-            print_text(line(document), flush=True)
 
 
 def _once(document: Mapping[str, Any]) -> str:

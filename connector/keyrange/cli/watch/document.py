@@ -73,7 +73,11 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "throttle": _throttle(answers, told),
         "state_of_keys": state_figures(told[-1].progress) if told else None,
         "partitions": partitions,
-        "failures": [*_failures(answers), *(_outdated(last) if outdated and last else ())],
+        "failures": [
+            *_failures(answers),
+            *_unobserved(answers),
+            *(_outdated(last) if outdated and last else ()),
+        ],
     }
     return document | judged(document, answers, seen.all_read_ms(now_ms))
 
@@ -339,6 +343,19 @@ def _outdated(last: QueryProgress) -> Iterable[dict[str, Any]]:
         "does not run, or writes elsewhere"
     )
     yield {"source": "progress", "text": text, "waiting_ms": 0, "age_ms": None}
+
+
+def _unobserved(answers: Answers) -> Iterable[dict[str, Any]]:
+    """What the brokers did not tell of their volumes, in a look that did not fail as a whole."""
+    known = answers.volumes
+    if known is None or known.value is None or known.failure or not known.value["failure"]:
+        return
+    yield {
+        "source": "volumes",
+        "text": known.value["failure"],
+        "waiting_ms": known.waiting_ms,
+        "age_ms": None,
+    }
 
 
 def _failures(answers: Answers) -> list[dict[str, Any]]:

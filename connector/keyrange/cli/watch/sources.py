@@ -168,7 +168,8 @@ class Source(Generic[T]):
         try:
             return self._ask(), ""
         except KeyrangeError as failure:
-            return None, _short(f"[{failure.condition.name}] {failure.message}")
+            # Whole: the remedy stands at its end.
+            return None, one_line(" ".join(str(failure).split()))
         except Exception as failure:
             # Whatever a library raises of a file or a network: the view goes on without it.
             return None, _short(f"{type(failure).__name__}: {failure}")

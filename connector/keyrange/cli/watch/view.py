@@ -40,6 +40,8 @@ _PARTITION_MIN: Final = 24
 _DROPPED_FIRST: Final = ("bar", "committed", "read to", "log end", "pending")
 # Columns that say nothing new where they are the same as another one in every row.
 _SAME: Final = (("committed", "read to"), ("commit lag", "read lag"))
+# A source that is asked for longer is said to be.
+_WAITING_MS: Final = 5_000
 LIVE_HELP: Final = ", Ctrl-C ends the view"
 
 
@@ -227,10 +229,12 @@ def _batch_line(batch: Mapping[str, Any]) -> str:
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:
-    kept = "" if failure["age_ms"] is None else f"; shown is what was {span(failure['age_ms'])} ago"
-    waiting = failure["waiting_ms"]
-    asked = f"; asked again for {span(waiting)}" if waiting > 5_000 else ""
-    return f"{failure['text']}{kept}{asked}"
+    since = []
+    if failure["age_ms"] is not None:
+        since.append(f"shown is what was {span(failure['age_ms'])} ago")
+    if failure["waiting_ms"] > _WAITING_MS:
+        since.append(f"asked again for {span(failure['waiting_ms'])}")
+    return f"{failure['text']} ({', '.join(since)})" if since else str(failure["text"])
 
 
 def _partitions(
