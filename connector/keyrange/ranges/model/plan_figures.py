@@ -7,37 +7,19 @@ asks for a batch's plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.splits import Split
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFigures:
-    """`key_ranges` is 0 where whole partitions are read. `bytes` are those of the log that is read,
-    as far as a sample tells, and `fetched_bytes` what brokers send for it to one executor."""
-
-    tasks: int
-    key_ranges: int
-    bytes: int
-    fetched_bytes: int
-
-    def metrics(self, number: int) -> dict[str, int]:
-        """For a progress; `number` tells two plans of a run apart."""
-        return {
-            "number": number,
-            "tasks": self.tasks,
-            "keyRanges": self.key_ranges,
-            "bytes": self.bytes,
-            "fetchedBytes": self.fetched_bytes,
-        }
-
-
 def plan_figures(
     tasks: int, splits: Iterable[Split], bytes_per_offset: Mapping[TopicPartition, float]
-) -> PlanFigures:
-    """The figures of the splits that so many tasks read."""
+) -> dict[str, int]:
+    """The figures of the splits that so many tasks read, as a progress has them.
+
+    `keyRanges` is 0 where whole partitions are read. `bytes` are those of the log that is read, as
+    far as a sample tells, and `fetchedBytes` what brokers send for it to one executor.
+    """
     splits = list(splits)
     spans: dict[TopicPartition, list[tuple[int, int]]] = {}
     ranges = 0
@@ -48,7 +30,12 @@ def plan_figures(
             ranges += len(split.placement.ranges())
     fetched = fetched_bytes(fetched_once(splits), bytes_per_offset)
     read = sum(covered(found) * bytes_per_offset[partition] for partition, found in spans.items())
-    return PlanFigures(tasks, ranges, round(read), round(fetched))
+    return {
+        "tasks": tasks,
+        "keyRanges": ranges,
+        "bytes": round(read),
+        "fetchedBytes": round(fetched),
+    }
 
 
 def fetched_once(splits: Iterable[Split]) -> list[Split]:
