@@ -120,10 +120,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange volumes release --bootstrap-servers broker:9092             # what it would do",
         "keyrange volumes release --bootstrap-servers broker:9092 --confirm",
     ),
-    "doctor": (
-        "keyrange doctor",
-        "keyrange doctor --bootstrap-servers broker:9092 --topic orders",
-    ),
+    "doctor": ("keyrange doctor", "keyrange doctor --bootstrap-servers broker:9092 --topic orders"),
     "errors": (
         "keyrange errors COMMITS_FENCED",
         "keyrange errors KAFKA_DATA_LOSS        # all that begin with it",

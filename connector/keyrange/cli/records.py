@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
-from keyrange.cli.render import (
-    OutputFormat,
-    OutputOption,
-    note,
-    print_document,
-    print_table,
-)
+from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
 from keyrange.cli.source import (
     ReadPlan,
     ServersOption,

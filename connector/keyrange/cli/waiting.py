@@ -76,9 +76,6 @@ def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
     )
     # What is printed meanwhile stands above the bars; on stdout only where that is the same screen.
     with Progress(
-        *columns,
-        console=console,
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),
+        *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()
     ) as progress:
         yield Waiting(progress)

@@ -57,9 +57,7 @@ class Consumer:
         self._thread = threading.get_ident()
 
     def assign(
-        self,
-        ranges: Mapping[Partition, Ranges],
-        listener: KeyRangeListener | None = None,
+        self, ranges: Mapping[Partition, Ranges], listener: KeyRangeListener | None = None
     ) -> None:
         """Read these key ranges, each `(lo, hi)` with both ends included, and no others; an empty
         list is the whole partition.
@@ -250,11 +248,7 @@ class Consumer:
         """As `poll`, the rows as records."""
         return [record for batch in self.poll(timeout_ms) for record in records_of(batch)]
 
-    def acknowledge(
-        self,
-        what: Acknowledged,
-        offsets: Iterable[int] | None = None,
-    ) -> int:
+    def acknowledge(self, what: Acknowledged, offsets: Iterable[int] | None = None) -> int:
         """Records are done: all of a batch, records, or a topic-partition's `offsets`.
 
         Returns how many were not done before; what was revoked or lost meanwhile does not count.

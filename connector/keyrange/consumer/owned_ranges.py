@@ -81,11 +81,7 @@ class OwnedRanges:
         return self._commit_log
 
     def move(
-        self,
-        view: ClusterView,
-        wanted: Spans,
-        listener: KeyRangeListener,
-        turn: Turn = ANEW,
+        self, view: ClusterView, wanted: Spans, listener: KeyRangeListener, turn: Turn = ANEW
     ) -> Spans:
         """As `take`, with commits, and with the listener told what goes: what it acknowledges then
         still counts. Returns what is new. Raises as `commit` and `take` do; where the listener was

@@ -50,11 +50,7 @@ class OwnedRangeReader:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        view: ClusterView,
-        settings: ReadSettings,
-        ids_max_age_ms: int,
+        self, cluster: Cluster, view: ClusterView, settings: ReadSettings, ids_max_age_ms: int
     ) -> None:
         self._cluster = cluster
         self._view = view
@@ -162,9 +158,7 @@ class OwnedRangeReader:
                 )
 
     def _plan(
-        self,
-        intakes: Mapping[TopicPartition, PartitionDelivery],
-        works: Works,
+        self, intakes: Mapping[TopicPartition, PartitionDelivery], works: Works
     ) -> list[Split]:
         received = self._reader.bytes_received
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES

@@ -68,10 +68,7 @@ class NodePorts:
 
 
 def server_properties(
-    settings: BrokerSettings,
-    node: int,
-    ports: Sequence[NodePorts],
-    data: Path,
+    settings: BrokerSettings, node: int, ports: Sequence[NodePorts], data: Path
 ) -> dict[str, str]:
     """The server.properties of node number `node` (from 0; its node id is one more)."""
     own = ports[node]

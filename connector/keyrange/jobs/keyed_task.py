@@ -84,9 +84,7 @@ def state_rows(
     yield member_rows("state_work", [told])
 
 
-def _run_rows(
-    made: Iterable[tuple[TopicPartition, MadeRun]],
-) -> Iterator[dict[str, str | int]]:
+def _run_rows(made: Iterable[tuple[TopicPartition, MadeRun]]) -> Iterator[dict[str, str | int]]:
     for partition, run in made:
         yield {
             "topic": partition.topic,

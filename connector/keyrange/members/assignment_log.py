@@ -159,10 +159,7 @@ class AssignmentLog:
 
 
 def stored_members(
-    membership: Membership,
-    sighting: Sighting,
-    before: Sequence[StoredMember],
-    shift_ms: int,
+    membership: Membership, sighting: Sighting, before: Sequence[StoredMember], shift_ms: int
 ) -> tuple[StoredMember, ...]:
     """The members as a row has them; `shift_ms` is what the clock on the wall is ahead of the one
     that timeouts are counted by."""

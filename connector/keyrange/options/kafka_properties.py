@@ -28,13 +28,7 @@ from keyrange.options.secrets import NO_SECRET, Secret
 from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
 from keyrange.text.near_names import did_you_mean, near_names
 
-__all__ = [
-    "PROPERTIES",
-    "ClientSettings",
-    "Secret",
-    "parse_client_options",
-    "read_login",
-]
+__all__ = ["PROPERTIES", "ClientSettings", "Secret", "parse_client_options", "read_login"]
 
 
 _ADDRESS = re.compile(
@@ -140,12 +134,7 @@ _REFUSED = (
 
 PROPERTIES: Final[dict[str, Property]] = {
     row.name: row
-    for row in (
-        *properties_of(ClientSettings),
-        *_IGNORED,
-        *_REFUSED,
-        *UNUSED_SECURITY_PROPERTIES,
-    )
+    for row in (*properties_of(ClientSettings), *_IGNORED, *_REFUSED, *UNUSED_SECURITY_PROPERTIES)
 }
 
 

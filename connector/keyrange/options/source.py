@@ -14,15 +14,7 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.mapping import MapInArrow, MappingOptions
 from keyrange.options.members import MemberOptions
-from keyrange.options.option import (
-    BATCH,
-    BOTH,
-    INT32_MAX,
-    INT64_MAX,
-    made_of,
-    option,
-    rows_of,
-)
+from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, made_of, option, rows_of
 from keyrange.options.parsing import (
     NAME_BYTES_MAX,
     boolean,

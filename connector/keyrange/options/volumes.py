@@ -150,12 +150,7 @@ def _policy(chosen: VolumeOptions, is_needed: bool, violations: Violations) -> P
                 "one of the options min.available.bytes and min.available.ratio must be specified"
             )
         return None
-    return Policy(
-        _limit(size, ratio),
-        chosen.fallback,
-        chosen.validity_ms,
-        chosen.interval_ms,
-    )
+    return Policy(_limit(size, ratio), chosen.fallback, chosen.validity_ms, chosen.interval_ms)
 
 
 def _limit(size: Least[int] | None, ratio: Least[float] | None) -> Limit:

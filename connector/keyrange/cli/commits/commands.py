@@ -211,11 +211,7 @@ def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str,
 
 
 def _show(
-    table: str,
-    document: Mapping[str, Any],
-    known: Snapshot,
-    last: Commit | None,
-    ranges: int,
+    table: str, document: Mapping[str, Any], known: Snapshot, last: Commit | None, ranges: int
 ) -> None:
 
     if not document["seq"]:

@@ -198,8 +198,4 @@ def _moved(commit: Commit, before: Snapshot) -> Iterator[dict[str, Any]]:
         same = known is not None and known.topic_id == state.topic_id
         at = known.committed if known is not None and same else None
         if at != state.committed:
-            yield {
-                **partition._asdict(),
-                "from_offset": at,
-                "until_offset": state.committed,
-            }
+            yield {**partition._asdict(), "from_offset": at, "until_offset": state.committed}

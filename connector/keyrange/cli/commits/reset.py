@@ -18,13 +18,7 @@ from keyrange.cli.commits.opening import (
     chosen,
     open_commits,
 )
-from keyrange.cli.render import (
-    OutputFormat,
-    OutputOption,
-    note,
-    print_document,
-    print_table,
-)
+from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
 from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
 from keyrange.cli.times import now, read_time
 from keyrange.errors import error, invalid_options
@@ -254,10 +248,7 @@ def _first_known(
 
 
 def _at_commit(
-    commits: Commits,
-    known: Snapshot,
-    states: Mapping[TopicPartition, PartitionState],
-    to: str,
+    commits: Commits, known: Snapshot, states: Mapping[TopicPartition, PartitionState], to: str
 ) -> dict[TopicPartition, int]:
 
     number = to.removeprefix("commit:")

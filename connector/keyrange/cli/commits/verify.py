@@ -76,12 +76,10 @@ def verify(
         ),
     ] = False,
     dead_letters: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters."),
+        str, typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters.")
     ] = "",
     last: Annotated[
-        int,
-        typer.Option(min=1, help="How many of the last commits are held against one another."),
+        int, typer.Option(min=1, help="How many of the last commits are held against one another.")
     ] = 1000,
     topic: TopicOption = "",
     partition: PartitionOption = None,
@@ -162,10 +160,7 @@ def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[Topi
 
 
 def _read_places(
-    live: Live,
-    states: Mapping[TopicPartition, PartitionState],
-    bars: Waiting,
-    by_offset: bool,
+    live: Live, states: Mapping[TopicPartition, PartitionState], bars: Waiting, by_offset: bool
 ) -> dict[TopicPartition, Log]:
     """The offsets of the records below the positions, and where their keys lie. The columns asked
     for must be topic, partition, offset and keyHash."""

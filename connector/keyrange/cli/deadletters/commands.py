@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.commits.opening import (
-    GroupOption,
-    SourceOption,
-    TableArgument,
-    ask,
-    open_commits,
-)
+from keyrange.cli.commits.opening import GroupOption, SourceOption, TableArgument, ask, open_commits
 from keyrange.cli.commits.reset import (
     CheckpointOption,
     ConfirmOption,
@@ -129,8 +123,7 @@ def show(
     ] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="Its offset.")] = None,
     characters: Annotated[
-        int,
-        typer.Option("--bytes", min=1, help="How much of key, value and each header to print."),
+        int, typer.Option("--bytes", min=1, help="How much of key, value and each header to print.")
     ] = 4096,
     dead_letters: LettersOption = "",
     group: GroupOption = "",

@@ -87,11 +87,7 @@ def show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:
         if found["partition"] is None:
             where = "that of each record's partition and hash"
         state = f", {found['state'].lower()}" if found["state"] else ""
-        values |= {
-            "slot": where + state,
-            "host": found["host"],
-            "executor": found["executor"],
-        }
+        values |= {"slot": where + state, "host": found["host"], "executor": found["executor"]}
     if found.get("state_copies"):
         values["copies of its state"] = found["state_copies"]
     print_record("Owner", values)

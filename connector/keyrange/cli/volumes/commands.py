@@ -28,8 +28,7 @@ from keyrange.text.formats import moment, percent, size_text, span
 from keyrange.text.plain import one_line
 
 app = typer.Typer(
-    no_args_is_help=True,
-    help="The volume guard: how full the disks of a cluster's brokers are.",
+    no_args_is_help=True, help="The volume guard: how full the disks of a cluster's brokers are."
 )
 
 app.command()(guard)

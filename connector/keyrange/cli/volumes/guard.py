@@ -72,10 +72,7 @@ def guard(
         raise BrokenPipeError
 
 
-def reap(
-    bootstrap_servers: AdminServersOption = "",
-    option: SourceOptionsOption = None,
-) -> None:
+def reap(bootstrap_servers: AdminServersOption = "", option: SourceOptionsOption = None) -> None:
     """Release what a dead guard has throttled; for a CronJob or a timer.
 
     It ends at once where nothing is held, and otherwise looks for as long as guard.lease.ms whether
@@ -169,10 +166,7 @@ def _enforce(options: VolumeOptions, watch: Watch, stop: threading.Event, say: S
     )
     with _cluster(options) as cluster:
         say_of_plugin(cluster, settings.dry_run, say)
-        say(
-            "guard",
-            {"floor": settings.floor, "base": settings.base, "dry_run": settings.dry_run},
-        )
+        say("guard", {"floor": settings.floor, "base": settings.base, "dry_run": settings.dry_run})
         return Enforcer(settings, QuotaStore(cluster), lambda: watch.factor, say).run(stop)
 
 
@@ -184,8 +178,7 @@ def _follow(watch: Watch, stop: threading.Event, say: Speaker) -> None:
         if (factor.value, factor.is_fallback) != before:
             before = (factor.value, factor.is_fallback)
             say(
-                "factor",
-                {"value": factor.value, "why": factor.why, "fallback": factor.is_fallback},
+                "factor", {"value": factor.value, "why": factor.why, "fallback": factor.is_fallback}
             )
         stop.wait(0.5)
 

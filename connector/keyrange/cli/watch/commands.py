@@ -127,10 +127,7 @@ class Watcher:
         self._checkpoint = sources.Source("checkpoint", read)
         self._others: dict[str, Any] = {}
         wanted: dict[str, tuple[bool, Callable[[], Any]]] = {
-            "progress": (
-                bool(where.progress),
-                lambda: sources.read_told(where.progress, query_id),
-            ),
+            "progress": (bool(where.progress), lambda: sources.read_told(where.progress, query_id)),
             "broker": (where.asks_kafka, sources.EndsSource(where.named, self._partitions)),
             "commits": (bool(where.commits), sources.CommitsSource(where)),
             "members": (bool(where.members), lambda: sources.read_members(where)),

@@ -267,9 +267,7 @@ def read_told(path: str, query_id: str) -> list[ToldBatch]:
     return found
 
 
-def told_of(
-    documents: Iterable[Mapping[str, Any]],
-) -> tuple[list[ToldBatch], Exception | None]:
+def told_of(documents: Iterable[Mapping[str, Any]]) -> tuple[list[ToldBatch], Exception | None]:
     """The batches of keyrange among progresses, and why the last one of the others is none."""
     found = []
     unreadable: Exception | None = None

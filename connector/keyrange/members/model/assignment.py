@@ -25,13 +25,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition, nested
 from keyrange.members.model.balance import SLACK, Balance
-from keyrange.ranges.model.key_ranges import (
-    HASH_MAX,
-    SPACE,
-    KeyRange,
-    complement,
-    merge,
-)
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, complement, merge
 
 _VERSION: Final = 1
 _NO_SLACK: Final = Fraction(0)

@@ -36,9 +36,7 @@ def check_name(name: str, source: str) -> str:
     """
     if name in (".", "..") or len(name) > NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
         raise error(
-            "INVALID_MEMBER_NAME",
-            f"{name[:80]!r} cannot be a member's name",
-            source=source,
+            "INVALID_MEMBER_NAME", f"{name[:80]!r} cannot be a member's name", source=source
         )
     return name
 

@@ -155,9 +155,7 @@ class Membership:
             return None
         stay = sorted(states.keys() - set(lost))
         return Reassign(
-            self._reason(lost, joined),
-            {name: states[name].capacity for name in stay},
-            self._forced,
+            self._reason(lost, joined), {name: states[name].capacity for name in stay}, self._forced
         )
 
     def applied(self, reassign: Reassign, now_ms: int) -> None:
