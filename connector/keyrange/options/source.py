@@ -3,6 +3,7 @@ settings of each capability."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -260,3 +261,19 @@ class SourceOptions:
 # The option table of `format("keyrange")`. Names are the JVM connector's where it has the option.
 # `conf/keyrange.toml`, `keyrange options` and OPTIONS.md are made from it.
 OPTIONS: Final = rows_of(SourceOptions)
+
+
+def idle_options(options: SourceOptions) -> Iterator[str]:
+    """Options that are given and change nothing, each with the one that would make it count: no
+    error, since a query may keep them over a change of that one, and rarely meant."""
+    volumes, members, keys = options.volumes, options.members, options.key_ranges
+    limited = (volumes.min_available_bytes, volumes.min_available_ratio) != (None, None)
+    counted, by_key = keys.ranges_per_partition is not None, keys.split_by == "keyRange"
+    for name, given, counts, needed in (
+        ("commitTable", options.commits.table, options.commits.individual, "commitMode=individual"),
+        ("memberTable", members.table, members.pinned or options.commits.table, "pin"),
+        ("min.available.*", limited, volumes.admission, "guard.admission=true"),
+        ("keyRangesPerPartition", counted, by_key, "splitBy=keyRange"),
+    ):
+        if given and not counts:
+            yield f"option '{name}' changes nothing without {needed}"

@@ -107,7 +107,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.kafka.record_sizes import RecordSizes
             from keyrange.kafka.security.exposure import warn_of_exposure
             from keyrange.observing.logs import follow_environment
-            from keyrange.options.idle import idle_options
+            from keyrange.options.source import idle_options
             from keyrange.source.session import PlanningSession
 
             follow_environment()

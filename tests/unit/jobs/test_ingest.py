@@ -18,8 +18,7 @@ from committing import commit_states
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-from keyrange.jobs.last_batch import is_of_a_job
-from keyrange.jobs.run_end import pending_records
+from keyrange.jobs.runs import is_of_a_job, pending_records
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.options import parse_options
-from keyrange.options.idle import idle_options
+from keyrange.options.source import idle_options
 
 READS = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 GUARDED = {"guard.admission": "true", "kafka.admin.bootstrap.servers": "broker:9092"}

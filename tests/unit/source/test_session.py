@@ -10,7 +10,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
-from keyrange.ranges.model.split_json import read_split, write_split
+from keyrange.ranges.model.splits import read_split, write_split
 from keyrange.source import session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import (

@@ -17,8 +17,7 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
-from keyrange.ranges.model.split_json import read_split, write_split
-from keyrange.ranges.model.splits import Delivery, Split
+from keyrange.ranges.model.splits import Delivery, Split, read_split, write_split
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 
