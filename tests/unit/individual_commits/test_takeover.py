@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitS
 from keyrange.individual_commits.model.takeover import begin
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark
+from keyrange.storage.model.driver import Driver
 
 PLACE = TopicPartition("t", 0)
 GROUP = "default"
@@ -35,13 +37,13 @@ class Group:
         may_replace: bool = False,
         planned_at: int = 0,
         anew: bool = False,
-    ) -> None:
+    ) -> Driver:
         terms = CommitSettings(isolation="transactional" if source_id == "b" else "immediate")
         fence = Commit(
             1, CommitKind.FENCE, GROUP, source_id, "q", run_id or source_id, -1, 0, terms
         )
         mark = CommitMark(source_id, planned_at, -1, {}, resumes=resumes)
-        begin(self.table, fence, mark, may_replace, anew)
+        return begin(self.table, fence, mark, may_replace, anew)
 
     def work(self, source_id: str, run_id: str = "") -> None:
         known = self.table(source_id).known()
@@ -175,3 +177,27 @@ def test_where_the_table_lacks_what_was_planned_from_nothing_is_written(group: G
     group.begin("a")
     group.work("a")
     group.begin("a", "again", planned_at=2)
+
+
+def test_who_begins_is_told_whom_a_table_is_to_take_nothing_from(group: Group) -> None:
+    assert group.begin("a") == Driver("a", 1)
+    group.work("a")
+    stopped = {"stopped": frozenset({"a"}), "committed": {"keyrange:q:a": 0}}
+    resumes = ("a", 2)
+    assert group.begin("b", resumes=resumes, may_replace=True) == Driver("b", 2, **stopped)
+    # It has written no batch, and may not have told the table.
+    again = group.begin("b", "again", resumes=resumes, may_replace=True)
+    assert again == Driver("b", 3, **stopped)
+    group.work("b", "again")
+    assert group.begin("b", "a third time") == Driver("b", 4)
+
+
+def test_where_somebody_said_where_to_go_on_no_batch_is_looked_for(group: Group) -> None:
+    """As where the checkpoint is lost that would finish the one that is not committed."""
+    group.begin("a")
+    group.work("a")
+    last = group.store[-1]
+    group.table("a").append(replace(last, seq=3, kind=CommitKind.RESET, batch_id=-1, run_id="me"))
+    driver = group.begin("b", resumes=("a", 3), may_replace=True)
+    assert driver == Driver("b", 2, frozenset({"a"}))
+    assert group.begin("b", "again", resumes=("a", 3), may_replace=True).committed == {}
