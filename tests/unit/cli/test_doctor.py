@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from documents import read_document
 from keyrange.cli import doctor
 from keyrange.cli.main import app
-from keyrange.errors import error
+from keyrange.errors import CATALOGUE, KeyrangeError, error
 
 
 def run(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
@@ -95,3 +95,32 @@ def test_an_option_that_the_source_does_not_have_is_a_finding_without_a_cluster_
     code, findings = run("--option", "kafka.nope=1")
     assert code == 1
     assert "[INVALID_OPTIONS] option 'kafka.nope'" in findings["options"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "java is version 11, too old"),
+        (None, "JAVA_HOME is not set and PATH holds no java"),
+    ],
+)
+def test_a_java_that_is_old_and_none_at_all_are_named_with_what_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, cause: str
+) -> None:
+    """By doctor, and by who would start a broker with it."""
+    if said is not None:
+        java = tmp_path / "java"
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    # Of a broker that runs already nothing would be started.
+    monkeypatch.setenv("KEYRANGE_CACHE", str(tmp_path / "cache"))
+    code, found = run()
+    detail = found["Java"]["detail"]
+    assert (code, found["Java"]["state"]) == (1, "failed")
+    assert detail.startswith(f"[JAVA_NOT_FOUND] {cause}")
+    assert detail.endswith(f"To mend it: {CATALOGUE['JAVA_NOT_FOUND'].remedy}.")
+    started = CliRunner().invoke(app, ["broker", "start"])
+    assert isinstance(started.exception, KeyrangeError), started.output
+    assert str(started.exception) == detail

@@ -31,6 +31,14 @@ def test_what_changes_nothing_names_what_it_needs(
     assert list(idle_options(parse_options(READS | given | needed, "stream"))) == []
 
 
+def test_members_have_the_key_ranges_of_a_pinned_query() -> None:
+    pinned = {**KEYED, "pin": "prefer", "memberTable": "/lake/m"}
+    given = READS | pinned | {"keyRangesPerPartition": "1"}
+    said = list(idle_options(parse_options(given, "stream")))
+    assert said == ["option 'keyRangesPerPartition' changes nothing without pin=off"]
+    assert list(idle_options(parse_options(READS | pinned, "stream"))) == []
+
+
 def test_options_of_no_such_kind_are_passed_over() -> None:
     assert list(idle_options(parse_options(READS, "stream"))) == []
     own = {**KEYED, "commitMode": "individual", "commitTable": "/lake/c"}
