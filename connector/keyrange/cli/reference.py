@@ -195,7 +195,9 @@ def markdown() -> str:
         "",
         "## Properties of Kafka's consumer",
         "",
-        "`kafka.` and the name that Java's consumer has for it. " + " ".join(_STATES.values()),
+        "`kafka.` and the name that Java's consumer has for it. keyrange accepts a property that "
+        "it ignores, for the reason given. A property that it refuses is an error before the first "
+        "connection.",
         "",
         "| property | what becomes of it | why |",
         "|---|---|---|",

@@ -177,7 +177,7 @@ class CommitOptions:
         "maxDeliveries",
         int_between(1, INT32_MAX),
         "a number of times",
-        "How often a record is worked on before it goes to the dead letters.",
+        "How often keyrange delivers a record before it goes to the dead letters.",
         default="5",
         part=True,
     )
@@ -193,15 +193,14 @@ class CommitOptions:
         "deadLetterTable",
         path_or_uri,
         "as commitTable",
-        "The Delta table of the records that were given up. Default: commitTable with "
-        "_dead_letters behind it.",
+        "The Delta table of the dead letters. Default: commitTable with _dead_letters appended.",
         unset="",
     )
     dead_letter_topic: str = option(
         "deadLetterTopic",
         _topic,
         "a topic",
-        "A topic that the records that were given up are written to as well, at least once.",
+        "A topic to which the driver also writes the dead letters, at least once.",
         unset="",
     )
     verdict_directory: str = option(
@@ -225,8 +224,8 @@ class CommitOptions:
         "state.retention",
         duration_ms,
         _TIME,
-        "How long files of states are kept that the last commit does not need: so far back "
-        "commits reset takes state, and keyrange state shows it.",
+        "How long keyrange keeps files of state that the last commit does not need. `keyrange "
+        "commits reset` and `keyrange state` can go back that far.",
         default="7d",
     )
     available_now: str = option(
@@ -242,15 +241,15 @@ class CommitOptions:
         "availableNow.redelivery.timeout",
         duration_ms,
         _TIME,
-        "How long in all a run with availableNow waits for records that wait.",
+        "How long in all a run with availableNow waits for such records, with drain.",
         default="10m",
     )
     range_pending_max: int = option(
         "max.num.ranges.to.commit",
         int_between(1, 10_000_000),
         "a number of records",
-        "How many records of a key range may be not done. From half of it on the range takes in "
-        "less, and at it nothing; others go on.",
+        "How many pending records a key range may have. From half of it on the range receives "
+        "fewer new records, and at it none; other ranges go on.",
         default="10000",
         part=True,
     )
@@ -266,7 +265,8 @@ class CommitOptions:
         "max.range.lag",
         int_between(1, INT64_MAX),
         "a number of offsets",
-        "How far a key range may be behind its partition before that takes in nothing new.",
+        "How many offsets a key range may be behind its partition. While it is further behind, "
+        "the partition delivers no new records.",
         part=True,
     )
 

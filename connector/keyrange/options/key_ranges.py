@@ -113,7 +113,8 @@ class KeyRangeOptions:
         "partition, keyRange, offset",
         "How tasks share the work. partition: a task reads whole partitions. keyRange: several "
         "tasks read one partition, each its own keys, and every key's records stay in order. "
-        "offset: pieces of even bytes, without an order between them.",
+        "offset: a task reads a run of offsets; the runs have about equal bytes, and no order "
+        "between them.",
         default="partition",
         modes=BOTH,
     )
@@ -157,8 +158,8 @@ class KeyRangeOptions:
         "nullKeys",
         is_one("first", "spread", "first"),
         "spread, first",
-        "Where records without a key belong. spread: to the hash of their offset, they have no "
-        "order to keep. first: all to the first key range, in order.",
+        "The key range to which a record without a key belongs. spread: that of the hash of its "
+        "offset, so such records have no order. first: always the first key range, in order.",
         default="spread",
         modes=BOTH,
     )
@@ -167,7 +168,7 @@ class KeyRangeOptions:
         "keys",
         _keys,
         _KEYS_TEXT,
-        "Reads only records with these keys. All others are left out while they are decoded.",
+        "Reads only records with these keys. Tasks leave out all others while they decode.",
         modes=BOTH,
         shown=False,
     )
@@ -201,8 +202,8 @@ class KeyRangeOptions:
         "reserve.message.value.range.fetch",
         boolean,
         "true, false",
-        "Whether values are kept for other tasks too. false: only where their records are, and "
-        "they are fetched again: for huge values.",
+        "Whether a task keeps values for other tasks. false: it keeps only the offsets of the "
+        "records, and the other tasks fetch these again; for values of a megabyte and more.",
         default="true",
         modes=BOTH,
     )

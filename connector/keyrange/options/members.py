@@ -63,8 +63,8 @@ class MemberOptions:
         "pin.wait.ms",
         int_between(0, INT32_MAX),
         _MS,
-        "How long a task without anything of its own left waits before it reads another "
-        "executor's ranges (prefer), or fails (strict).",
+        "How long a task that has read its own ranges waits before it reads another executor's "
+        "ranges (prefer), or fails (strict).",
         default="3000",
         part=True,
     )
@@ -80,15 +80,15 @@ class MemberOptions:
         "pin.driver.bind.address",
         text,
         "an address, such as 0.0.0.0",
-        "Where the driver listens for them, as spark.driver.bindAddress is to spark.driver.host. "
-        "Default: at pin.driver.host.",
+        "The address at which the driver listens for tasks, as spark.driver.bindAddress is to "
+        "spark.driver.host. Default: at pin.driver.host.",
         unset="",
     )
     port: int = option(
         "pin.driver.port",
         int_between(0, 65535),
         "a port, or 0 for any",
-        "The port of it.",
+        "The port at which the driver listens for tasks.",
         default="0",
     )
     listener: str = option(
@@ -133,7 +133,7 @@ class MemberOptions:
         one_of("auto", "static", "dynamic"),
         "auto, static, dynamic",
         "static: every executor has to have a name that survives its restart, or the query fails. "
-        "dynamic: names are made up. auto: static where a name is found.",
+        "dynamic: keyrange generates names. auto: static if the executor finds a name.",
         default="auto",
     )
     name: str = option(
@@ -147,54 +147,56 @@ class MemberOptions:
         "member.name.env",
         variable,
         "a variable",
-        "The variable of the executors that holds the name, and has to be there. Default: "
-        "METADATA_NAME, where it is.",
+        "The environment variable of the executors that holds the name; it has to be set. "
+        "Default: METADATA_NAME, if it is set.",
         unset="",
     )
     name_file: str = option(
         "member.name.file",
         local_path,
         "a path on the executors",
-        "A file on a volume that outlives the executor. It holds the name, and is made with a new "
-        "one where it is missing.",
+        "A file on a volume that outlives the executor. It holds the name; an executor creates it "
+        "with a new name if it is missing.",
         unset="",
     )
     slot_directory: str = option(
         "slot.directory",
         local_path,
         "a path on the executors",
-        "Where each slot has a directory of its own for caches and state, in one below it that is "
-        "the user's alone: a volume's root will do. Default: one of the user's on the host.",
+        "The directory below which each slot has a directory for caches and state. keyrange makes "
+        "these in a subdirectory that only its user can read, so a volume's root will do. "
+        "Default: a directory of the user on the host.",
         unset="",
     )
     registration_timeout_ms: int = option(
         "registration.timeout.ms",
         _POSITIVE,
         _MS,
-        "How long a static member may be away before its ranges go to others, from when the first "
-        "of those that are away was lost.",
+        "How long a static member may be absent before the driver gives its ranges to others. The "
+        "time counts from the longest absence of a member.",
         default="900000",
     )
     expansion_timeout_ms: int = option(
         "expansion.timeout.ms",
         int_between(0, INT32_MAX),
         _MS,
-        "How long new members are waited for before ranges move to them, from the first one on.",
+        "How long the driver collects new members before it moves ranges to them, counted from "
+        "the first one.",
         default="45000",
     )
     session_timeout_ms: int = option(
         "session.timeout.ms",
         _POSITIVE,
         _MS,
-        "After so long without a heartbeat Kafka holds a member for lost. Within the broker's "
-        "group.min.session.timeout.ms and group.max.session.timeout.ms.",
+        "After so long without a heartbeat Kafka removes a member from the group. Within the "
+        "broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
         default="45000",
     )
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms",
         _POSITIVE,
         _MS,
-        "How often a member says that it is there; at most a third of session.timeout.ms.",
+        "How often a member sends a heartbeat; at most a third of session.timeout.ms.",
         default="3000",
     )
     poll_interval_ms: int = option(

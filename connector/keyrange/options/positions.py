@@ -38,7 +38,7 @@ class StartOptions:
         "startingOffsetsByTimestamp",
         values.timestamps,
         values.TIMESTAMPS_TEXT,
-        "Starts each partition at its first record at or after a time. Goes before "
+        "Starts each partition at its first record at or after a time. Takes precedence over "
         "startingOffsets.",
         modes=BOTH,
     )
@@ -46,7 +46,8 @@ class StartOptions:
         "startingTimestamp",
         int_between(0, INT64_MAX),
         "ms since 1970",
-        "As startingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+        "As startingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
+        "over it.",
         modes=BOTH,
     )
     unmatched: int | None = option(
@@ -83,15 +84,16 @@ class EndOptions:
         "endingOffsetsByTimestamp",
         values.timestamps,
         values.TIMESTAMPS_TEXT,
-        "Ends each partition before its first record at or after a time, or at its end where there "
-        "is none. Goes before endingOffsets.",
+        "Ends each partition before its first record at or after a time, or at its end where "
+        "there is none. Takes precedence over endingOffsets.",
         modes=BATCH,
     )
     timestamp_ms: int | None = option(
         "endingTimestamp",
         int_between(0, INT64_MAX),
         "ms since 1970",
-        "As endingOffsetsByTimestamp, the same time for all partitions. Goes before it.",
+        "As endingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
+        "over it.",
         modes=BATCH,
     )
     rest: int | None = option(

@@ -152,9 +152,9 @@ class SourceOptions:
         "failOnDataLoss",
         boolean,
         "true, false",
-        "Whether the query fails if records that it should read are gone (retention, a deleted "
-        "or recreated topic, a log that was cut back). false: it warns and reads on from the "
-        "first record that is left.",
+        "Whether the query fails if records that it should read are gone (retention, a deleted or "
+        "recreated topic, a truncated log). false: it warns and reads on from the first record "
+        "that is left.",
         default="true",
         modes=BOTH,
     )
@@ -162,7 +162,7 @@ class SourceOptions:
         "maxBatchRows",
         int_between(1, 1_000_000),
         "a number of rows",
-        "Rows of one Arrow batch that is handed to Spark, at the most.",
+        "The most rows in an Arrow batch that a task hands to Spark.",
         default="32768",
         modes=BOTH,
     )
@@ -179,8 +179,9 @@ class SourceOptions:
         "maxRecordBatchBytes",
         size_between(1024 * 1024, 2**31 - 2**20),
         "bytes, such as 128m",
-        "The largest record batch that is read, compressed or decompressed; a larger one is "
-        "refused by name. It bounds the memory of a task, see ARCHITECTURE.md.",
+        "The largest record batch that a task reads, compressed or decompressed; it refuses a "
+        "larger one with topic, partition and offset. This bounds the memory of a task, see "
+        "ARCHITECTURE.md.",
         default="128m",
         modes=BOTH,
     )
@@ -193,9 +194,9 @@ class SourceOptions:
         "groupIdPrefix",
         name_up_to(NAME_BYTES_MAX - 33),
         "the beginning of a group's name",
-        "Mirrors the query's committed offsets to a Kafka group whose name begins so and is kept "
-        "in the checkpoint. kafka.group.id names the whole group and goes before it. A batch read "
-        "mirrors nothing.",
+        "Mirrors the query's committed offsets to a Kafka group whose name begins with this text; "
+        "the checkpoint stores the name. kafka.group.id names the whole group and takes "
+        "precedence. A batch read mirrors nothing.",
         modes=BOTH,
         unset="",
     )
@@ -203,9 +204,9 @@ class SourceOptions:
         "mirrorOffsets",
         boolean,
         "true, false",
-        "Whether the committed offsets are written to the Kafka group too, so that Kafka's tools "
-        "show the query's lag. They are never read back. Default: true where kafka.group.id or "
-        "groupIdPrefix is given; an empty one is none.",
+        "Whether the driver also writes the committed offsets to the Kafka group, so that Kafka's "
+        "tools show the query's lag. It never resumes from them. Default: true if kafka.group.id "
+        "or groupIdPrefix is given and not empty.",
         unset=False,
     )
     fetch_offset_tries: int | None = option(
@@ -237,9 +238,9 @@ class SourceOptions:
         "client.rack.env",
         variable,
         "a variable",
-        "The variable of the executors that holds their rack, in the place of kafka.client.rack, "
-        "which is one for all of them: each reads from the replica in its own rack. Executors "
-        "without the variable read from leaders.",
+        "The environment variable of the executors that holds their rack: each executor reads "
+        "from the replica in its own rack. kafka.client.rack has one value for all executors. "
+        "Executors without the variable read from leaders.",
         modes=BOTH,
         unset="",
     )

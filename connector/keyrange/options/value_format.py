@@ -21,25 +21,25 @@ class ValueOptions:
         "valueFormat",
         one_of("raw", "json"),
         "raw, json",
-        "What the values of records are, for keyrange.job without a function. json: objects, whose "
-        "fields are read into the columns of valueSchema by the task that reads them, as Spark's "
-        "from_json does; these columns stand in the place of value.",
+        "What the values of records are, for keyrange.job without a function. json: objects, "
+        "whose fields are read into the columns of valueSchema by the task that reads them, as "
+        "Spark's from_json does; these columns replace the column value.",
         default="raw",
     )
     schema: str = option(
         "valueSchema",
         values.schema,
         "DDL, such as id bigint, name string",
-        "The columns that values are read into, all nullable.",
+        "The columns into which tasks read the values, all nullable.",
         unset="",
     )
     bad: Literal["null", "fail", "deadLetter"] = option(
         "badValues",
         one_of("null", "fail", "deadLetter"),
         "null, fail, deadLetter",
-        "What comes of a record whose value does not fit valueSchema. null: its columns are null. "
-        "fail: the batch fails, and names it. deadLetter: it goes to the dead letters, and those "
-        "of its key do not wait for it; with commitMode=individual.",
+        "What keyrange does with a record whose value does not fit valueSchema. null: its columns "
+        "are null. fail: the batch fails, and names it. deadLetter: it goes to the dead letters, "
+        "and later records of its key do not wait for it; needs commitMode=individual.",
         default="fail",
     )
 

@@ -109,9 +109,9 @@ class VolumeOptions:
         _least(size_between(0, INT64_MAX)),
         "bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
-        "available. The guard needs this or min.available.ratio, and not both. Behind semicolons "
-        "stand limits of single volumes: the first of those that match counts; BROKER may be *, "
-        "and LOG_DIR may hold * and ?.",
+        "available. The guard needs this or min.available.ratio, and not both. Limits of single "
+        "volumes follow, each after a semicolon: the first one that matches counts; BROKER may be "
+        "*, and LOG_DIR may hold * and ?.",
         part=True,
     )
     min_available_ratio: Least[float] | None = option(
@@ -125,8 +125,8 @@ class VolumeOptions:
         "throttle.factor.fallback",
         part_of_one,
         _PART,
-        "The throttle factor where nothing was read for throttle.factor.validity.duration, or "
-        "nothing at all yet.",
+        "The throttle factor if no check has succeeded for throttle.factor.validity.duration, or "
+        "none yet.",
         default="1.0",
     )
     validity_ms: int = option(
@@ -141,14 +141,14 @@ class VolumeOptions:
         "storage.check.interval",
         iso_duration_ms,
         _DURATION,
-        "How often the volumes are looked at. PT0S: not at all, and nothing is held back.",
+        "How often the guard checks the volumes. PT0S: never, and it holds nothing back.",
         default="PT1M",
     )
     factor_source: str = option(
         "throttle.factor.source",
         _source,
         "cluster-volumes, static, file, topic, or a name",
-        "Where the throttle factor is from. cluster-volumes: the log dirs of all brokers. static: "
+        "The source of the throttle factor. cluster-volumes: the log dirs of all brokers. static: "
         "throttle.factor. file: throttle.factor.file. topic: throttle.factor.topic. Others are "
         "entry points of the group keyrange.throttle_factor_sources.",
         default=CLUSTER_VOLUMES,
@@ -238,9 +238,9 @@ class VolumeOptions:
         "guard.exclude",
         _principals,
         "User:NAME;User:NAME",
-        "Principals whose quotas are not touched. Each needs a producer_byte_rate of its own in "
-        "the cluster, as high as may be, or the quota for clients without one would be its too: "
-        "nothing is enforced until it has.",
+        "Principals whose quotas the guard does not change. Each needs a high producer_byte_rate "
+        "of its own in the cluster, because the quota for clients without one would limit it too. "
+        "Until each has one, the guard throttles no client.",
         unset=frozenset[str](),
     )
     mute_ms: int = option(
@@ -270,8 +270,8 @@ class VolumeOptions:
         "guard.lease.ms",
         int_between(22_000, 3_600_000),
         "ms",
-        "After how long without a sign of the guard a reaper takes it for dead and releases the "
-        "clients that it throttled. The same for guards and reapers.",
+        "If a guard does not renew its lease for so long, a reaper takes it for dead and releases "
+        "the clients that it throttled. The same for guards and reapers.",
         default="60000",
     )
 
