@@ -65,8 +65,8 @@ def plan_fold(
         if commit.kind is CommitKind.RESET:
             raise invalid_options(
                 [
-                    f"commit {commit.seq} has set records back by hand, which the function saw "
-                    f"twice: fold --from {commit.seq} or later"
+                    f"commit {commit.seq} has set records back by hand, so the function saw them "
+                    f"twice: give --from {commit.seq} or later"
                 ]
             )
         dead += sum(each.dead for each in commit.counts.values())
@@ -77,7 +77,7 @@ def plan_fold(
         was = then.get(partition, fresh(state.topic_id, 0))
         if was.topic_id != state.topic_id:
             raise invalid_options(
-                [f"{partition.topic} was created anew since commit {first}: fold from a later one"]
+                [f"{partition.topic} was created anew since commit {first}: give a later --from"]
             )
         before[partition] = was
     return FoldPlan(first, before, {each: known.states[each] for each in stored.runs}, dead)
