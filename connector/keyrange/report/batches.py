@@ -10,8 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, Table, View, table
-from keyrange.report.shapes import axis, bar_axis, bar_marker, count_axis, layout, time_axis
+from keyrange.report.parts import Picture, Section, Sources, Table, picture, table
+from keyrange.report.shapes import axis, bar_axis, bar_marker, count_axis, plot, time_axis
 from keyrange.report.words import Row
 from keyrange.text.formats import moment, number, percent, rounded_span, size_text
 
@@ -217,8 +217,7 @@ def _picture(found: Sequence[Batch]) -> Picture:
     summary += "planned: " + ", ".join(each.title for each in drawn(found)) + "."
     if any(batch.state != "committed" for batch in found):
         summary += " What is not committed yet has a pattern."
-    view = View("all", "all", summary, figure(found), _table(found))
-    return Picture("batch-rows", "Batches by time", [view])
+    return picture("batch-rows", "Batches by time", summary, figure(found), _table(found))
 
 
 def _table(found: Sequence[Batch]) -> Table:
@@ -258,16 +257,14 @@ def figure(found: Sequence[Batch]) -> dict[str, Any]:
         data.append(_row(found, measure, f"y{name}", widths))
     # Below the lowest row, whichever that is.
     below = f"y{'' if len(known) < 2 else len(known)}"
-    return {
-        "data": data,
-        "layout": layout(
-            60 + _ROW_HEIGHT * rows,
-            xaxis=time_axis(anchor=below, range=_shown(found, widths)),
-            showlegend=False,
-            hovermode="closest",
-            **axes,
-        ),
-    }
+    return plot(
+        data,
+        60 + _ROW_HEIGHT * rows,
+        xaxis=time_axis(anchor=below, range=_shown(found, widths)),
+        showlegend=False,
+        hovermode="closest",
+        **axes,
+    )
 
 
 def _in_two_lines(title: str) -> str:
@@ -354,15 +351,13 @@ def _verdicts(events: Sequence[Row]) -> Picture:
         for name, colour, pattern in shown
     ]
     most = max(sum(row[name] for name, *_ in _NOT_DONE) for row in rows)
-    figure_ = {
-        "data": data,
-        "layout": layout(
-            320,
-            barmode="stack",
-            xaxis=bar_axis("batch", len({row["batch_id"] for row in rows})),
-            yaxis=count_axis("records", most),
-        ),
-    }
+    bars = plot(
+        data,
+        320,
+        barmode="stack",
+        xaxis=bar_axis("batch", len({row["batch_id"] for row in rows})),
+        yaxis=count_axis("records", most),
+    )
     columns = ["batch", "commit", "time (UTC)", *(name.replace("_", " ") for name, *_ in _VERDICTS)]
     cells = [
         [
@@ -376,5 +371,4 @@ def _verdicts(events: Sequence[Row]) -> Picture:
     summary = "Records of each batch: handed out again, held back, rejected and given up. What is "
     summary += "done is much more, and shows when it is chosen in the legend."
     listed = table("Commits, newest first", columns, cells, "keyrange commits history")
-    view = View("all", "all", summary, figure_, listed)
-    return Picture("batch-verdicts", "What became of the records", [view])
+    return picture("batch-verdicts", "What became of the records", summary, bars, listed)

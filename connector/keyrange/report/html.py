@@ -198,19 +198,11 @@ def _picture(picture: Picture) -> str:
 
 def _picture_data(picture: Picture) -> dict[str, Any]:
     """Of a picture with one view the sentence and the table are in the section's HTML alone."""
-    if len(picture.views) == 1:
-        return {"views": [{"key": view.key, "figure": view.figure} for view in picture.views]}
-    return {
-        "views": [
-            {
-                "key": view.key,
-                "figure": view.figure,
-                "summary": escaped(view.summary),
-                "table": _table(view.table),
-            }
-            for view in picture.views
-        ]
-    }
+    views = [{"key": view.key, "figure": view.figure} for view in picture.views]
+    if len(views) > 1:
+        for found, view in zip(views, picture.views, strict=True):
+            found |= {"summary": escaped(view.summary), "table": _table(view.table)}
+    return {"views": views}
 
 
 def _table(table: Table) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import count_axis, layout, plot_time, time_axis
+from keyrange.report.parts import Picture, Section, Sources, Table, partition_name, picture, table
+from keyrange.report.shapes import count_axis, plot, plot_time, time_axis
 from keyrange.report.words import label, short_label
 from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.text.formats import counted, moment, number
@@ -169,8 +169,7 @@ def _picture(found: Series, rows: Sequence[PartitionLag]) -> Picture:
         summary += f" Drawn are the {LINES_MAX} that are behind most now, and the sum of all."
     if any(each.commit_lag != each.read_lag for each in rows):
         summary += " The table has the commit lag too, which counts from the committed offset."
-    view = View("all", "all partitions", summary, figure(found), _table(rows))
-    return Picture("lag-lines", "Read lag, by time", [view])
+    return picture("lag-lines", "Read lag, by time", summary, figure(found), _table(rows))
 
 
 def _table(rows: Sequence[PartitionLag]) -> Table:
@@ -204,16 +203,14 @@ def figure(found: Series) -> dict[str, Any]:
     if len(found) > 1:
         data.insert(0, _sum(found))
     top = max(behind for trace in data for behind in trace["y"])
-    return {
-        "data": data,
-        "layout": layout(
-            380,
-            xaxis=time_axis(),
-            yaxis=count_axis("read lag, in offsets", top, fixedrange=True),
-            hovermode="closest",
-            showlegend=True,
-        ),
-    }
+    return plot(
+        data,
+        380,
+        xaxis=time_axis(),
+        yaxis=count_axis("read lag, in offsets", top, fixedrange=True),
+        hovermode="closest",
+        showlegend=True,
+    )
 
 
 def _line(name: str, points: Sequence[tuple[str, int]], at: int) -> dict[str, Any]:

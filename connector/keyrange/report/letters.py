@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import axis, bar, count_axis, layout
+from keyrange.report.parts import Picture, Section, Sources, Table, partition_name, picture, table
+from keyrange.report.shapes import axis, bar, count_axis, plot
 from keyrange.report.words import Row, label, visible
 from keyrange.text.formats import moment, number
 
@@ -54,8 +54,8 @@ def letters_section(sources: Sources) -> Section:
 def _pending(causes: Sequence[Row], gaps: Sequence[Row]) -> Picture:
     summary = "How many records are pending for which cause, by how often they were delivered. "
     summary += "The commit table has no texts of errors; dead letters have them."
-    view = View("all", "all causes", summary, causes_figure(causes), _oldest(gaps))
-    return Picture("pending-causes", "Pending records, by cause", [view], zooms="")
+    figure_, shown = causes_figure(causes), _oldest(gaps)
+    return picture("pending-causes", "Pending records, by cause", summary, figure_, shown, zooms="")
 
 
 def causes_figure(causes: Sequence[Row]) -> dict[str, Any]:
@@ -113,8 +113,9 @@ def _dead(rows: Sequence[Row]) -> Picture:
     ]
     summary = "How many records were given up with which error, the most frequent first."
     shown = table("The dead letters, newest first", columns, cells, "keyrange deadletters list")
-    view = View("all", "all errors", summary, figure(rows), shown)
-    return Picture("letters-errors", "Dead letters, by error", [view], zooms="")
+    return picture(
+        "letters-errors", "Dead letters, by error", summary, figure(rows), shown, zooms=""
+    )
 
 
 def figure(rows: Sequence[Row]) -> dict[str, Any]:
@@ -136,15 +137,13 @@ def figure(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _bars(data: Sequence[Row], names: Sequence[str], most: int) -> dict[str, Any]:
-    return {
-        "data": data,
-        "layout": layout(
-            130 + 28 * len(names),
-            barmode="stack",
-            showlegend=True,
-            # Where there is little room the start of a name is shown.
-            meta="start",
-            xaxis=count_axis("records", most),
-            yaxis=axis(autorange="reversed", type="category"),
-        ),
-    }
+    return plot(
+        data,
+        130 + 28 * len(names),
+        barmode="stack",
+        showlegend=True,
+        # Where there is little room the start of a name is shown.
+        meta="start",
+        xaxis=count_axis("records", most),
+        yaxis=axis(autorange="reversed", type="category"),
+    )

@@ -7,8 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from keyrange.report.lag import PartitionLag, standings
-from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import Path, area, axis, bar, count_axis, layout, name_axis
+from keyrange.report.parts import (
+    Picture,
+    Section,
+    Sources,
+    Table,
+    View,
+    partition_name,
+    picture,
+    table,
+)
+from keyrange.report.shapes import Path, area, axis, bar, count_axis, name_axis, plot
 from keyrange.report.words import Row, label
 from keyrange.source.model.lag import offsets_behind
 from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
@@ -89,8 +98,8 @@ def _whole(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -
     if len(rows) > BARS_MAX:
         summary += f" Drawn are the {BARS_MAX} that are behind most."
     drawn = list(zip(rows, lengths, strict=True))[:BARS_MAX]
-    view = View("all", "all partitions", summary, bars(drawn), _standing(rows, lengths))
-    return Picture("offset-bars", "All partitions", [view])
+    shown = _standing(rows, lengths)
+    return picture("offset-bars", "All partitions", summary, bars(drawn), shown)
 
 
 def _standing(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -> Table:
@@ -127,15 +136,13 @@ def bars(rows: Sequence[tuple[PartitionLag, Mapping[str, int]]]) -> dict[str, An
         if any(lengths[name] for _, lengths in rows)
     ]
     most = max(sum(lengths.values()) for _, lengths in rows)
-    return {
-        "data": data,
-        "layout": layout(
-            min(110 + 26 * max(len(rows), 2), 700),
-            barmode="stack",
-            xaxis=count_axis("offsets from the committed one on", most),
-            yaxis=name_axis([each.name for each, _ in rows]),
-        ),
-    }
+    return plot(
+        data,
+        min(110 + 26 * max(len(rows), 2), 700),
+        barmode="stack",
+        xaxis=count_axis("offsets from the committed one on", most),
+        yaxis=name_axis([each.name for each, _ in rows]),
+    )
 
 
 def _views(
@@ -230,7 +237,7 @@ def ranges_figure(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> dict[st
     paths[BEHIND].band([(row["scanned"], position, *y) for row, y in both])
     paths[IN_FLIGHT].rectangle((position, top, 0.0, 100.0))
     paths[TO_COME].rectangle((top, end, 0.0, 100.0))
-    data = [area(path, *kind) for kind, path in paths.items() if path.count]
+    data = [area(path, *kind) for kind, path in paths.items() if path]
     for trace in data:
         if trace["name"] == NOT_DONE[0]:
             # The style sheet gives it an edge: one offset among a million has no width.
@@ -239,16 +246,14 @@ def ranges_figure(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> dict[st
     data += [_frontier(both), *_marks(gaps)]
     begin = part["committed"]
     shown = [begin - max((position - begin) // 16, 1), _until(begin, top, end)]
-    return {
-        "data": data,
-        "layout": layout(
-            460,
-            xaxis=axis("offset", tickformat=",", range=shown),
-            yaxis=axis("hash of the key, % of the space", range=[0, 100]),
-            hovermode="y",
-            meta="xy",
-        ),
-    }
+    return plot(
+        data,
+        460,
+        xaxis=axis("offset", tickformat=",", range=shown),
+        yaxis=axis("hash of the key, % of the space", range=[0, 100]),
+        hovermode="y",
+        meta="xy",
+    )
 
 
 def _until(begin: int, top: int, end: int) -> int:

@@ -44,8 +44,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture. `choice` names what is chosen where there are several views; `zooms` says along
-    which axes it may be looked at more closely: "x", "xy" or "", for none."""
+    """A picture. `choice` names what is chosen where there are several views, as they have labels
+    then; `zooms` says along which axes it may be looked at more closely: "x", "xy" or "", for
+    none."""
 
     name: str
     title: str
@@ -141,6 +142,13 @@ class Sources:
     members: Source
     letters: Source
     volumes: Source
+
+
+def picture(
+    name: str, title: str, summary: str, figure: Figure, shown: Table, zooms: str = "x"
+) -> Picture:
+    """A picture with one view."""
+    return Picture(name, title, [View("all", "", summary, figure, shown)], zooms=zooms)
 
 
 def table(

@@ -9,8 +9,17 @@ from typing import Any, Final
 
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.offsets import keys_text
-from keyrange.report.parts import Picture, Section, Sources, Table, View, partition_name, table
-from keyrange.report.shapes import Path, area, axis, bar_axis, bar_marker, layout
+from keyrange.report.parts import (
+    Picture,
+    Section,
+    Sources,
+    Table,
+    View,
+    partition_name,
+    picture,
+    table,
+)
+from keyrange.report.shapes import Path, area, axis, bar_axis, bar_marker, plot
 from keyrange.report.words import (
     Row,
     command_text,
@@ -79,8 +88,10 @@ def ring_section(sources: Sources) -> Section:
     moved = [row for row in reversed(events) if row["kind"] == "assignment"]
     if moved:
         summary = "The share of the hash space of all partitions that got another owner, by epoch."
-        view = View("all", "all", summary, moves_figure(moved), happened)
-        pictures.append(Picture("moves", "Moves between epochs", [view], zooms=""))
+        figure = moves_figure(moved)
+        pictures.append(
+            picture("moves", "Moves between epochs", summary, figure, happened, zooms="")
+        )
     return Section(
         "members",
         "Members",
@@ -204,20 +215,18 @@ def ring_figure(cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> d
         _owner(paths[slot], slot, order[slot], marks[slot], shares[slot] / len(cut))
         for slot in sorted(paths, key=order.__getitem__)
     ]
-    if edges.count:
+    if edges:
         data.append(_edges(edges))
     data.append(_letters(letters))
     hidden = {"visible": False, "range": [-1.05, 1.05], "fixedrange": True}
-    return {
-        "data": data,
-        "layout": layout(
-            460,
-            xaxis=hidden,
-            yaxis=hidden | {"scaleanchor": "x", "constrain": "domain"},
-            hovermode="closest",
-            dragmode=False,
-        ),
-    }
+    return plot(
+        data,
+        460,
+        xaxis=hidden,
+        yaxis=hidden | {"scaleanchor": "x", "constrain": "domain"},
+        hovermode="closest",
+        dragmode=False,
+    )
 
 
 def _edges(path: Path) -> dict[str, Any]:
@@ -257,26 +266,23 @@ def _letters(letters: Sequence[tuple[float, float, str]]) -> dict[str, Any]:
 
 def moves_figure(moved: Sequence[Row]) -> dict[str, Any]:
     """A bar for each epoch, the oldest first."""
-    return {
-        "data": [
-            {
-                "type": "bar",
-                "x": [f"{row['epoch']}" for row in moved],
-                "y": [1.0 if row["moved"] is None else row["moved"] for row in moved],
-                "name": "moved",
-                "marker": bar_marker("--done"),
-                "customdata": [[moment(row["at"]), label(row["reason"], 120)] for row in moved],
-                "hovertemplate": "epoch %{x}: %{y:.1%}<br>%{customdata[0]} UTC"
-                "<br>%{customdata[1]}<extra></extra>",
-            }
-        ],
-        "layout": layout(
-            240,
-            xaxis=bar_axis("epoch", len(moved)),
-            yaxis=axis("of all hashes moved", tickformat=".0%", range=[0, 1.05]),
-            showlegend=False,
-        ),
+    bars = {
+        "type": "bar",
+        "x": [f"{row['epoch']}" for row in moved],
+        "y": [1.0 if row["moved"] is None else row["moved"] for row in moved],
+        "name": "moved",
+        "marker": bar_marker("--done"),
+        "customdata": [[moment(row["at"]), label(row["reason"], 120)] for row in moved],
+        "hovertemplate": "epoch %{x}: %{y:.1%}<br>%{customdata[0]} UTC"
+        "<br>%{customdata[1]}<extra></extra>",
     }
+    return plot(
+        [bars],
+        240,
+        xaxis=bar_axis("epoch", len(moved)),
+        yaxis=axis("of all hashes moved", tickformat=".0%", range=[0, 1.05]),
+        showlegend=False,
+    )
 
 
 def _happened(events: Sequence[Row]) -> Table:

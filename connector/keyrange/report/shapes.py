@@ -5,7 +5,7 @@ A path is two lists, x and y, with None between areas; plotly fills each by itse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, cos, pi, sin
 from typing import Any, Final
@@ -25,12 +25,14 @@ _BARS_LEAST: Final = 6
 
 @dataclass(slots=True)
 class Path:
-    """Areas of one kind, in the order in which they were added; `count` of them. Plotly works
-    longest on many areas, and little on many corners of one."""
+    """Areas of one kind, in the order in which they were added. Plotly works longest on many areas,
+    and little on many corners of one."""
 
     x: list[float | None] = field(default_factory=list)
     y: list[float | None] = field(default_factory=list)
-    count: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.x)
 
     def polygon(self, points: Sequence[tuple[float, float]]) -> None:
         """One more area; its last point is joined to the first by who fills it."""
@@ -39,7 +41,6 @@ class Path:
             self.y.append(None)
         self.x += [x for x, _ in points]
         self.y += [y for _, y in points]
-        self.count += 1
 
     def rectangle(self, cell: Cell) -> None:
         """A rectangle, unless it is empty."""
@@ -131,9 +132,9 @@ def bar(
     }
 
 
-def layout(height: int, **more: Any) -> dict[str, Any]:
-    """What all figures have in common."""
-    return {
+def plot(data: Sequence[Mapping[str, Any]], height: int, **more: Any) -> dict[str, Any]:
+    """A figure of some traces, with what all figures have in common."""
+    layout = {
         "height": height,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "paper_bgcolor": "--paper",
@@ -158,6 +159,7 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
         "dragmode": "zoom",
         **more,
     }
+    return {"data": data, "layout": layout}
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:

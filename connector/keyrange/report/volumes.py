@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from keyrange.report.parts import Picture, Section, Sources, View, table
-from keyrange.report.shapes import axis, bar, layout, name_axis, plot_time, time_axis
+from keyrange.report.parts import Picture, Section, Sources, picture, table
+from keyrange.report.shapes import axis, bar, name_axis, plot, plot_time, time_axis
 from keyrange.report.words import Row, factor_text, label, volume_state
 from keyrange.text.formats import moment, percent, rounded_span, size_text
 
@@ -65,14 +65,9 @@ def _bars(volumes: Sequence[Row]) -> Picture:
         for row in rows
     ]
     summary = "The part of each volume that is used, the fullest first; a line stands at the limit."
-    view = View(
-        "all",
-        "all volumes",
-        summary,
-        bars_figure(rows[:BARS_MAX]),
-        table("Volumes", columns, cells, "keyrange volumes show"),
-    )
-    return Picture("volume-bars", "How full each volume is", [view], zooms="")
+    figure = bars_figure(rows[:BARS_MAX])
+    shown = table("Volumes", columns, cells, "keyrange volumes show")
+    return picture("volume-bars", "How full each volume is", summary, figure, shown, zooms="")
 
 
 def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
@@ -105,15 +100,13 @@ def bars_figure(rows: Sequence[Row]) -> dict[str, Any]:
                 "hovertemplate": "full from %{x:.1%} used on<extra>%{y}</extra>",
             }
         )
-    return {
-        "data": data,
-        "layout": layout(
-            min(120 + 34 * max(len(rows), 1), 700),
-            barmode="stack",
-            xaxis=axis("of the volume", tickformat=".0%", range=[0, 1]),
-            yaxis=name_axis(texts),
-        ),
-    }
+    return plot(
+        data,
+        min(120 + 34 * max(len(rows), 1), 700),
+        barmode="stack",
+        xaxis=axis("of the volume", tickformat=".0%", range=[0, 1]),
+        yaxis=name_axis(texts),
+    )
 
 
 def _factor_of(batch: Row) -> float | None:
@@ -133,31 +126,26 @@ def _factors(batches: Sequence[Row]) -> Picture:
         ]
         for each in reversed(batches)
     ]
-    figure = {
-        "data": [
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": [plot_time(each["at"]) for each in batches],
-                "y": [_factor_of(each) for each in batches],
-                "name": "throttle factor",
-                "line": {"shape": "hv", "width": 2, "color": "--line0"},
-                "customdata": [
-                    [each["batch"], label(str(each["volumes"].get("why", "")), 120)]
-                    for each in batches
-                ],
-                "hovertemplate": "factor %{y:g}, batch %{customdata[0]}"
-                "<br>%{customdata[1]}<extra></extra>",
-            }
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [plot_time(each["at"]) for each in batches],
+        "y": [_factor_of(each) for each in batches],
+        "name": "throttle factor",
+        "line": {"shape": "hv", "width": 2, "color": "--line0"},
+        "customdata": [
+            [each["batch"], label(str(each["volumes"].get("why", "")), 120)] for each in batches
         ],
-        "layout": layout(
-            240,
-            xaxis=time_axis(),
-            yaxis=axis("throttle factor", range=[-0.05, 1.05], dtick=0.25, fixedrange=True),
-            showlegend=False,
-        ),
+        "hovertemplate": "factor %{y:g}, batch %{customdata[0]}<br>%{customdata[1]}<extra></extra>",
     }
+    figure = plot(
+        [line],
+        240,
+        xaxis=time_axis(),
+        yaxis=axis("throttle factor", range=[-0.05, 1.05], dtick=0.25, fixedrange=True),
+        showlegend=False,
+    )
     columns = ["batch", "time (UTC)", "factor", "partitions held", "why"]
     shown = table("The factor by batch, newest first", columns, rows)
     summary = "The throttle factor as each batch of the query saw it: at 0 nothing new is taken in."
-    return Picture("volume-factor", "Throttle factor", [View("all", "all", summary, figure, shown)])
+    return picture("volume-factor", "Throttle factor", summary, figure, shown)
