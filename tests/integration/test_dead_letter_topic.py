@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -11,23 +10,35 @@ from kafka import KafkaConsumer, TopicPartition
 from brokers import Topics, client_config
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
+from keyrange.individual_commits.table.dead_letters import DeadLetter
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.work.model.outcome import Cause
 from sources import client
 
 
-@dataclass(frozen=True)
-class Letter:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    topic: str = "orders"
-    partition: int = 3
-    timestamp_ms: int = 1_700_000_000_000
-    error: str = "ValueError: \u00e4"
-    cause: Cause = Cause.TIMED_OUT
-    attempts: int = 5
+def letter(
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+) -> DeadLetter:
+    return DeadLetter(
+        group="g",
+        source_id="s",
+        query_id="q",
+        batch_id=1,
+        topic="orders",
+        topic_id="",
+        partition=3,
+        offset=offset,
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp_ms=1_700_000_000_000,
+        error="ValueError: \u00e4",
+        cause=Cause.TIMED_OUT,
+        attempts=5,
+    )
 
 
 def records_in(topics: Topics, topic: str) -> list:  # type: ignore[type-arg]
@@ -46,9 +57,9 @@ def records_in(topics: Topics, topic: str) -> list:  # type: ignore[type-arg]
 def test_letters_carry_the_record_and_what_is_known_of_it(topics: Topics) -> None:
     topic = topics.create_topic("dead", partitions=4)
     letters = [
-        Letter(1, b"a", b"v", (("h", b"1"), ("h", None))),
-        Letter(2, None, None),
-        Letter(3, b"c", b""),
+        letter(1, b"a", b"v", (("h", b"1"), ("h", None))),
+        letter(2, None, None),
+        letter(3, b"c", b""),
     ]
     send_dead_letters(client(topics.cluster), topic, letters)
     found = {record.headers[-4][1]: record for record in records_in(topics, topic)}
@@ -71,7 +82,7 @@ def test_letters_carry_the_record_and_what_is_known_of_it(topics: Topics) -> Non
 
 def test_many_letters_go_out_in_several_batches(topics: Topics) -> None:
     topic = topics.create_topic("dead", partitions=2)
-    letters = [Letter(at, b"%d" % at, b"x" * 50_000) for at in range(60)]
+    letters = [letter(at, b"%d" % at, b"x" * 50_000) for at in range(60)]
     send_dead_letters(client(topics.cluster), topic, letters)
     found = sorted(int(record.key) for record in records_in(topics, topic))
     assert found == list(range(60))
@@ -81,17 +92,17 @@ def test_a_letter_that_is_too_large_is_left_out_with_a_line(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topics.create_topic("dead", configs={"max.message.bytes": "2000"})
-    small = [Letter(at, b"a", b"x" * 100) for at in range(20, 40)]
+    small = [letter(at, b"a", b"x" * 100) for at in range(20, 40)]
     with caplog.at_level(logging.ERROR, "keyrange.individual_commits.table.dead_letter_topic"):
         send_dead_letters(
-            client(topics.cluster), topic, [*small[:3], Letter(1, b"a", b"x" * 5000), *small[3:]]
+            client(topics.cluster), topic, [*small[:3], letter(1, b"a", b"x" * 5000), *small[3:]]
         )
     assert "larger than" in caplog.text
     assert "xxx" not in caplog.text
-    send_dead_letters(client(topics.cluster), topic, [Letter(2, b"a", b"x")])
+    send_dead_letters(client(topics.cluster), topic, [letter(2, b"a", b"x")])
     assert [record.value for record in records_in(topics, topic)] == [*[b"x" * 100] * 20, b"x"]
 
 
 def test_a_topic_that_is_not_there_is_named(topics: Topics) -> None:
     with pytest.raises(KeyrangeError, match=r"\[UNKNOWN_TOPIC_OR_PARTITION\]"):
-        send_dead_letters(client(topics.cluster), "nothing-there", [Letter(1, b"a", b"x")])
+        send_dead_letters(client(topics.cluster), "nothing-there", [letter(1, b"a", b"x")])

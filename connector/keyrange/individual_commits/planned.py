@@ -14,7 +14,7 @@ from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedOffsets:
+class Planned:
     """A source's part of a batch as it was planned. Of the batches before it, those up to
     `finished` are in Spark's commit log; -1: none."""
 
@@ -24,17 +24,11 @@ class PlannedOffsets:
     end: Checkpoint
     finished: int
 
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """As `PlannedOffsets`, of a source that commits individually."""
-
-    query_id: str
-    batch_id: int
-    start: Checkpoint
-    end: Checkpoint
-    mark: CommitMark
-    finished: int
+    @property
+    def mark(self) -> CommitMark:
+        """Of a source that commits individually."""
+        assert self.end.commits is not None
+        return self.end.commits
 
     @property
     def application(self) -> str:
@@ -43,8 +37,8 @@ class Planned:
 
 
 def read_planned(location: str, batch_id: int) -> Planned:
-    """Raises as `read_offsets` does, and
-    NOT_COMMITTED_INDIVIDUALLY where not exactly one source of it commits individually."""
+    """The part of the source that commits individually. Raises as `read_offsets` does, and
+    NOT_COMMITTED_INDIVIDUALLY where not exactly one source of the batch does."""
     found = [each for each in read_offsets(location, batch_id) if each.end.commits is not None]
     if len(found) != 1:
         raise error(
@@ -53,9 +47,7 @@ def read_planned(location: str, batch_id: int) -> Planned:
             path=location,
             batch=batch_id,
         )
-    [at] = found
-    assert at.end.commits is not None
-    return Planned(at.query_id, batch_id, at.start, at.end, at.end.commits, at.finished)
+    return found[0]
 
 
 def last_source(location: str) -> str | None:
@@ -68,7 +60,7 @@ def last_source(location: str) -> str | None:
     return None if last is None else read_planned(location, last).mark.source_id
 
 
-def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
+def read_offsets(location: str, batch_id: int) -> list[Planned]:
     """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH where the
     checkpoint does not hold the batch, CHECKPOINT_UNREADABLE where it cannot be reached."""
     try:
@@ -83,7 +75,7 @@ def read_offsets(location: str, batch_id: int) -> list[PlannedOffsets]:
     query_id = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
     starts = before.ends if before is not None else ()
     return [
-        PlannedOffsets(
+        Planned(
             query_id,
             batch_id,
             (starts[at] if at < len(starts) else None) or Checkpoint({}),

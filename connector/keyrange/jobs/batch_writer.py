@@ -18,7 +18,7 @@ from keyrange.errors import error
 from keyrange.individual_commits import collecting
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
-from keyrange.individual_commits.planned import PlannedOffsets, read_offsets
+from keyrange.individual_commits.planned import Planned, read_offsets
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.storage.model.driver import application_of
@@ -131,7 +131,7 @@ class WriteWhole:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_stores"}
 
-    def _planned(self, batch_id: int) -> PlannedOffsets:
+    def _planned(self, batch_id: int) -> Planned:
         found = [each for each in read_offsets(self.checkpoint, batch_id) if each.end.source_id]
         if len(found) != 1:
             raise error(

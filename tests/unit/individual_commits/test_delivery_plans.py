@@ -120,15 +120,10 @@ def test_a_log_was_cut_back_where_a_query_that_goes_on_begins_below_what_it_comm
 ) -> None:
     known = Snapshot(3, {TP: HOLED})
     assert cut_of(known, TP, stood, until) == cut
-    planned = Planned("q", 4, stood, until, CommitMark("s", 3), 3)
+    planned = Planned("q", 4, stood, until, 3)
     assert cut_back(planned, known, [TP, NEW]) == ({} if cut is None else {TP: cut})
 
 
 def test_an_idle_batch_cuts_nothing_although_its_checkpoint_says_where_the_last_one_began() -> None:
     until = end(initial={TP: 60})
-    assert (
-        cut_back(
-            Planned("q", 4, until, until, CommitMark("s", 3), 3), Snapshot(3, {TP: HOLED}), [TP]
-        )
-        == {}
-    )
+    assert cut_back(Planned("q", 4, until, until, 3), Snapshot(3, {TP: HOLED}), [TP]) == {}

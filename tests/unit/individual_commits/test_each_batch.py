@@ -51,8 +51,8 @@ NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=None)
 def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first batch after the reset fails; the query that is started then is another run."""
     table = MemoryCommitTable("s")
-    mark = CommitMark("s", 0)
-    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), mark, -1)
+    stood = Checkpoint({}, commits=CommitMark("s", 0))
+    at = Planned("q", 0, stood, stood, -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     writer = EachBatch(
         lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
@@ -75,7 +75,7 @@ def test_a_commit_says_in_the_log_of_which_leader_a_partition_was_read(
     """A query with another checkpoint asks later leaders by it whether their logs go as far."""
     table, mark = MemoryCommitTable("s"), CommitMark("s", 0)
     end = Checkpoint({PLACE: 5}, leader_epochs={PLACE: 7}, commits=mark)
-    at = Planned("q", 0, Checkpoint({PLACE: 5}, fresh=True), end, mark, -1)
+    at = Planned("q", 0, Checkpoint({PLACE: 5}, fresh=True), end, -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     writer = EachBatch(
         lambda *_: None, parse_options(GIVEN, "stream"), "/c", open_table=lambda *_: table
@@ -90,7 +90,8 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
 ) -> None:
     """What it wrote would be there once more, of the one that replaced it."""
     table, appended = MemoryCommitTable("s"), []
-    at = Planned("q", 0, Checkpoint({}), Checkpoint({}), CommitMark("s", 0), -1)
+    stood = Checkpoint({}, commits=CommitMark("s", 0))
+    at = Planned("q", 0, stood, stood, -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     nothing: Any = {member: [] for member in HANDED_ON}
     monkeypatch.setattr(collecting, "handed_on", lambda _: nothing)
@@ -134,7 +135,7 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
     assert bool(intake.redelivered) == is_due
     terms = CommitOptions(individual=True, transactional=True)
     plan = BatchPlan(
-        Planned("q", 1, at, at, mark, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
+        Planned("q", 1, at, at, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
     )
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     run = BatchRun(NOTHING, plan, store, 5)
@@ -164,7 +165,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     given = GIVEN | {"commit.isolation": "transactional"}
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
     writer._run = _Run("run", "s", table, NOTHING, Driver("s", 1))
-    plan = writer._plan(Planned("q", 1, before, after, mark, 0), table.known())
+    plan = writer._plan(Planned("q", 1, before, after, 0), table.known())
     assert list(plan.intakes) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
 

@@ -55,7 +55,7 @@ class Batch:
             seq = self.table.known().seq
             start, mark = Checkpoint({PLACE: 100}), CommitMark("s", seq, due_ms=10**15)
         end = Checkpoint({PLACE: 101 if pending else 100}, commits=mark)
-        planned = Planned(f"query of {home}", 5, start, end, mark, 4)
+        planned = Planned(f"query of {home}", 5, start, end, 4)
         monkeypatch.setattr(module, "read_planned", lambda *_: planned)
         monkeypatch.setattr(collecting, "handed_on", lambda found: found)
         self.sink: Any = SimpleNamespace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
@@ -49,21 +49,10 @@ class Manifest:
     rows: Found = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        document = {
-            "version": _VERSION,
-            "attempt": self.attempt,
-            "files": dict(self.files),
-            "schema": self.schema,
-            "start": self.start,
-            "end": self.end,
-            "staged": list(self.staged),
-            "counted": self.counted,
-            "terms": dict(self.terms),
-            "floors": {str(at): list(map(list, each)) for at, each in self.floors.items()},
-            "table": self.table,
-            "rows": self.rows,
-        }
-        return json.dumps(document, sort_keys=True, indent=1).encode()
+        document = {each.name: getattr(self, each.name) for each in fields(self)}
+        # It is in the path.
+        del document["batch_id"]
+        return json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
 
 
 def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -134,8 +123,8 @@ def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | Non
 
 def _columns(schema: Mapping[str, Any]) -> str:
     """The columns of Spark's JSON of a schema, in short."""
-    fields = [f"{each['name']} {_type(each['type'])}" for each in schema.get("fields", ())]
-    return ", ".join(fields)[:500] or "without columns"
+    columns = [f"{each['name']} {_type(each['type'])}" for each in schema.get("fields", ())]
+    return ", ".join(columns)[:500] or "without columns"
 
 
 def _type(kind: Any) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from keyrange.errors import error
+from keyrange.individual_commits.table.dead_letters import DeadLetter
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.leader_requests import Answers, Failures, LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
@@ -22,46 +23,11 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.kafka.view import ClusterView
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.work.model.outcome import Cause
 
 _log = logging.getLogger(__name__)
 
 # Below what brokers take by default, 1 MiB.
 _BATCH_BYTES_MAX: Final = 900_000
-
-
-class Letter(Protocol):
-    """What is sent of a dead letter."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-
-    @property
-    def timestamp_ms(self) -> int: ...
-
-    @property
-    def error(self) -> str: ...
-
-    @property
-    def cause(self) -> Cause: ...
-
-    @property
-    def attempts(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +40,7 @@ class _Sending:
     timeout_ms: int
 
 
-def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Letter]) -> None:
+def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[DeadLetter]) -> None:
     """Write dead letters to a topic, to the partitions that their keys belong to.
 
     One that is larger than the topic takes is left out, with a line in the log: it is in the table.
@@ -89,7 +55,7 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Le
             raise error(
                 "UNKNOWN_TOPIC_OR_PARTITION", "the topic of dead letters is not there", topic=topic
             )
-        by_partition: dict[int, list[Letter]] = {}
+        by_partition: dict[int, list[DeadLetter]] = {}
         for letter in letters:
             by_partition.setdefault(_partition(letter, count), []).append(letter)
         sending = _Sending(cluster, view, topic, settings.request_timeout_ms)
@@ -100,11 +66,11 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Le
         cluster.close()
 
 
-def _partition(letter: Letter, count: int) -> int:
+def _partition(letter: DeadLetter, count: int) -> int:
     return letter.offset % count if letter.key is None else partition_of(letter.key, count)
 
 
-def _batches(letters: Iterable[Letter]) -> Iterator[list[ProducedRecord]]:
+def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[ProducedRecord]]:
     records: list[ProducedRecord] = []
     size_bytes = 0
     for record in map(_record, letters):
@@ -117,7 +83,7 @@ def _batches(letters: Iterable[Letter]) -> Iterator[list[ProducedRecord]]:
         yield records
 
 
-def _record(letter: Letter) -> ProducedRecord:
+def _record(letter: DeadLetter) -> ProducedRecord:
     said = {
         "topic": letter.topic,
         "partition": str(letter.partition),

@@ -57,6 +57,12 @@ LAYOUT: Final = Layout(
     "batch_id",
     TABLE_CONDITIONS,
 )
+# Fields that have a column of their name: whose they are, and what else of a record is one value.
+_ORIGIN: Final = (
+    *("group", "source_id", "query_id", "batch_id"),
+    *("topic", "topic_id", "partition", "offset"),
+)
+_AS_THEY_ARE: Final = ("key", "value", "error", "attempts")
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
 
@@ -174,9 +180,8 @@ class DeadLetters:
         self, letters: Iterable[DeadLetter], who: str, replayed_to: str, now_ms: int
     ) -> None:
         """Note that dead letters were handed out again. Noted twice is noted once."""
-        names = ("group", "source_id", "query_id", "batch_id", "topic", "topic_id")
         rows = [
-            {name: getattr(each, name) for name in (*names, "partition", "offset")}
+            {name: getattr(each, name) for name in _ORIGIN}
             | {"kind": "replayed", "who": who, "replayed_to": replayed_to}
             | {"written_at": now_ms * 1000}
             for each in letters
@@ -212,24 +217,12 @@ def open_dead_letters(options: CommitOptions) -> DeadLetters:
 
 
 def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
-    return {
+    return {name: getattr(letter, name) for name in (*_ORIGIN, *_AS_THEY_ARE)} | {
         "kind": "dead",
-        "group": letter.group,
-        "source_id": letter.source_id,
-        "query_id": letter.query_id,
-        "batch_id": letter.batch_id,
         "written_at": now_ms * 1000,
-        "topic": letter.topic,
-        "topic_id": letter.topic_id,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "key": letter.key,
-        "value": letter.value,
         "headers": [{"key": name, "value": value} for name, value in letter.headers],
         "timestamp": letter.timestamp_ms * 1000,
-        "error": letter.error,
         "cause": letter.cause.name.lower(),
-        "attempts": letter.attempts,
         "first_at": letter.first_at_ms * 1000,
         "last_at": letter.last_at_ms * 1000,
     }
@@ -237,21 +230,10 @@ def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
 
 def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
     return DeadLetter(
-        group=row["group"],
-        source_id=row["source_id"],
-        query_id=row["query_id"],
-        batch_id=row["batch_id"],
-        topic=row["topic"],
-        topic_id=row["topic_id"],
-        partition=row["partition"],
-        offset=row["offset"],
-        key=row["key"],
-        value=row["value"],
+        **{name: row[name] for name in (*_ORIGIN, *_AS_THEY_ARE)},
         headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
         timestamp_ms=row["timestamp"],
-        error=row["error"],
         cause=Cause[row["cause"].upper()],
-        attempts=row["attempts"],
         first_at_ms=row["first_at"],
         last_at_ms=row["last_at"],
         written_at_ms=row["written_at"],
