@@ -96,7 +96,7 @@ def choose(named: str) -> list[Condition]:
 
 
 def _document(condition: Condition) -> dict[str, Any]:
-    names = ("name", "meaning", "remedy", "look", "retriable")
+    names = ("name", "kind", "retriable", "meaning", "remedy", "look")
     row = {name: getattr(condition, name) for name in names}
     return row | {"kind": condition.kind.value, "guide": condition.guide or None}
 
