@@ -23,6 +23,7 @@ from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import error
+from keyrange.ranges.sharing.locks import lock_within
 
 _STOP_TIMEOUT_S = 30.0
 
@@ -117,22 +118,9 @@ def _lock(path: Path, wait_s: float, mode: int = fcntl.LOCK_EX) -> Iterator[int 
     with _usable(path.parent):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        yield descriptor if _try_lock(descriptor, mode, wait_s) else None
+        yield descriptor if lock_within(descriptor, mode, wait_s) else None
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int, mode: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.05)
-        else:
-            return True
 
 
 def _write(path: Path, text: str) -> None:

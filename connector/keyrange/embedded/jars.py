@@ -23,6 +23,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from keyrange.errors import error, invalid_options
+from keyrange.ranges.sharing.locks import lock_within
 
 JAVA_VERSION_MIN = 17
 KAFKA_VERSION = "4.3.1"
@@ -203,9 +204,7 @@ def _locked(path: Path, report: Report) -> Iterator[int]:
     """Hold the lock of the jar cache. One for all sets: Ivy's own cache is not process-safe."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_within(descriptor, fcntl.LOCK_EX, 0):
             report("waiting for another process that is resolving jars")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

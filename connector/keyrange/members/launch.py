@@ -20,6 +20,7 @@ from typing import Final
 from keyrange.errors import error
 from keyrange.members.setup import MemberSetup, Owner, executor_process, to_json
 from keyrange.members.status import MemberStatus, now_ms, read_status
+from keyrange.ranges.sharing.locks import lock_within
 from keyrange.ranges.sharing.shared_directory import (
     directory_of_process,
     is_alive,
@@ -110,11 +111,7 @@ def _launching(path: Path) -> Iterator[bool]:
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path / _LAUNCH_LOCK, flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
+        yield lock_within(descriptor, fcntl.LOCK_EX, 0)
     finally:
         os.close(descriptor)
 

@@ -29,6 +29,7 @@ from keyrange.members.executor_names import find_name
 from keyrange.members.setup import MemberSetup, Owner, from_json
 from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
 from keyrange.observing.logs import TextFormatter
+from keyrange.ranges.sharing.locks import lock_within
 from keyrange.ranges.sharing.shared_directory import is_alive, start_time
 
 if TYPE_CHECKING:
@@ -277,9 +278,7 @@ def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> in
     fcntl.flock(held, fcntl.LOCK_SH)
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(directory / _LOCK, flags, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock_within(lock, fcntl.LOCK_EX, 0):
         is_there()  # Another one, which is.
         return 0
     life(is_there)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
+from keyrange.ranges.sharing.locks import lock_within
 from keyrange.ranges.sharing.shared_directory import put_in_place
 
 STATUS_FILE: Final = "member.json"
@@ -171,9 +172,5 @@ def _last_yield(path: Path) -> int | None:
 
 
 def _is_left_behind(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     # A task that has just made its file writes its first time after it has the lock.
-    return os.fstat(file).st_size > 0
+    return lock_within(file, fcntl.LOCK_EX, 0) and os.fstat(file).st_size > 0

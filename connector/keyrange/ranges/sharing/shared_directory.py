@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from keyrange.ranges.sharing.locks import lock_soon
+from keyrange.ranges.sharing.locks import lock_soon, lock_within
 
 _log = logging.getLogger(__name__)
 
@@ -284,12 +284,9 @@ def _held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not lock_within(descriptor, fcntl.LOCK_EX, 0)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _used(path: Path) -> int:
@@ -322,11 +319,9 @@ def _take_free(path: Path) -> bool:
     for free in _free_files(path.parent):
         descriptor = os.open(free, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free.rename(path)
-            return True
-        except BlockingIOError:
-            continue
+            if lock_within(descriptor, fcntl.LOCK_EX, 0):
+                free.rename(path)
+                return True
         finally:
             os.close(descriptor)
     return False
