@@ -14,6 +14,7 @@ import psutil
 
 from ingesting import JOBS, TESTS, Ingest
 from nemesis.facts import End
+from nemesis.kinds import KINDS
 from nemesis.schedule import Met, explained
 from nemesis.victims import MARK, everyone, send
 from nemesis.work import COUNTED_SCHEMA, SCHEMA
@@ -97,12 +98,14 @@ class Supervisor:
     def tick(self) -> None:
         """Note who has ended, and start the job again where nobody is left."""
         world = self._world
+        # Where two run one stops the other, however long the second one takes to begin.
+        two = KINDS["second-driver"].ends if len(self.running) > 1 else frozenset()
         for run in [each for each in self.running if each.process.poll() is not None]:
             self.running.remove(run)
             if self.asked_to_stop:
                 continue
             why, text = cause_of(run.process.returncode, run.text())
-            allowed = explained(self._met, world.now, self._began_s[run.log])
+            allowed = two | explained(self._met, world.now, self._began_s[run.log])
             end = End(world.now, why, f"{text} ({run.log.name})", allowed)
             self.ends.append(end)
             world.say(f"the driver ended with {why}: {text[:300]}")
