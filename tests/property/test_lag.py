@@ -108,6 +108,6 @@ def test_the_jvm_connectors_example() -> None:
 
 def test_without_positions_or_ends_there_is_none() -> None:
     place = {TopicPartition("t", 0): 1}
-    assert offsets_behind_latest(None, place) is None
-    assert offsets_behind_latest(place, None) is None
+    assert offsets_behind_latest({}, place) is None
+    assert offsets_behind_latest(place, {}) is None
     assert offsets_behind_latest({}, {}) is None

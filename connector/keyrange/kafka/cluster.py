@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import keyrange
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
@@ -41,7 +40,6 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self.client_version = keyrange.__version__
         # Fetches are sent ahead of answers: they have connections of their own, so that a question
         # in between neither waits for them nor costs them their connection.
         self._connections: dict[tuple[str, int, bool], Connection] = {}
@@ -76,7 +74,6 @@ class Cluster:
             host,
             port,
             self.settings,
-            self.client_version,
             int(limit_ms) or 1,
             proven=any(
                 before.proven

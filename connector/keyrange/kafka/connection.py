@@ -28,7 +28,7 @@ from keyrange.kafka.security import sasl, tokens
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import UnseenBytes
 
-__all__ = ["Buffer", "Connection", "ConnectionLost"]
+__all__ = ["Connection", "ConnectionLost"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,6 @@ class Connection:
         host: str,
         port: int,
         settings: ClientSettings,
-        client_version: str,
         timeout_ms: int,
         proven: bool = False,
     ) -> Connection:
@@ -79,7 +78,7 @@ class Connection:
         try:
             connection._ready_by = time.monotonic() + timeout_ms / 1000
             connection._sock = open_socket(host, port, settings, connection._ready_by, proven)
-            connection._agree_on_versions(client_version)
+            connection._agree_on_versions()
             if settings.security_protocol.startswith("SASL"):
                 connection._authenticate()
             connection._ready_by = float("inf")
@@ -238,14 +237,14 @@ class Connection:
             raise ConnectionLost("the connection is closed")
         return self._sock
 
-    def _agree_on_versions(self, client_version: str) -> None:
+    def _agree_on_versions(self) -> None:
         """Ask for the broker's versions; an old broker refuses the newest form of the question."""
         request_class, _, least, most = protocol.API_VERSIONS
         self._versions = {request_class.API_KEY: (least, most)}
-        answer = self.call(protocol.API_VERSIONS, protocol.api_versions(client_version))
+        answer = self.call(protocol.API_VERSIONS, protocol.api_versions())
         if answer.error_code == protocol.Code.UNSUPPORTED_VERSION:
             self._versions = {request_class.API_KEY: (least, 0)}
-            answer = self.call(protocol.API_VERSIONS, protocol.api_versions(client_version))
+            answer = self.call(protocol.API_VERSIONS, protocol.api_versions())
         if answer.error_code:
             raise error(
                 "BROKER_ERROR",

@@ -17,6 +17,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
@@ -104,7 +105,7 @@ class LogDirReader:
         current = _Round(len(wanted))
 
         def connect(broker: Broker, is_proven: bool) -> None:
-            asker = _Asker(broker, is_proven, self._settings, self._cluster.client_version, by)
+            asker = _Asker(broker, is_proven, self._settings, by)
             # A thread each, since a broker that is gone without a word holds up who connects to it.
             threading.Thread(
                 target=asker.run, args=(current,), name=f"log-dirs-{broker.node_id}", daemon=True
@@ -205,44 +206,35 @@ class _Open:
             self._current.deliver(answer, connection)
 
 
+@dataclass(slots=True)
 class _Asker:
     """Connects to one broker and asks it, in a thread of its own."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        is_proven: bool,
-        settings: ClientSettings,
-        client_version: str,
-        by: Deadline,
-    ) -> None:
-        self._broker = broker
-        self._is_proven = is_proven
-        self._connection: Connection | None = None
-        self._settings = settings
-        self._client_version = client_version
-        self._by = by
+    broker: Broker
+    is_proven: bool
+    settings: ClientSettings
+    by: Deadline
+    connection: Connection | None = None
 
     def run(self, current: _Round) -> None:
-        node = self._broker.node_id
+        node = self.broker.node_id
         try:
             answer = _said(node, self._call)
         except ConnectionLost as lost:
-            answer = LogDirs(node, (), TIMED_OUT if self._by.passed else f"connection lost: {lost}")
-        if not current.deliver(answer, self._connection) and self._connection is not None:
-            self._connection.close()
+            answer = LogDirs(node, (), TIMED_OUT if self.by.passed else f"connection lost: {lost}")
+        if not current.deliver(answer, self.connection) and self.connection is not None:
+            self.connection.close()
 
     def _call(self) -> Any:
-        self._connection = Connection.connect(
-            self._broker.host,
-            self._broker.port,
-            self._settings,
-            self._client_version,
-            max(int(self._by.left_ms), 1),
-            self._is_proven,
+        self.connection = Connection.connect(
+            self.broker.host,
+            self.broker.port,
+            self.settings,
+            max(int(self.by.left_ms), 1),
+            self.is_proven,
         )
-        self._connection.set_timeout(self._by.left_ms)
-        return self._connection.call(DESCRIBE_LOG_DIRS, describe_log_dirs())
+        self.connection.set_timeout(self.by.left_ms)
+        return self.connection.call(DESCRIBE_LOG_DIRS, describe_log_dirs())
 
 
 def _said(node: int, ask: Callable[[], Any]) -> LogDirs:

@@ -62,7 +62,7 @@ def bind(
 
 
 def resolve(cluster: Cluster, view: ClusterView, spec: PositionSpec) -> dict[TopicPartition, int]:
-    """`place` and `bind` in one."""
+    """`resolve_positions` and `bind` in one."""
     return bind(cluster, view, resolve_positions(cluster, view, spec))
 
 

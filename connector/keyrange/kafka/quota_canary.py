@@ -74,7 +74,6 @@ def _entities(quotas: Quotas) -> list[QuotaEntity]:
 class _Canary:
     def __init__(self, cluster: Cluster) -> None:
         self._settings = replace(cluster.settings, client_id=CANARY)
-        self._client_version = cluster.client_version
         self._connections: dict[int, Connection] = {}
         record = ProducedRecord(int(time.time() * 1000), None, bytes(_PAYLOAD_BYTES))
         self._request = produce(CANARY, {0: record_batch([record])}, _ANSWER_MS)
@@ -106,9 +105,7 @@ class _Canary:
                     broker.host,
                     broker.port,
                     self._settings,
-                    self._client_version,
                     max(int(by.left_ms), 1),
-                    False,
                 )
                 self._connections[broker.node_id] = connection
             connection.set_timeout(min(max(by.left_ms, 1), _ANSWER_MS))

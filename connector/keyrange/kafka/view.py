@@ -52,14 +52,16 @@ class ClusterView:
             for number in topic.leaders
         )
 
-    def leader(self, partition: TopicPartition) -> Broker | None:
+    def leadership(self, partition: TopicPartition) -> Leader | None:
         topic = self.topics.get(partition.topic)
-        leader = topic.leaders.get(partition.partition) if topic else None
+        return topic.leaders.get(partition.partition) if topic else None
+
+    def leader(self, partition: TopicPartition) -> Broker | None:
+        leader = self.leadership(partition)
         return self.brokers.get(leader.node_id) if leader else None
 
     def epoch(self, partition: TopicPartition) -> int:
-        topic = self.topics.get(partition.topic)
-        leader = topic.leaders.get(partition.partition) if topic else None
+        leader = self.leadership(partition)
         return leader.epoch if leader else -1
 
     def topic_ids(self) -> dict[str, str]:

@@ -18,7 +18,13 @@ from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.shared import leave_watch, take_watch
 from keyrange.guard.watch import Watch
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
+from keyrange.kafka.model.offsets import (
+    READ_UNCOMMITTED,
+    OffsetRange,
+    Positions,
+    TopicPartition,
+    pending,
+)
 from keyrange.kafka.model.retention_deadline import Retention, must_reach, young_since_ms
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.retention import retentions
@@ -31,7 +37,6 @@ _log = logging.getLogger(__name__)
 # How old may be what is known of retention while a query is held back.
 _YOUNG_AGE_MS: Final = 5_000
 _TOPICS_AGE_MS: Final = 60_000
-_READ_UNCOMMITTED: Final = 0
 # How many offsets before the end of a log its newest records are sampled.
 _NEWEST: Final = 1_000
 
@@ -199,5 +204,5 @@ class Admission:
             wanted[partition] = max(young_since_ms(retention_ms, now_ms, interval_ms), 0)
         if not wanted:
             return {}
-        found = self._cluster.list_offsets(view, wanted, _READ_UNCOMMITTED)
+        found = self._cluster.list_offsets(view, wanted, READ_UNCOMMITTED)
         return {partition: at for partition, (at, _) in found.items()}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import datasource as spark
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.source.batch import KeyRangeBatchReader
 from keyrange.source.model.filters import Condition, Constraints, Operator, constrain
@@ -42,7 +42,6 @@ _OPERATORS: Final[dict[type[spark.Filter], Operator]] = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Transactions that are not over count too: under read_committed Kafka hides what stands behind
 # them, and a task may wait for it.
-_READ_UNCOMMITTED: Final = 0
 
 
 def takes_filters() -> bool:
@@ -90,7 +89,7 @@ def narrow(
     # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
     if from_ms is None or from_ms <= 0 or not kept:
         return kept
-    found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), _READ_UNCOMMITTED)
+    found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), READ_UNCOMMITTED)
     sought = {
         partition: OffsetRange(max(span.from_offset, found[partition][0]), span.until_offset)
         for partition, span in kept.items()
@@ -100,7 +99,7 @@ def narrow(
 
 
 def conditions(filters: Iterable[spark.Filter]) -> list[Condition]:
-    """Spark's filters in the words of `core.filters`; those that say nothing there are left out."""
+    """Spark's filters as conditions; those that say nothing of where to read are left out."""
     found = (_condition(each) for each in filters)
     return [condition for condition in found if condition is not None]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Final
 
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
@@ -12,7 +10,6 @@ from keyrange.source.model.batch_limits import admit_bytes, admit_offsets, holds
 
 # The bytes of an offset of each partition of some ranges.
 SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Mapping[TopicPartition, float]]
-_NONE: Final[Mapping[TopicPartition, float]] = MappingProxyType({})
 
 
 class TriggerLimits:
@@ -43,7 +40,7 @@ class TriggerLimits:
         start: Positions,
         latest: Positions,
         sizes_of: SizesOf,
-        late: Mapping[TopicPartition, float] = _NONE,
+        late: Mapping[TopicPartition, float],
     ) -> dict[TopicPartition, int]:
         """How far a batch goes. `late` are offsets of each partition that it reads besides."""
         end = dict(latest)

@@ -57,7 +57,7 @@ def in_time(limit_s: float = SOON_S) -> Iterator[None]:
 
 
 def connect(port: int, timeout_ms: int = 10_000, **settings: Any) -> Connection:
-    return Connection.connect(HOST, port, ClientSettings(**settings), "1", timeout_ms)
+    return Connection.connect(HOST, port, ClientSettings(**settings), timeout_ms)
 
 
 def metadata() -> tuple[tuple[Any, Any, int, int], Any]:
@@ -71,7 +71,7 @@ class Framed:
         ours, self.sock = socket.socketpair()
         self.connection = Connection(HOST, 1, ClientSettings(request_timeout_ms=300))
         self.connection._sock = ours
-        self.connection.send(protocol.api_versions("1"), 0)
+        self.connection.send(protocol.api_versions(), 0)
         self.sock.sendall(struct.pack(">ii", count, 1))
 
     def receive(self, **how: Any) -> Any:

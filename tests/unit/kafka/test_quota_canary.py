@@ -25,7 +25,6 @@ class ScriptedBrokers:
 
     answers: dict[int, list[int | Exception]]
     settings: ClientSettings = field(default_factory=ClientSettings)
-    client_version: str = "1"
     quotas: Quotas = field(default_factory=dict)
     altered: list[list[Alteration]] = field(default_factory=list)
     clients: set[str] = field(default_factory=set)

@@ -29,7 +29,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange
 from keyrange.kafka.position_lookup import bind_splits
 from keyrange.kafka.view import ClusterView
 from keyrange.ranges.model.splits import Split
@@ -38,7 +38,6 @@ from keyrange.wire.decode import Chunk, Decoder, Workspace, scan_chunk
 
 _log = logging.getLogger(__name__)
 
-_READ_UNCOMMITTED: Final = 0
 _IN_FLIGHT_MAX: Final = 32
 _DOUBTS_MAX: Final = 3
 _TOPIC_GONE: Final = frozenset(
@@ -318,7 +317,7 @@ class SplitReader:
 
     def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> tuple[int, int]:
         partition = cursor.split.topic_partition
-        return self._cluster.list_offsets(view, {partition: which}, _READ_UNCOMMITTED)[partition]
+        return self._cluster.list_offsets(view, {partition: which}, READ_UNCOMMITTED)[partition]
 
     def _topic_gone(self, cursor: Cursor, code: int) -> None:
         """Deleted, or created anew with another id; or only metadata that is not there yet."""
@@ -389,11 +388,7 @@ class SplitReader:
         topic = cursor.split.topic
         view = self._cluster.describe([topic], max(self._deadline.left_ms, 1_000))
         planned = self._view.topic_id(topic)
-        if planned and view.topic_id(topic) == planned:
+        if not planned or view.topic_id(topic) == planned:
             topics = {**self._view.topics, topic: view.topics[topic]}
             self._view = ClusterView(view.cluster_id, view.brokers, topics)
-        elif not planned:
-            self._view = ClusterView(
-                view.cluster_id, view.brokers, {**self._view.topics, topic: view.topics[topic]}
-            )
         return view

@@ -84,7 +84,6 @@ def read_elsewhere(
 
 def _other_replica(view: ClusterView, cursor: Cursor) -> int:
     """A replica in sync that does not lead; -1 where there is none."""
-    topic = view.topics.get(cursor.split.topic)
-    leader = topic.leaders.get(cursor.split.partition) if topic else None
+    leader = view.leadership(cursor.split.topic_partition)
     others = [each for each in leader.in_sync if each != leader.node_id] if leader else []
     return next((each for each in others if each in view.brokers), -1)

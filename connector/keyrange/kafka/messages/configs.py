@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
 
-__all__ = ["DESCRIBE_CONFIGS", "Resource", "describe_configs"]
-
 DESCRIBE_CONFIGS: Final = (DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
 
 

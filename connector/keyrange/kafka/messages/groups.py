@@ -23,20 +23,6 @@ from kafka.protocol.consumer.group import (
     SyncGroupResponse,
 )
 
-__all__ = [
-    "DESCRIBE_GROUPS",
-    "HEARTBEAT",
-    "JOIN_GROUP",
-    "LEAVE_GROUP",
-    "SYNC_GROUP",
-    "describe_group",
-    "heartbeat",
-    "join_group",
-    "leave_group",
-    "sync_group",
-    "unwrapped",
-]
-
 PROTOCOL_TYPE: Final = "consumer"
 # A subscription and an assignment of version 0 begin alike: version, number of topics, and the
 # length of the user data.

@@ -9,8 +9,6 @@ from typing import Any, Final
 from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-__all__ = ["MESSAGE_TOO_LARGE", "PRODUCE", "ProducedRecord", "produce", "record_batch"]
-
 # The highest is the last one that names topics and not their ids.
 PRODUCE: Final = (ProduceRequest, ProduceResponse, 7, 12)
 MESSAGE_TOO_LARGE: Final = frozenset((10, 18))

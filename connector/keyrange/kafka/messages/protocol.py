@@ -52,29 +52,9 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+import keyrange
 from keyrange.kafka.model.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from keyrange.options.kafka_properties import ClientSettings
-
-__all__ = [
-    "CODES",
-    "Code",
-    "api_versions",
-    "decode",
-    "encode",
-    "error_name",
-    "fetch",
-    "find_coordinator",
-    "is_retriable",
-    "list_offsets",
-    "metadata",
-    "new_sasl_client",
-    "offset_commit",
-    "offset_fetch",
-    "offset_for_leader_epoch",
-    "sasl_authenticate",
-    "sasl_handshake",
-    "token_provider",
-]
 
 
 class _NoFrames(logging.Filter):
@@ -118,18 +98,6 @@ class Code:
     STALE_MEMBER_EPOCH: Final = 113
 
 
-CODES: Final[Mapping[int, str]] = {
-    Code.NONE: "NONE",
-    Code.OFFSET_OUT_OF_RANGE: "OFFSET_OUT_OF_RANGE",
-    Code.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
-    Code.LEADER_NOT_AVAILABLE: "LEADER_NOT_AVAILABLE",
-    Code.TOPIC_AUTHORIZATION_FAILED: "TOPIC_AUTHORIZATION_FAILED",
-    Code.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER_AUTHORIZATION_FAILED",
-    Code.UNSUPPORTED_VERSION: "UNSUPPORTED_VERSION",
-    Code.UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID",
-    Code.INCONSISTENT_TOPIC_ID: "INCONSISTENT_TOPIC_ID",
-}
-
 # Codes that pass by themselves and that kafka-python does not mark as such, or does not know:
 # FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE, CORRUPT_MESSAGE (read anew).
 _ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
@@ -137,7 +105,7 @@ _ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
 
 def error_name(code: int) -> str:
     """Kafka's name of an error code, as far as it is known."""
-    name = CODES.get(code) or getattr(kafka_errors.for_code(code), "message", "UNKNOWN")
+    name = getattr(kafka_errors.for_code(code), "message", "UNKNOWN")
     return f"UNKNOWN ({code})" if name == "UNKNOWN" else str(name)
 
 
@@ -179,9 +147,9 @@ SASL_AUTHENTICATE: Final = (SaslAuthenticateRequest, SaslAuthenticateResponse, 0
 FETCH_KEY: Final = int(FetchRequest.API_KEY)
 
 
-def api_versions(client_version: str) -> Any:
+def api_versions() -> Any:
     return ApiVersionsRequest(
-        client_software_name="keyrange", client_software_version=client_version
+        client_software_name="keyrange", client_software_version=keyrange.__version__
     )
 
 
@@ -360,7 +328,9 @@ def _amazon_session(session_class: Any, profile: str) -> Any:
     return session
 
 
-class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """What kafka-python's OAUTHBEARER asks for its token and its extensions (KIP-342)."""
+
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         self._token, self._extensions = token, extensions
 
@@ -369,11 +339,6 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has n
 
     def extensions(self) -> Mapping[str, str]:
         return self._extensions
-
-
-def token_provider(token: str, extensions: Mapping[str, str]) -> Any:
-    """What kafka-python's OAUTHBEARER asks for its token and its extensions (KIP-342)."""
-    return _Token(token, extensions)
 
 
 class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]

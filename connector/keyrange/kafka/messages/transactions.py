@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
-__all__ = ["DESCRIBE_PRODUCERS", "describe_producers"]
-
 # Since Kafka 2.8 (KIP-664).
 DESCRIBE_PRODUCERS: Final = (DescribeProducersRequest, DescribeProducersResponse, 0, 0)
 

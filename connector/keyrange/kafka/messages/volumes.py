@@ -13,15 +13,6 @@ from kafka.protocol.admin.client_quotas import (
 )
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-__all__ = [
-    "ALTER_CLIENT_QUOTAS",
-    "DESCRIBE_CLIENT_QUOTAS",
-    "DESCRIBE_LOG_DIRS",
-    "alter_client_quotas",
-    "describe_client_quotas",
-    "describe_log_dirs",
-]
-
 # The lowest is the first that tells how large volumes are (KIP-827, Kafka 3.3).
 DESCRIBE_LOG_DIRS: Final = (DescribeLogDirsRequest, DescribeLogDirsResponse, 4, 5)
 DESCRIBE_CLIENT_QUOTAS: Final = (DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)

@@ -33,7 +33,7 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     mechanism = settings.sasl_mechanism
     if mechanism == "OAUTHBEARER":
         token, extensions = tokens.token(settings, login), tokens.extensions(login)
-        config["sasl_oauth_token_provider"] = protocol.token_provider(token, extensions)
+        config["sasl_oauth_token_provider"] = protocol.TokenProvider(token, extensions)
         user = login.get("clientId", "")
     elif mechanism == "GSSAPI":
         _require("gssapi", mechanism, "kerberos")

@@ -53,7 +53,7 @@ class Condition:
 class Constraints:
     """What rows that satisfy all conditions have in common.
 
-    `places` are the conditions on topic and partition. Offsets are half-open.
+    `partition_conditions` are those on topic and partition. Offsets are half-open.
     `from_timestamp_ms` None: any time.
     """
 

@@ -48,12 +48,12 @@ def total_behind(known: Iterable[int | None]) -> int | None:
     return sum(found) if found else None
 
 
-def offsets_behind_latest(consumed: Positions | None, latest: Positions | None) -> Lag | None:
+def offsets_behind_latest(consumed: Positions, latest: Positions) -> Lag | None:
     """The lag over the partitions that both know; None where there is none.
 
     A partition that a batch has not planned yet has no position to count from.
     """
-    behind = list(behind_by_partition(consumed or {}, latest or {}).values())
+    behind = list(behind_by_partition(consumed, latest).values())
     if not behind:
         return None
     total = sum(behind)
