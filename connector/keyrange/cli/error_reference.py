@@ -29,11 +29,12 @@ _NEAR_LIKENESS: Final = 0.3
 KINDS: Final = {
     Kind.UNAVAILABLE: "The cluster or a store could not be reached, or did not answer. Trying "
     "again may help, and Spark does so for a task.",
-    Kind.DATA_LOSS: "What was asked for is not there any more. Nothing was skipped: find out why "
-    "first, then choose.",
-    Kind.DENIED: "It was refused: credentials, rights, or another who has taken over. Trying again "
-    "does not help.",
-    Kind.CORRUPT: "What was read is not what was written. Nothing of it was used.",
+    Kind.DATA_LOSS: "Records or stored data that keyrange needs are gone. It has skipped nothing: "
+    "find out why first, then choose.",
+    Kind.DENIED: "A broker or a server refused credentials or rights, or another driver, member or "
+    "consumer has taken over. Trying again does not help.",
+    Kind.CORRUPT: "The bytes that keyrange read are not those that were written. It used none of "
+    "them.",
     Kind.INVALID: "The caller has to change something: options, a checkpoint, code, the machine.",
 }
 

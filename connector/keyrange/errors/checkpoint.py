@@ -21,7 +21,7 @@ CHECKPOINT_CONDITIONS: Final = (
         'let format("kafka") finish the batch, then change the format; or give the initial '
         "positions, which `keyrange checkpoint show` prints, as JSON in startingOffsets",
         "The checkpoint is one of Spark's Kafka source, whose first batch was planned and never "
-        "committed. Where that batch began only that source can read.",
+        "committed. Only that source can read where the batch began.",
         "`keyrange checkpoint show LOCATION`",
         "../../MIGRATION.md",
     ),

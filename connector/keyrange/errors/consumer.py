@@ -23,7 +23,7 @@ CONSUMER_CONDITIONS: Final = (
         "NOT_DELIVERED",
         Kind.INVALID,
         "acknowledge only records that poll returned, of key ranges that this consumer owns",
-        "Offsets were acknowledged that this consumer was not handed out.",
+        "The program acknowledged offsets that this consumer has not returned.",
         "the offsets in the message; a range may have moved since poll returned them",
         _CONSUMER,
     ),
@@ -42,8 +42,8 @@ CONSUMER_CONDITIONS: Final = (
         Kind.INVALID,
         "acknowledge the named records to leave them out, raise maxDeliveries or gap.timeout.ms, "
         "or take them with a listener's on_deliveries_spent",
-        "A record was handed out `maxDeliveries` times and never acknowledged. Nothing behind it "
-        "of its key goes on.",
+        "The consumer has returned a record `maxDeliveries` times, and nobody has acknowledged "
+        "it. Later records of its key wait.",
         "the offsets in the message; `keyrange records --offset TOPIC-PARTITION:OFFSET` shows one",
         _CONSUMER,
     ),

@@ -27,7 +27,7 @@ EMBEDDED_CONDITIONS: Final = (
         Kind.UNAVAILABLE,
         "check that there is such a version and that a Maven repository can be reached; Ivy's own "
         "log is named above",
-        "Jars that are fetched when first needed could not be had.",
+        "keyrange could not fetch the jars that it needs.",
         "Ivy's log, which the message names; a proxy or a mirror that Ivy's settings lack",
     ),
     Condition(

@@ -15,8 +15,8 @@ MEMBER_CONDITIONS: Final = (
         Kind.DENIED,
         "give each executor a name of its own: a member that takes a name stops the member that "
         "had it",
-        "Another executor has taken this one's name. The last one to take it has it, and this one "
-        "reads nothing more.",
+        "Another executor has joined the group with this executor's name. Kafka keeps the later "
+        "one, and this executor reads nothing more.",
         "`keyrange members list TABLE --live`: host and executor that have the name",
         _MEMBERS,
     ),

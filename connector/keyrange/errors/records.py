@@ -30,9 +30,10 @@ RECORD_CONDITIONS: Final = (
         Kind.DATA_LOSS,
         _PARTITIONS_GONE,
         "Partitions that the query has a position in are not in the cluster any more, or brokers "
-        "do not tell this principal of them; or the options do not name them any more: the message "
-        "says which. Read on with failOnDataLoss=false, the query keeps where they stood: a topic "
-        "that is back with its id, or named again, is read on from there.",
+        "do not tell this principal of them; or the options do not name them any more: the "
+        "message says which. With failOnDataLoss=false the query reads on and keeps its position "
+        "in them: if a topic returns with its id, or the options name it again, the query "
+        "continues there.",
         "whether the topic was deleted on purpose, and subscribe, subscribePattern or assign "
         "beside `keyrange checkpoint show LOCATION`",
         "on-call.md",
@@ -41,7 +42,7 @@ RECORD_CONDITIONS: Final = (
         "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
         Kind.DATA_LOSS,
         _FAIL_ON_DATA_LOSS,
-        "A partition ends before the position of the query: its log was cut back or replaced.",
+        "A partition ends before the position of the query: its log was truncated or replaced.",
         "an unclean leader election in the brokers' logs, or a topic that was made anew",
         "on-call.md",
     ),
@@ -57,8 +58,8 @@ RECORD_CONDITIONS: Final = (
         "KAFKA_DATA_LOSS.LOG_TRUNCATED",
         Kind.DATA_LOSS,
         _FAIL_ON_DATA_LOSS,
-        "A log was cut back below records that were read (unclean leader election). They may be "
-        "in the sink, and are not in Kafka any more.",
+        "A log was truncated below records that the query has read (unclean leader election). "
+        "They may be in the sink, and are not in Kafka any more.",
         "the offsets in the message, and the brokers' logs around the change of the leader",
         "on-call.md",
     ),
@@ -92,9 +93,9 @@ RECORD_CONDITIONS: Final = (
         "CORRUPT_BATCH",
         Kind.CORRUPT,
         "read the same offsets from another replica; if it stays, the log itself is damaged",
-        "The bytes of a record batch do not agree with their own checksum or lengths, and were not "
-        "better from another replica, where there is one in sync. Nothing of the batch was handed "
-        "on.",
+        "The bytes of a record batch do not agree with their own checksum or lengths, and those of "
+        "another replica in sync, if there is one, do not either. The task handed on nothing of "
+        "the batch.",
         "the partition and offset in the message; the warning before it says which replicas",
     ),
     Condition(

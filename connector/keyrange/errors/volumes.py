@@ -17,7 +17,7 @@ VOLUME_CONDITIONS: Final = (
         "driver can read, or throttle.factor.topic a topic whose last record is one; another "
         "source's own documentation says what it needs",
         "`throttle.factor.file`, or the last record of `throttle.factor.topic`, is no number from "
-        "0 to 1, or a source of others fails or says something else. The last factor holds for "
+        "0 to 1, or another source fails or returns something else. The last factor holds for "
         "throttle.factor.validity.duration, then the fallback.",
         "the file, the topic or the source, where the query is planned",
         _VOLUMES,
@@ -28,8 +28,8 @@ VOLUME_CONDITIONS: Final = (
         Kind.INVALID,
         "let quota.file name a readable file that holds a number of bytes; another source's own "
         "documentation says what it needs",
-        "`quota.file` holds no number of bytes, or a source of others says none, so nothing says "
-        "from which rate producers are slowed.",
+        "`quota.file` holds no number of bytes, or another source returns none, so the guard does "
+        "not know from which rate on to slow producers.",
         "the file or the source, where the guard runs",
         _VOLUMES,
     ),
