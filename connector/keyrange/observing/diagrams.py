@@ -51,13 +51,13 @@ class Diagram:
 CHAPTERS: Final = {
     "members": (
         Diagram(
-            "A name, in the eyes of who assigns (`member_states.py`)",
+            "A name, as the driver or the group's leader sees it (`member_states.py`)",
             member_states.TRANSITIONS,
             member_states.MembershipState.UNKNOWN,
             begins_unknown=True,
         ),
         Diagram(
-            "A member, in the eyes of its group (`group_states.py`)",
+            "A member of a group, as its own process sees it (`group_states.py`)",
             group_states.TRANSITIONS,
             group_states.GroupState.UNJOINED,
             group_states.ENDS,
@@ -65,7 +65,7 @@ CHAPTERS: Final = {
     ),
     "volumes": (
         Diagram(
-            "What the throttle factor rests on (`throttle_states.py`)",
+            "The state behind the throttle factor (`throttle_states.py`)",
             throttle_states.TRANSITIONS,
             throttle_states.ThrottleState.UNKNOWN,
         ),
