@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
+    from pyarrow.fs import FileInfo
 
 # What Arrow raises: ArrowInvalid is a ValueError; a filesystem that was not built in is the last.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
@@ -130,21 +131,16 @@ class Directory:
 
         found = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
         cut = len(self._root) + 1
-        return sorted(each.path[cut:] for each in found if each.type == fs.FileType.File)
+        return sorted(each.path[cut:] for each in found if each.is_file)
 
     def numbered(self, directory: str) -> list[int]:
         """The files of a directory whose names are numbers."""
-        from pyarrow import fs
-
-        selector = fs.FileSelector(f"{self._root}/{directory}", allow_not_found=True)
-        names = (each.base_name for each in self._filesystem.get_file_info(selector))
+        names = (each.base_name for each in self._entries(directory))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def has_file(self, path: str) -> bool:
         """Whether a file is there: one call, where a list of its directory costs like ten."""
-        from pyarrow import fs
-
-        return bool(self._filesystem.get_file_info(f"{self._root}/{path}").type == fs.FileType.File)
+        return bool(self._filesystem.get_file_info(f"{self._root}/{path}").is_file)
 
     def read(self, path: str) -> bytes:
         return answered(lambda: b"".join(self.chunks(path)))
@@ -195,17 +191,20 @@ class Directory:
         """The names of the directories in a directory, in order; none where it is not there."""
         from pyarrow import fs
 
-        selector = fs.FileSelector(f"{self._root}/{path}".rstrip("/"), allow_not_found=True)
-        found = self._filesystem.get_file_info(selector)
+        found = self._entries(path)
         return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
 
     def sizes(self, path: str) -> dict[str, int]:
         """The files of a directory and their bytes; none where it is not there."""
+        return {each.base_name: each.size for each in self._entries(path) if each.is_file}
+
+    def _entries(self, path: str) -> list[FileInfo]:
+        """What is in a directory; nothing where it is not there."""
         from pyarrow import fs
 
-        selector = fs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
-        found = self._filesystem.get_file_info(selector)
-        return {each.base_name: each.size for each in found if each.type == fs.FileType.File}
+        selector = fs.FileSelector(f"{self._root}/{path}".rstrip("/"), allow_not_found=True)
+        found: list[FileInfo] = self._filesystem.get_file_info(selector)
+        return found
 
     def write_once(self, path: str, data: bytes) -> bool:
         """Write a whole file where there is none; whether it was this call that wrote it.
@@ -215,23 +214,19 @@ class Directory:
         """
         from pyarrow import fs
 
-        whole = f"{self._root}/{path}"
-        if self._filesystem.get_file_info(whole).type == fs.FileType.File:
+        if self.has_file(path):
             return False
         if not isinstance(self._filesystem, fs.LocalFileSystem):
             self.write(path, [data])
             return True
-        return _link_once(Path(whole), data)
+        return _link_once(Path(f"{self._root}/{path}"), data)
 
     def remove_files(self, path: str, kept: Collection[str], until_ms: int) -> None:
         """Remove the files of a directory but those that are `kept`, or were written at `until_ms`
         (ms since 1970) or later."""
-        from pyarrow import fs
-
-        selector = fs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
-        for each in self._filesystem.get_file_info(selector):
-            is_file = each.type == fs.FileType.File
-            if is_file and each.base_name not in kept and each.mtime_ns < until_ms * 1_000_000:
+        for each in self._entries(path):
+            is_old = each.is_file and each.mtime_ns < until_ms * 1_000_000
+            if is_old and each.base_name not in kept:
                 self._filesystem.delete_file(each.path)
 
     def remove_file(self, path: str) -> None:
