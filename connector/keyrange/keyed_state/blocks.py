@@ -170,9 +170,7 @@ def _gathered(
     pieces: Sequence[pa.RecordBatch], rows: Numbers, wanted: Keys, form: StateForm
 ) -> pa.RecordBatch:
     order = pa.array(rows, mask=rows < 0)
-    whole = None
-    if pieces:
-        [whole] = pa.Table.from_batches(pieces, form.schema).combine_chunks().to_batches()
+    whole = joined(pieces, form.schema) if pieces else None
     columns = [pa.array(wanted.hashes), wanted.keys]
     for field in list(form.schema)[len(columns) :]:
         if whole is None:
@@ -194,7 +192,7 @@ def newest_of(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     filled = [each for each in batches if each.num_rows]
     if len(filled) < 2:
         return filled[0] if filled else batches[0]
-    [whole] = pa.Table.from_batches(filled).combine_chunks().to_batches()
+    whole = joined(filled, filled[0].schema)
     hashes = hashes_of(whole)
     # It finds what is sorted already, and merges that.
     order = np.argsort(hashes, kind="stable")
@@ -235,15 +233,16 @@ def merged(
         waiting.append(kept)
         rows += kept.num_rows
         if rows >= BLOCK_ROWS:
-            yield from blocks_of(_joined(waiting))
+            yield from blocks_of(joined(waiting, form.schema))
             waiting, rows = [], 0
     if rows:
-        yield from blocks_of(_joined(waiting))
+        yield from blocks_of(joined(waiting, form.schema))
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    found = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return found[0] if found else batches[0]
+def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of some batches in one."""
+    found = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], schema)
 
 
 def _windows(runs: Sequence[Blocks], form: StateForm) -> Iterator[pa.RecordBatch]:

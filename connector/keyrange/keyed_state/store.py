@@ -9,7 +9,7 @@ a file of its own, which is true once a commit names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from keyrange.keyed_state.blocks import (
     LoadedBlocks,
     Numbers,
     blocks_of,
+    joined,
     look_up,
     merged,
     sorted_by_hash,
@@ -104,7 +105,7 @@ class TaskStates:
             each.look_up(wanted.between(start, stop))
             for each, start, stop in self._cut(partition, wanted.hashes)
         ]
-        batch = _one(found, self.form)
+        batch = found[0] if len(found) == 1 else joined(found, self.form.schema)
         self.figures.looked_up += len(wanted)
         first = batch.column(self.form.names[0])
         self.figures.found += len(wanted) - first.null_count
@@ -165,13 +166,6 @@ class TaskStates:
         """Where copies of its runs are, or would be."""
         root = self.settings.cache
         return None if root is None else StateCache(root / given.place)
-
-
-def _one(batches: Sequence[pa.RecordBatch], form: StateForm) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    found = pa.Table.from_batches(batches, form.schema).combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], form.schema)
 
 
 class _RangeState:

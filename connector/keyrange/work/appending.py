@@ -15,7 +15,7 @@ from keyrange.errors import error
 from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
 from keyrange.storage.directory import FAILURES, Directory, let_go
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.work.outcome_rows import HIDDEN, member_rows, other_rows, with_hidden
+from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, with_hidden
 from keyrange.work.run import work_of
 from keyrange.work.task import Job
 
@@ -24,14 +24,8 @@ _NO_COLUMNS: Final = pa.schema([])
 _FEW: Final = ("done", "handed_back", "state_run", "state_work")
 # What of it a verdict is made of.
 HANDED_ON: Final = {
-    "file": ("name", "size_bytes", "rows", "statistics", "partition_values"),
-    "outcome_file": ("attempt", "name", "size_bytes"),
-    "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
-    "done": ("topic", "partition", "records"),
-    "state_run": (
-        *("topic", "partition", "file", "first_group", "until_group"),
-        *("from_hash", "last_hash", "from_seq", "rows", "size_bytes"),
-    ),
+    member: tuple(member_type(member).names)
+    for member in ("file", "outcome_file", "handed_back", "done", "state_run")
 }
 
 

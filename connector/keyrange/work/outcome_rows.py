@@ -105,6 +105,7 @@ Columns = Mapping[str, pa.Array]
 
 
 def member_type(member: str) -> pa.StructType:
+    """The fields of a kind of thing; manifests hold them in this order."""
     return HIDDEN_TYPE.field(member).type
 
 
@@ -155,9 +156,8 @@ def other_rows(schema: pa.Schema, hidden: pa.StructArray) -> pa.RecordBatch:
 class OutcomeRows:
     """Collects the records of a batch of rows that are not done."""
 
-    def __init__(self, batch: pa.RecordBatch, key_hash_column: str = "keyHash") -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._key_hash_column = key_hash_column
         self._at: list[int] = []
         self._causes: list[int] = []
         self._errors: list[str | None] = []
@@ -178,7 +178,7 @@ class OutcomeRows:
         columns: dict[str, pa.Array] = {
             "cause": pa.array(self._causes, pa.int8()),
             "error": pa.array(self._errors, pa.string()),
-            "key_hash": self._batch.column(self._key_hash_column).take(at),
+            "key_hash": self._batch.column("keyHash").take(at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
@@ -218,35 +218,19 @@ def handed_back_rows(
     cells: Mapping[TopicPartition, Sequence[KeyRange]],
 ) -> pa.StructArray:
     """A row for each key range that was not worked on to its end."""
-    found = [
-        (partition, cells[partition][cell], offset)
-        for partition, back in sorted(handed_back.items())
-        for cell, offset in sorted(back.items())
-    ]
-    return member_rows(
-        "handed_back",
-        [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "from_hash": span.from_hash,
-                "last_hash": span.until_hash - 1,
-                "from_offset": offset,
-            }
-            for partition, span, offset in found
-        ],
-    )
+    rows = []
+    for partition, back in sorted(handed_back.items()):
+        for cell, offset in sorted(back.items()):
+            span = cells[partition][cell]
+            bounds = {"from_hash": span.from_hash, "last_hash": span.until_hash - 1}
+            rows.append({**partition._asdict(), **bounds, "from_offset": offset})
+    return member_rows("handed_back", rows)
 
 
 def done_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
     """A row for each partition: how many of its records are done."""
-    return member_rows(
-        "done",
-        [
-            {"topic": partition.topic, "partition": partition.partition, "records": count}
-            for partition, count in sorted(done.items())
-        ],
-    )
+    counts = sorted(done.items())
+    return member_rows("done", [{**each._asdict(), "records": count} for each, count in counts])
 
 
 def bounded(text: str) -> str:

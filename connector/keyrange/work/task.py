@@ -149,12 +149,7 @@ class Task:
         yield member_rows(
             "mentioned",
             [
-                {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "block": number,
-                    "bits": bits,
-                }
+                {**partition._asdict(), "block": number, "bits": bits}
                 for partition, number, bits in self.blocks
             ],
         )

@@ -110,7 +110,6 @@ class Choice:
     partition: int | None = None
     from_offset: int | None = None
     until_offset: int | None = None
-    batch_id: int | None = None
     replayed: bool | None = None
 
     def bounds(self) -> Bounds:
@@ -119,7 +118,6 @@ class Choice:
             "source_id": self.source_id,
             "topic": self.topic,
             "partition": self.partition,
-            "batch_id": self.batch_id,
         }
         found: dict[str, tuple[Any, Any]] = {
             name: (value, value) for name, value in equal.items() if value is not None

@@ -25,20 +25,15 @@ RUN_TYPE: Final = pa.struct(
 )
 
 
-def write_run(run: StateRun) -> dict[str, Any]:
-    return dict(zip(RUN_TYPE.names, run.flat(), strict=True))
-
-
-def read_run(told: Mapping[str, Any]) -> StateRun:
-    """Raises TypeError or ValueError for what cannot be one."""
-    return StateRun.of_flat(told[name] for name in RUN_TYPE.names)
-
-
 def write_runs(runs: Sequence[StateRun] | None) -> list[dict[str, Any]] | None:
     """The column of a partition; None where no state is kept."""
-    return None if runs is None else [write_run(run) for run in runs]
+    if runs is None:
+        return None
+    return [dict(zip(RUN_TYPE.names, run.flat(), strict=True)) for run in runs]
 
 
 def read_runs(told: Sequence[Mapping[str, Any]] | None) -> tuple[StateRun, ...] | None:
-    """What `write_runs` has written. Raises as `read_run`."""
-    return None if told is None else tuple(map(read_run, told))
+    """What `write_runs` has written. Raises TypeError or ValueError for what cannot be a run."""
+    if told is None:
+        return None
+    return tuple(StateRun.of_flat(each[name] for name in RUN_TYPE.names) for each in told)

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.table.run_column import read_run, write_run
 from keyrange.individual_commits.table.stored_state import StoredState, state_directory
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
@@ -73,7 +73,7 @@ def state(
 def _tasks(stored: StoredState) -> Iterator[tuple[str, int, str, str]]:
     for partition, runs in sorted(stored.runs.items()):
         rows = sum(run.rows for run in runs)
-        told = json.dumps([write_run(run) for run in runs])
+        told = json.dumps([run.flat() for run in runs])
         for span in split_evenly(SPACE, max(rows // _TASK_ROWS, 1)):
             yield (*partition, json.dumps([span.from_hash, span.until_hash]), told)
 
@@ -82,7 +82,7 @@ def _rows(
     directory: str, variables: tuple[Variable, ...], task: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     partition = TopicPartition(task["topic"], task["partition"])
-    runs = tuple(map(read_run, json.loads(task["runs"])))
+    runs = tuple(map(StateRun.of_flat, json.loads(task["runs"])))
     stored = StoredState(directory, {partition: runs})
     # Those of the whole frame: a partition's own files may be older.
     stored.form = StateForm(variables)

@@ -125,10 +125,9 @@ CHOICES = {
     Choice(from_offset=6): {(0, "a", 1, 7), (1, "a", 0, 6)},
     Choice(from_offset=6, until_offset=7): {(1, "a", 0, 6)},
     Choice(until_offset=6, topic="a"): {(0, "a", 0, 5), (1, "a", 0, 5)},
-    Choice(batch_id=1): {(1, "a", 0, 5), (1, "a", 0, 6)},
     Choice(source_id="6b2d"): set(),
     Choice(replayed=True): {(0, "a", 0, 5)},
-    Choice(replayed=False, batch_id=0): {(0, "a", 1, 7), (0, "b", 0, 5)},
+    Choice(replayed=False, until_offset=6): {(0, "b", 0, 5), (1, "a", 0, 5)},
 }
 
 
