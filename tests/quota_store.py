@@ -74,3 +74,11 @@ class Store:
         if records > self.records_max:
             raise RequestRefusedError(f"{records} records")
         self.versions.append(after)
+
+
+def mute_ms(
+    observed: float, rate: float, window_ms: int, connections: int, request_bytes: int
+) -> float:
+    """The longest time for which a client that sends `observed` bytes a second is muted."""
+    over = max(observed - rate, 0) / rate * window_ms
+    return over + connections * request_bytes * 1_000 / rate

@@ -28,14 +28,14 @@ from keyrange.guard.model.quota_entities import (
     exposed,
     read_holds,
 )
-from keyrange.guard.model.ramp import floor_rate, mute_ms
+from keyrange.guard.model.ramp import floor_rate
 from keyrange.guard.model.releasing import Alter, reap, release
-from quota_store import RequestRefusedError, Store, allowed, without_reserved
+from quota_store import RequestRefusedError, Store, allowed, mute_ms, without_reserved
 from volume_samples import factor
 
 SECOND = 1_000
 WINDOW, LEASE, MUTE, CONNECTIONS, REQUEST = 11 * SECOND, 60 * SECOND, 60 * SECOND, 2, 2**20
-FLOOR = floor_rate(MUTE, WINDOW, CONNECTIONS, REQUEST)
+FLOOR = floor_rate(MUTE, CONNECTIONS, REQUEST)
 BASE = 40 * FLOOR
 EXCLUDED = frozenset({"tool"})
 USERS, CLIENTS = ["a", "b", "tool"], ["c", "d"]

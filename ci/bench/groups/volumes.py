@@ -34,7 +34,7 @@ _DIRECTORIES = 10
 _RECORD_BYTES = 15_000
 _PATIENCE_S = 300.0
 _MUTE_MS = 60_000
-_FLOOR = floor_rate(_MUTE_MS, WINDOW_MS, connections=1, request_bytes=1 << 20)
+_FLOOR = floor_rate(_MUTE_MS, connections=1, request_bytes=1 << 20)
 
 
 def run(bench: Bench) -> Iterator[Figure]:

@@ -263,14 +263,6 @@ def _cluster_volumes(options: VolumeOptions) -> ThrottleFactorSource:
     return ClusterVolumes(options.client, options.policy)
 
 
-def _static(options: VolumeOptions) -> ThrottleFactorSource:
-    return StaticFactor(options.static_factor)
-
-
-def _file(options: VolumeOptions) -> ThrottleFactorSource:
-    return FileFactor(options.factor_file, options.fallback, options.validity_ms)
-
-
 def _topic(options: VolumeOptions) -> ThrottleFactorSource:
     from keyrange.guard.factor_topic import FactorTopic
 
@@ -282,8 +274,8 @@ def _topic(options: VolumeOptions) -> ThrottleFactorSource:
 
 BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], ThrottleFactorSource]]] = {
     "cluster-volumes": _cluster_volumes,
-    "static": _static,
-    "file": _file,
+    "static": lambda options: StaticFactor(options.static_factor),
+    "file": lambda options: FileFactor(options.factor_file, options.fallback, options.validity_ms),
     "topic": _topic,
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from keyrange.guard.model.enforcement import Settings
-from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.guard.model.ramp import floor_rate
 from keyrange.guard.model.throttle_factor import Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
@@ -285,7 +285,7 @@ class VolumeOptions:
 
         `stamp` are seconds since 1970, and `chance` is a random number.
         """
-        floor = floor_rate(self.mute_ms, WINDOW_MS, self.connections, self.request_bytes)
+        floor = floor_rate(self.mute_ms, self.connections, self.request_bytes)
         return Settings(
             floor=floor,
             base=max(base_rate, floor),

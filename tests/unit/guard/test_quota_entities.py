@@ -18,8 +18,8 @@ from keyrange.guard.model.quota_entities import (
     marked,
     marker,
 )
-from keyrange.guard.model.ramp import floor_rate, mute_ms, stepped
-from quota_store import RequestRefusedError, Store
+from keyrange.guard.model.ramp import WINDOW_MS, floor_rate, stepped
+from quota_store import RequestRefusedError, Store, mute_ms
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_lease_that_does_not_move_is_dead() -> None:
     [(60_000, 8, 171_197), (60_000, 1, 21_400), (10**9, 1, 16_384)],
 )
 def test_the_floor(mute: int, connections: int, floor: int) -> None:
-    assert floor_rate(mute, 11_000, connections, 2**20) == floor
-    assert mute_ms(2 * floor, floor, 11_000, connections, 2**20) <= mute
+    assert floor_rate(mute, connections, 2**20) == floor
+    assert mute_ms(2 * floor, floor, WINDOW_MS, connections, 2**20) <= mute
 
 
 def test_no_floor_keeps_to_less_than_a_step() -> None:
     with pytest.raises(ValueError, match="no more than one step"):
-        floor_rate(11_000, 11_000, 1, 1)
+        floor_rate(11_000, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,15 @@ WINDOW_MS: Final = 11_000
 _FLOOR_MIN: Final = 16 * 1024
 
 
-def floor_rate(mute_ms: int, window_ms: int, connections: int, request_bytes: int) -> int:
+def floor_rate(mute_ms: int, connections: int, request_bytes: int) -> int:
     """Bytes a second below which no rate is lowered, so that nobody is muted beyond `mute_ms`.
 
     The step and the requests add up, so a window of the time belongs to the step.
     """
-    left_ms = mute_ms - (FALL - 1) * window_ms
+    left_ms = mute_ms - (FALL - 1) * WINDOW_MS
     if left_ms <= 0:
-        raise ValueError(f"{mute_ms} ms are no more than one step's {window_ms}")
+        raise ValueError(f"{mute_ms} ms are no more than one step's {WINDOW_MS}")
     return max(_FLOOR_MIN, -(-connections * request_bytes * 1_000 // left_ms))
-
-
-def mute_ms(
-    observed: float, rate: float, window_ms: int, connections: int, request_bytes: int
-) -> float:
-    """The longest time for which a client that sends `observed` bytes a second is muted."""
-    over = max(observed - rate, 0) / rate * window_ms
-    return over + connections * request_bytes * 1_000 / rate
 
 
 def stepped(rate: int, target: int) -> int:

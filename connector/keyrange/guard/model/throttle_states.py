@@ -1,6 +1,6 @@
 """What the throttle factor rests on, as a table.
 
-`throttle_factor.py` moves by this table alone; `observing/diagrams.py` draws it.
+`throttle_factor.py` moves by this table alone; `tests/diagrams.py` draws it.
 """
 
 from __future__ import annotations
