@@ -1,6 +1,6 @@
 """State diagrams, drawn from the transition tables.
 
-`python -m keyrange.observing.diagrams members` prints what design-members.md shows,
+`PYTHONPATH=connector python tests/diagrams.py members` prints what design-members.md shows,
 `volumes` what design-guard.md shows.
 """
 

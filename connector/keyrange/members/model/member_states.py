@@ -1,6 +1,6 @@
 """What a name is to the assignment, as a table.
 
-`reassignment_timing.py` moves by this table alone; `observing/diagrams.py` draws it.
+`reassignment_timing.py` moves by this table alone; `tests/diagrams.py` draws it.
 """
 
 from __future__ import annotations
