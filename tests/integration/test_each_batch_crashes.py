@@ -18,7 +18,7 @@ from commit_tables import MemoryCommitTable
 from handmade_batches import Graveyard, Sent, Stage, done
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.storage.sink import SinkTable
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.verdicts import VerdictStore
 
 SCHEMA = "at long, text string"

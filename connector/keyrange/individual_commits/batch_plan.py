@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from keyrange.individual_commits.delivery_plans import work_of, work_settings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state import PartitionState
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
 from keyrange.individual_commits.planned import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.runs import StateRun

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options.commits import DEAD_LETTERS, IS_PATH, PENDING_BYTES_MAX, CommitOptions, beside
 from keyrange.options.option import Mode
 from keyrange.options.parsing import Violations

@@ -9,7 +9,7 @@ from typing import Final
 
 from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.parsing import (

@@ -11,6 +11,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state import (
     KeyRangeState,
     PartitionState,
@@ -20,7 +21,6 @@ from keyrange.individual_commits.model.state import (
 from keyrange.individual_commits.model.state_after_batch import (
     Outcome,
     PartitionVerdict,
-    RedeliveryPolicy,
     apply_verdict,
 )
 from keyrange.kafka.model.offsets import OffsetRange

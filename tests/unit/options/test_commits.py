@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
-from keyrange.individual_commits.model.state_after_batch import RedeliveryPolicy
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.option import rows_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
 from keyrange.individual_commits.model.state import (
     KeyRangeState,
     PartitionState,
@@ -16,26 +16,7 @@ from keyrange.individual_commits.model.state import (
     cut_at,
 )
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.work.model.outcome import Cause, RecordOutcome
-
-_TIME_MAX_MS: Final = 2**63 - 1
-_WORKED_ON: Final = frozenset(set(Cause) - {Cause.HELD_BACK})
-
-
-@dataclass(frozen=True, slots=True)
-class RedeliveryPolicy:
-    """How often a record is worked on, and how long it waits in between: `backoff_ms`, doubled with
-    every delivery up to `backoff_max_ms`."""
-
-    deliveries_max: int = 5
-    backoff_ms: int = 10_000
-    backoff_max_ms: int = 600_000
-
-    def due_ms(self, deliveries: int, now_ms: int) -> int:
-        """When a record is due that was worked on for the `deliveries`th time at `now_ms`."""
-        doublings = min(max(deliveries - 1, 0), 62)
-        wait_ms = min(self.backoff_ms << doublings, self.backoff_max_ms)
-        return min(now_ms + wait_ms, _TIME_MAX_MS)
+from keyrange.work.model.outcome import RecordOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +75,7 @@ def apply_verdict(
             record = PendingRecord(each.offset, each.key_hash, since_ms=now_ms)
         if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
-        again = _again(record, each.cause, policy, now_ms)
+        again = delivered_again(record, each.cause, policy, now_ms)
         given_up = each.cause.is_final or (
             again.deliveries > record.deliveries and again.deliveries >= policy.deliveries_max
         )
@@ -123,17 +104,6 @@ def _ordered(not_done: Iterable[RecordOutcome]) -> list[RecordOutcome]:
         elif last != each:
             raise ValueError(f"two things were said of offset {each.offset}: {last} and {each}")
     return ordered
-
-
-def _again(
-    record: PendingRecord, cause: Cause, policy: RedeliveryPolicy, now_ms: int
-) -> PendingRecord:
-    """A pending record that stays one, with one delivery more where it was worked on."""
-    deliveries, due_ms = record.deliveries, record.due_ms
-    if cause in _WORKED_ON:
-        deliveries += 1
-        due_ms = policy.due_ms(deliveries, now_ms)
-    return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)
 
 
 def _handed_back(
