@@ -112,13 +112,16 @@ class Driver:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("WARN")
         self.queries: dict[str, StreamingQuery] = {}
+        # Held while it is said how they stand: nothing is said of one that was stopped.
+        self.saying = threading.Lock()
         threading.Thread(target=self.tell, daemon=True).start()
 
     def tell(self) -> None:
         """Say how each query stands, again and again."""
         while True:
-            for name, query in list(self.queries.items()):
-                put(self.home / name / "status.json", standing(query))
+            with self.saying:
+                for name, query in list(self.queries.items()):
+                    put(self.home / name / "status.json", standing(query))
             time.sleep(_STATUS_S)
 
     def follow(self) -> None:
@@ -163,7 +166,8 @@ class Driver:
 
     def do_stop(self, name: str) -> None:
         self.queries[name].stop()
-        del self.queries[name]
+        with self.saying:
+            del self.queries[name]
 
     def do_executors(self, count: int) -> None:
         """How many executors Spark is to have; those that it has stay."""

@@ -70,11 +70,11 @@ class Counting:
             assert offsets == [*range(len(offsets))], partition
         check_counts(rows)
 
-    def again(self, pause_s: float = PAUSE_S, **given: str) -> None:
+    def again(self, **given: str) -> None:
         """Stop the query, also where it has failed, and start it with other options."""
         cluster, run = self.run.cluster, self.run
         cluster.do("stop", name=run.name)
-        cluster.start_counting(run.name, run.topic, pause_s=pause_s, **(GIVEN | given))
+        cluster.start_counting(run.name, run.topic, pause_s=PAUSE_S, **(GIVEN | given))
 
     @contextmanager
     def driver(self, home: Path, host: str, **confs: str) -> Iterator[HostCluster]:
@@ -90,14 +90,15 @@ class Counting:
         return replace(self, run=run)
 
     def all_work(self) -> bool:
-        """Whether each executor has a task at this moment."""
+        """Whether each of three executors has a task at this moment."""
         group = f"member-{name_of(self.run.topic + MEMBERS_SUFFIX)}"
         places = [
             place
             for pid in self.run.members()
             for place in shared_memory(pid).glob(f"keyrange-*/{pid}-*/{group}")
         ]
-        return all(oldest_progress(place) is not None for place in places)
+        busy = [place for place in places if oldest_progress(place) is not None]
+        return len(busy) == len(WORKERS)
 
     def writers(self) -> list[str]:
         """The runs that wrote the commits, in their order, each where another's ends."""
