@@ -202,8 +202,9 @@ class PinnedCluster:
     are the driver's, and `prefix` stands before its command, such as one that runs it on another
     host."""
 
-    # What follows a query.
+    # What follows a query, and where jobs with state write; "" for `home`.
     run_of: type[PinnedRun] = PinnedRun
+    lake = ""
 
     def __init__(
         self,
@@ -287,7 +288,7 @@ class PinnedCluster:
             "memberTable": str(run.place / "members"),
         }
         options = self._options(name, topic, tables | given)
-        place = str(run.place)
+        place = f"{self.lake}/{name}" if self.lake else str(run.place)
         self.do("start_counting", name=name, place=place, options=options, pause_s=pause_s)
         return run
 
@@ -340,8 +341,7 @@ class PinnedCluster:
 
     def close(self) -> None:
         """kill -9 of the driver with all that it has started."""
-        everyone = [self.process.pid, *(each.pid for each in _descendants(self.process.pid))]
-        for pid in everyone:
+        for pid in [self.process.pid, *(each.pid for each in _descendants(self.process.pid))]:
             with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
         self.process.wait(120)
         if self.process.stdin is not None:

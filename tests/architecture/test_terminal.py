@@ -9,8 +9,6 @@ ROOT = Path(__file__).parents[2] / "connector" / "keyrange"
 WRITERS = {
     # The one.
     "cli/render.py",
-    # A program of its own, for who changes the transition tables.
-    "observing/diagrams.py",
     # A page of HTML to a pipe, whose texts are escaped for it.
     "cli/report/commands.py",
     # Handlers whose formatters make lines plain.

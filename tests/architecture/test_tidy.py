@@ -35,7 +35,6 @@ LINE_CHARACTERS_MAX = 100
 ENTRY_POINTS = {
     "keyrange.__main__",
     "keyrange.cli.main",
-    "keyrange.observing.diagrams",
     "keyrange.testing",
     "keyrange.wire.json_values",
     "keyrange.volumes",
