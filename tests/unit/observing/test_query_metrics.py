@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.observing.model.metric_table import TABLE, MetricKind, markdown, prometheus_name
+from keyrange.observing.model.metric_table import TABLE, prometheus_name
 from keyrange.observing.model.query_metrics import QueryMetrics
 from keyrange.observing.model.query_progress import read_query_progress
 from progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
@@ -191,10 +191,3 @@ def test_no_name_is_another_ones_namespace_and_none_is_there_twice() -> None:
     assert len(names) == len(TABLE) == len({prometheus_name(metric) for metric in TABLE})
     for name in names:
         assert not [other for other in names if other.startswith(f"{name}.")]
-
-
-def test_the_table_for_people_has_every_metric() -> None:
-    text = markdown()
-    for metric in TABLE:
-        total = "_total" if metric.kind is MetricKind.COUNTER else ""
-        assert f"| `{metric.name}` | {metric.unit} | `{prometheus_name(metric)}{total}` |" in text

@@ -313,19 +313,3 @@ def prometheus_name(metric: Metric) -> str:
     name = re.sub(r"[^a-zA-Z0-9]", "_", metric.name)
     unit = _UNIT_WORDS.get(metric.unit, "")
     return f"{name}_{unit}" if unit and not name.endswith(f"_{unit}") else name
-
-
-def markdown() -> str:
-    """The table for people."""
-    rows = [
-        "| OpenTelemetry | unit | Prometheus | labels | what it is | in the progress |",
-        "|---|---|---|---|---|---|",
-    ]
-    for each in TABLE:
-        name = prometheus_name(each) + ("_total" if each.kind is MetricKind.COUNTER else "")
-        where = f"`{each.origin}`" if each.origin else ""
-        labels = ", ".join(each.labels)
-        rows.append(
-            f"| `{each.name}` | {each.unit} | `{name}` | {labels} | {each.help} | {where} |"
-        )
-    return "\n".join(rows)
