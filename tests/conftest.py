@@ -95,3 +95,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def no_query_left(spark: SparkSession) -> Iterator[None]:
+    """Ends the queries that a test leaves behind."""
+    yield
+    for query in spark.streams.active:
+        query.stop()

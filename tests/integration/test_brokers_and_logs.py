@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -12,10 +11,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from brokers import Record, Topics
-from keyrange.cli.main import app
+from brokers import Topics
+from commanding import run
+from documents import read_document
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
@@ -104,30 +103,6 @@ def test_flipped_byte_in_the_log() -> None:
     assert [value for _, value in before[0]] == numbered(30, 50)[18:]
 
 
-def test_compaction(topics: Topics) -> None:
-    """Gaps, also at the ends of batches, are passed; nothing is taken for data loss."""
-    configs = {
-        "cleanup.policy": "compact",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "0",
-    }
-    topic = topics.create_topic("compacted", configs=configs)
-    for round_number in range(3):
-        topics.produce(
-            topic, [Record(b"%d" % round_number, b"key%d" % n) for n in range(50)], linger_ms=20
-        )
-    topics.produce(topic, [Record(None, b"key%d" % n) for n in range(25)])
-    end = topics.offsets(topic)[0][1]
-
-    found = read_all(client(topics.cluster), topic)[0]
-
-    offsets = [offset for offset, _ in found]
-    assert offsets == sorted(set(offsets))
-    assert offsets[-1] == end - 1
-    assert (offsets[-1], found[-1][1]) == (end - 1, None)
-
-
 def test_open_transaction_is_not_read_past(topics: Topics) -> None:
     """Under read_committed the last stable offset is the end."""
     topic = topics.create_topic("open")
@@ -151,9 +126,8 @@ def test_open_transaction_is_not_read_past(topics: Topics) -> None:
 
 def doctor(topics: Topics, topic: str) -> str:
     """What `keyrange doctor` says of partition 0."""
-    command = ["doctor", "--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic]
-    shown = CliRunner().invoke(app, [*command, "--output", "json"])
-    findings = json.loads(shown.stdout)["findings"]
+    servers = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
+    findings = read_document(run("doctor", *servers, "--topic", topic, "--output", "json").stdout)
     return next(str(each["detail"]) for each in findings if each["check"] == f"{topic}-0")
 
 

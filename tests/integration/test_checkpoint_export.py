@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from brokers import Record, Topics
+from commanding import run
 from documents import read_document
-from keyrange.cli.checkpoint.commands import app
 from keyrange.embedded import jars
 from keyrange.errors import InvalidError, KeyrangeError
 from sources import Collected, committed, options, run_available_now, stream
@@ -35,7 +35,7 @@ def jvm_stream(spark: SparkSession, topics: Topics, topic: str, **given: str) ->
 
 
 def keyrange(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    result = run("checkpoint", *arguments)
     if isinstance(result.exception, KeyrangeError):
         raise result.exception
     assert result.exit_code == 0, result.output

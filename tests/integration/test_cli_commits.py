@@ -9,11 +9,11 @@ import mmh3
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import commanding
 from brokers import Record, Topics
 from documents import read_document
-from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import (
     Commit,
@@ -100,8 +100,7 @@ class Case:
     def run(self, *arguments: object) -> Result:
         servers = ["--bootstrap-servers", self.topics.cluster.bootstrap_servers]
         command, noun, *rest = map(str, arguments)
-        given = [command, noun, self.table, *rest, *servers, "--option", ISOLATION]
-        return CliRunner().invoke(app, given)
+        return commanding.run(command, noun, self.table, *rest, *servers, "--option", ISOLATION)
 
     def document(self, code: int, *arguments: object) -> Any:
         result = self.run(*arguments, "--output", "json")

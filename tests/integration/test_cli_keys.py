@@ -9,12 +9,12 @@ from typing import Any
 
 import mmh3
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from brokers import Record, Topics
+from commanding import run
 from documents import read_document
 from keyrange.cli import records as records_command
-from keyrange.cli.main import app
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.ranges.model.key_hash import hash_of
@@ -48,7 +48,7 @@ def topic(topics: Topics) -> str:
 
 def keyrange(topics: Topics, topic: str, *arguments: str) -> Result:
     servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic]
-    result = CliRunner().invoke(app, [*arguments, *servers])
+    result = run(*arguments, *servers)
     if isinstance(result.exception, KeyrangeError):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -125,7 +125,7 @@ def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
 
 def at_offset(topics: Topics, key_hash: str, *arguments: str) -> Result:
     servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers]
-    return CliRunner().invoke(app, ["records", "--offset", key_hash, *servers, *arguments])
+    return run("records", "--offset", key_hash, *servers, *arguments)
 
 
 def test_the_record_at_an_offset_is_that_one(topics: Topics, topic: str) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from checkpoints import make_checkpoint, plan_batch
+from commanding import document, run
 from documents import read_document
 from executors import Start, named, setup_at
-from keyrange.cli.main import app
 from keyrange.embedded.broker import EmbeddedBroker
 from member_samples import NOW_MS, append_all, member, stored, table_at
 
@@ -30,10 +28,8 @@ def test_who_the_coordinator_knows_is_told_from_who_is_gone(
     append_all(table_at(tmp_path / "members"), [row])
     make_checkpoint(tmp_path / "cp")
     plan_batch(tmp_path / "cp", 0, NOW_MS, {"0": 1})
-    listed = ("members", "list", str(tmp_path / "members"), "--output", "json", "--live")
-    result = CliRunner().invoke(app, [*listed, "--bootstrap-servers", broker.bootstrap_servers])
-    assert result.exit_code == 0, (result.output, result.exception)
-    found = read_document(result.stdout)
+    servers = ("--bootstrap-servers", broker.bootstrap_servers)
+    found = document("members", "list", tmp_path / "members", "--live", *servers)
     rows = {each["name"]: each for each in found["members"]}
     assert found["live"]["members"] == 2
     assert {name: each["live"] for name, each in rows.items()} == {
@@ -46,8 +42,7 @@ def test_who_the_coordinator_knows_is_told_from_who_is_gone(
     assert (rows["orders-9"]["cores"], rows["orders-9"]["state"]) == (3.0, "unknown")
     assert rows["orders-0"]["host"] != "10.0.0.0"
 
-    watched = ("watch", str(tmp_path / "cp"), "--once", "--members", str(tmp_path / "members"))
-    arguments = [*watched, "--output", "json", "--bootstrap-servers", broker.bootstrap_servers]
-    document = read_document(CliRunner().invoke(app, arguments).stdout)
-    assert document["members"]["there"] == 2
-    assert [each["name"] for each in document["members"]["away"]] == ["orders-1", "orders-2"]
+    watched = ("watch", tmp_path / "cp", "--once", "--members", tmp_path / "members")
+    shown = read_document(run(*watched, "--output", "json", *servers).stdout)
+    assert shown["members"]["there"] == 2
+    assert [each["name"] for each in shown["members"]["away"]] == ["orders-1", "orders-2"]

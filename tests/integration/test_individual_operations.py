@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from brokers import Topics, wait_until
+from commanding import succeed
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
-from keyrange.cli.main import app
 from keyrange.individual_commits.model import takeover
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+pytestmark = pytest.mark.usefixtures("no_query_left")
 
 MakeJob = Callable[..., Job]
 
@@ -36,18 +37,6 @@ def topic(topics: Topics) -> str:
 @pytest.fixture
 def job(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> MakeJob:
     return partial(Job, spark, topics, topic, tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_goes_on(spark: SparkSession) -> Iterator[None]:
-    yield
-    for query in spark.streams.active:
-        query.stop()
-
-
-def command(*arguments: object) -> None:
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
 
 
 def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +119,7 @@ def test_dead_letters_are_replayed_while_the_query_runs(
     topics.produce(topic, values(range(40), failing=[3, 8, 9]))
     running = query.start(parse)
     query.wait_for(running, 0)
-    command("deadletters", "replay", query.table, "--all", "--why", "mended", "--confirm")
+    succeed("deadletters", "replay", query.table, "--all", "--why", "mended", "--confirm")
     topics.produce(topic, values(range(40, 50)))
     assert "[COMMITS_FENCED]" in failure_of(running)
     query.run(mended)
@@ -145,7 +134,7 @@ def test_positions_are_reset_while_the_query_runs(job: MakeJob, topics: Topics, 
     running = query.start(parse)
     query.wait_for(running, 0)
     reset = ("commits", "reset", query.table, "--topic", topic, "--partition", 1, "--to", 15)
-    command(*reset, "--why", "wrong prices", "--confirm")
+    succeed(*reset, "--why", "wrong prices", "--confirm")
     topics.produce(topic, values([40, 41]))
     assert "[COMMITS_FENCED]" in failure_of(running)
     query.run(mended)

@@ -11,10 +11,9 @@ from random import Random
 import psutil
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from brokers import Topics, wait_until
-from documents import read_document
+from commanding import document
 from ingesting import (
     SPLIT,
     Ingest,
@@ -23,7 +22,6 @@ from ingesting import (
     produce_by_key,
     wait_for_sharing,
 )
-from keyrange.cli.main import app as cli
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
 
 # Its rows are those that `assert_exactly_once` counts.
@@ -85,8 +83,7 @@ def test_a_worker_that_crashes_costs_a_task_and_no_query(
     assert "Lost task" in run.text()
     assert_exactly_once(spark, str(run.table), count)
     if by == "individual":
-        shown = CliRunner().invoke(cli, ["commits", "show", str(commits), "--output", "json"])
-        states = read_document(shown.stdout)["partitions"]
+        states = document("commits", "show", commits)["partitions"]
         assert [(row["committed"], row["pending"]) for row in states] == [(count // 2, 0)] * 2
     wait_until(lambda: dead_executors() == [])
 

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from brokers import Record, Topics
-from documents import read_document
+from commanding import document
 from ingesting import ingest
-from keyrange.cli.main import app
 from keyrange.observing.progress_file import read_last
 
 COUNT = 600
@@ -45,8 +43,7 @@ def test_a_function_on_every_record(
     table = spark.read.format("delta").load(str(run.table))
     found = sorted(int(row.text) for row in table.collect())
     assert found == [n for n in range(COUNT) if str(n) not in BROKEN]
-    shown = CliRunner().invoke(app, ["deadletters", "list", str(commits), "--output", "json"])
-    letters = read_document(shown.stdout)
+    letters = document("deadletters", "list", commits)
     assert sorted(letter["attempts"] for letter in letters) == [2] * len(BROKEN)
     logged = [json.loads(line) for line in run.text().splitlines() if line.startswith('{"at"')]
     batches = [each for each in logged if each.get("event") == "batch"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -10,11 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from typer.testing import CliRunner
 
 from brokers import Record, Topics
+from commanding import document
 from keyrange import ProgressListener
-from keyrange.cli.main import app
 from keyrange.observing.progress_file import read_last
 from sources import Collected, run_available_now, stream
 
@@ -67,11 +65,8 @@ def test_a_query_is_followed_over_a_failure(
     assert not [text for text in ours if "s3cret" in text]
 
     servers = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
-    arguments = ["watch", str(checkpoint), "--progress", str(file), *servers, "--once"]
-    looked = CliRunner().invoke(app, [*arguments, "--output", "json"])
-    assert looked.exit_code == 0, looked.output
-    document = json.loads(looked.stdout)
-    assert (document["state"], document["failures"], document["why"]) == ("caught up", [], [])
-    assert (document["lag"]["read"], document["lag"]["known_by"]) == (0, "now")
+    found = document("watch", checkpoint, "--progress", file, *servers, "--once")
+    assert (found["state"], found["failures"], found["why"]) == ("caught up", [], [])
+    assert (found["lag"]["read"], found["lag"]["known_by"]) == (0, "now")
     assert document["rate"]["records_per_s"] > 0
     assert [row["committed"] for row in document["partitions"]] == [20, 20]

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from typer.testing import CliRunner
 
 from chromium import Page, browser
-from keyrange.cli.main import app
+from commanding import succeed
 from keyrange.cli.report.commands import load_library
 from keyrange.cli.report.server import ADDRESS, Press, _Server
 from keyrange.cli.report.sources import Collector
@@ -62,8 +61,7 @@ def lake_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in brokers.servers)
         volumes = ["min.available.ratio=0.1", f"kafka.admin.bootstrap.servers={servers}"]
         given = [*lake.options(), *(f"--option={each}" for each in volumes)]
-        result = CliRunner().invoke(app, ["report", *given, "--out", str(root / "page.html")])
-    assert result.exit_code == 0, (result.output, result.exception)
+        succeed("report", *given, "--out", root / "page.html")
     return f"file://{root}/page.html"
 
 

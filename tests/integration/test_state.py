@@ -17,13 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import keyrange
 from brokers import Record, Topics
-from documents import read_document
+from commanding import document, refusal, run, succeed
 from individual import SOON, failure_of
-from keyrange.cli.main import app
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdicts import VerdictStore
@@ -102,9 +100,6 @@ def test_a_running_count_over_batches_and_restarts(
     rows = job.rows()
     assert len(rows) == 810
     assert is_a_fold(rows)
-    assert Counter(row["key"] for row in rows) == {
-        key: len(each) for key, each in counted(rows).items()
-    }
     figures = [progress["observedMetrics"]["keyrange"] for progress in query.recentProgress]
     assert sum(each["state_restored_bytes"] or 0 for each in figures) == 0
     assert sum(each["state_changed"] or 0 for each in figures) > 0
@@ -262,19 +257,13 @@ def _document(progress: Any) -> Any:
     return json.loads(progress.json)
 
 
-def cli(*arguments: object) -> Any:
-    result = CliRunner().invoke(app, [*map(str, arguments), "--output", "json"])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return read_document(result.stdout)
-
-
 def test_copies_are_where_the_owner_of_a_key_is_named(job: TableJob, tmp_path: Path) -> None:
     job.produce(*records(0, 100))
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
     asked = ("--topic", job.topic, "--bootstrap-servers", job.topics.cluster.bootstrap_servers)
     where = ("--commits", tmp_path / "commits", "--option", f"slot.directory={tmp_path / 'slots'}")
     told = {
-        cli("ranges", "owner", "--key", f"k{key}", *asked, *where)["state_copies"]
+        document("ranges", "owner", "--key", f"k{key}", *asked, *where)["state_copies"]
         for key in range(10)
     }
     assert told == {str(each.parent) for each in (tmp_path / "slots").rglob("*.arrow")}
@@ -286,25 +275,25 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     for start in (0, 100):
         job.produce(*records(start, start + 100))
         job.run(count, SCHEMA, state=TOTAL, **given)
-    shown = cli("state", "show", commits, "--count")
+    shown = document("state", "show", commits, "--count")
     assert [(each["name"], each["kind"]) for each in shown["variables"]] == [("total", "value")]
     assert sum(each["keys"] for each in shown["partitions"]) == 40
-    [found] = cli("state", "get", commits, "--key", "k7")["states"]
+    [found] = document("state", "get", commits, "--key", "k7")["states"]
     assert (found["partition"], found["state"]) == (1, {"total": 5})
-    before = cli("state", "get", commits, "--key", "k7", "--at", shown["seq"] - 2)["states"]
+    before = document("state", "get", commits, "--key", "k7", "--at", shown["seq"] - 2)["states"]
     assert before[0]["state"] == {"total": 3}
-    history = cli("state", "history", commits, "--key", "k7")["rows"]
+    history = document("state", "history", commits, "--key", "k7")["rows"]
     assert [(row["batch_id"], row["state"]) for row in history] == [
         (1, {"total": 5}),
         (0, {"total": 3}),
     ]
-    changed = cli("state", "diff", commits, "--from", shown["seq"] - 2, "--limit", "1")
+    changed = document("state", "diff", commits, "--from", shown["seq"] - 2, "--limit", "1")
     assert (changed["new"], changed["changed"], changed["gone"]) == (0, 40, 0)
-    verified = cli("state", "verify", commits)
+    verified = document("state", "verify", commits)
     assert verified["failures"] == []
-    assert CliRunner().invoke(app, ["state", "show", str(commits)]).exit_code == 0
+    succeed("state", "show", commits)
     exported = tmp_path / "state.parquet"
-    CliRunner().invoke(app, ["state", "export", str(commits), "--to", str(exported)])
+    succeed("state", "export", commits, "--to", exported)
     totals = {f"k{key}": 5 for key in range(40)}
     rows = pq.read_table(exported).to_pylist()
     assert {row["key"].decode(): row["total"]["n"] for row in rows} == totals
@@ -322,7 +311,7 @@ def test_a_file_that_is_damaged_or_gone_is_named(job: TableJob, tmp_path: Path) 
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 0xFF
     file.write_bytes(data)
-    result = CliRunner().invoke(app, ["state", "verify", str(tmp_path / "commits")])
+    result = run("state", "verify", tmp_path / "commits")
     assert result.exit_code == 1
     assert file.name in result.stdout
     # The copy of this host is as it was written.
@@ -342,17 +331,17 @@ def test_a_reset_takes_the_state_back(job: TableJob, tmp_path: Path) -> None:
         job.produce(*records(start, start + 100))
         job.run(count, SCHEMA, state=TOTAL, **given)
     reset = ["commits", "reset", commits, "--topic", job.topic, "--why", "again", "--confirm"]
-    refused = CliRunner().invoke(app, [*map(str, reset), "--partition", "0", "--to", "60"])
-    assert "its keys have state" in str(refused.exception)
-    assert "50 (commit:" in str(refused.exception)
-    cli(*reset, "--partition", "0", "--to", "50")
+    said = refusal(*reset, "--partition", "0", "--to", "60")
+    assert "its keys have state" in said
+    assert "50 (commit:" in said
+    document(*reset, "--partition", "0", "--to", "50")
     job.produce(*records(300, 400))
     job.run(count, SCHEMA, state=TOTAL, **given)
     # Those that came again have the numbers that they had.
     found = counted(job.rows())
     assert found["k0"] == [*range(1, 4), 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 10][: len(found["k0"])]
     assert found["k1"] == [*range(1, 11)]
-    totals = cli("state", "get", commits, "--key", "k0")["states"][0]["state"]
+    totals = document("state", "get", commits, "--key", "k0")["states"][0]["state"]
     assert totals == {"total": 10}
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import keyrange
 from brokers import Record, Topics
+from commanding import document, run
 from documents import read_document
 from individual import SOON
-from keyrange.cli.main import app
 from table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -53,15 +52,13 @@ def test_the_log_makes_the_state_once_more(
         keyed = (Record(b"%d" % n, b"k%d" % (n % 40), n % 2) for n in range(start, start + 100))
         job.produce(*keyed, wrong, Record(b"none", None, 0))
         job.run(count, "key string, n long", state=TOTAL, **given)
-    verify = ["state", "verify", str(tmp_path / "commits"), "--output", "json"]
-    verify += ["--bootstrap-servers", topics.cluster.bootstrap_servers, "--function"]
-    right = CliRunner().invoke(app, [*verify, "counting:count"])
-    assert right.exit_code == 0, right.output
-    made = read_document(right.stdout)["fold"]
+    servers = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
+    verify = ("state", "verify", tmp_path / "commits", *servers, "--function")
+    made = document(*verify, "counting:count")["fold"]
     # Of each of two batches, 100 records and the one that is given up.
     assert made["records"] == 202
     assert (made["differing"], made["failed"], made["left_out"]) == (0, 0, 3)
-    other = CliRunner().invoke(app, [*verify, "counting:twice"])
+    other = run(*verify, "counting:twice", "--output", "json")
     assert other.exit_code == 1
     # Two of the 40 keys have dead letters in the partition that holds their state.
     assert read_document(other.stdout)["fold"]["differing"] == 38

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from typer.testing import CliRunner
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
-from keyrange.cli.main import app
+from commanding import run, succeed
 from keyrange.storage.directory import Directory
 from numbered_logs import COMMITS
 from platforms.s3_server import S3Server
@@ -49,7 +48,7 @@ def _faultless(lake: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def failure_of(*arguments: str) -> str:
-    found = CliRunner().invoke(app, list(arguments))
+    found = run(*arguments)
     assert found.exit_code == 1, (arguments, found.output, found.exception)
     text = f"{found.output}{found.exception}"
     assert SECRET not in text
@@ -71,8 +70,7 @@ def unused_port() -> int:
 
 def test_they_show_what_is_there() -> None:
     for words in (TABLE, CHECKPOINT, WATCH):
-        found = CliRunner().invoke(app, list(words))
-        assert found.exit_code == 0, (words, found.output, found.exception)
+        succeed(*words)
 
 
 def test_a_bucket_that_is_not_there_is_no_missing_table() -> None:

@@ -14,12 +14,10 @@ from typing import Final
 
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
 from brokers import Record, Topics, wait_until
-from documents import read_document
+from commanding import document, succeed
 from ingesting import Ingest, ingest
-from keyrange.cli.main import app
 from platforms.s3_server import Call, S3Server
 from platforms.s3a import confs_of
 
@@ -94,12 +92,6 @@ class Query:
         return len({json.loads(line).get("batchId") for line in lines})
 
 
-def succeed(*arguments: str) -> str:
-    found = CliRunner().invoke(app, list(arguments))
-    assert found.exit_code == 0, (arguments, found.output, found.exception)
-    return found.stdout
-
-
 def told(calls: list[Call], batches: int) -> None:
     for client in sorted({each.client for each in calls}):
         kinds = Counter(each.kind for each in calls if each.client == client)
@@ -126,19 +118,18 @@ def test_a_query_on_s3_and_what_the_commands_say_of_it(
     wanted = [n for n in range(COUNT + 50) if str(n) not in broken]
     assert query.numbers() == wanted
     checkpoint = f"s3://{query.place}/checkpoint"
-    shown = read_document(succeed("checkpoint", "show", checkpoint, "--output", "json"))
+    shown = document("checkpoint", "show", checkpoint)
     assert shown["sources"][0]["written_by"] == "keyrange"
     copy = f"s3://{query.place}/copy"
     if mode == "batch":
         succeed("checkpoint", "export", checkpoint, "--to", copy)
-        assert read_document(succeed("checkpoint", "show", copy, "--output", "json"))["query_id"]
+        assert document("checkpoint", "show", copy)["query_id"]
     bootstrap = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
     commits = ("--commits", query.commits) if mode == "individual" else ()
     succeed("watch", checkpoint, "--once", *bootstrap, *commits)
     succeed("report", checkpoint, "--out", str(tmp_path / "report.html"), *bootstrap, *commits)
     if mode == "individual":
-        listed = ["deadletters", "list", query.commits, "--output", "json"]
-        letters = read_document(succeed(*listed))
+        letters = document("deadletters", "list", query.commits)
         assert sorted(letter["attempts"] for letter in letters) == [2] * len(broken)
         for command in ("show", "gaps", "verify"):
             succeed("commits", command, query.commits)

@@ -16,13 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
 import keyrange
 from brokers import Record, Topics, wait_until
-from documents import read_document
+from commanding import document, succeed
 from ingesting import JOBS, TESTS, Ingest, ingest
-from keyrange.cli.main import app
 from keyrange.errors import UnavailableError
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.verdicts import VerdictStore
@@ -206,21 +204,14 @@ def test_a_job_that_is_killed_counts_on_from_the_state_on_s3(
 
 def check_commands(commits: str, wanted: dict[str, int], exported: Path) -> None:
     """What each of `keyrange state` says of the state of the keys."""
-    shown = said("state", "show", commits, "--count")
+    shown = document("state", "show", commits, "--count")
     assert sum(each["keys"] for each in shown["partitions"]) == KEYS
-    [found] = said("state", "get", commits, "--key", "k7")["states"]
+    [found] = document("state", "get", commits, "--key", "k7")["states"]
     assert found["state"] == {"seen": wanted["k7"]}
-    [last, *_] = said("state", "history", commits, "--key", "k7")["rows"]
+    [last, *_] = document("state", "history", commits, "--key", "k7")["rows"]
     assert last["state"] == found["state"]
-    assert said("state", "verify", commits)["failures"] == []
-    assert said("state", "diff", commits, "--from", 1, "--limit", 1)["gone"] == 0
-    asked = ["state", "export", commits, "--to", str(exported)]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert document("state", "verify", commits)["failures"] == []
+    assert document("state", "diff", commits, "--from", 1, "--limit", 1)["gone"] == 0
+    succeed("state", "export", commits, "--to", exported)
     rows = pq.read_table(exported).to_pylist()
     assert {row["key"].decode(): row["seen"]["n"] for row in rows} == wanted
-
-
-def said(*arguments: object) -> Any:
-    found = CliRunner().invoke(app, [*map(str, arguments), "--output", "json"])
-    assert found.exit_code == 0, (arguments, found.output, found.exception)
-    return read_document(found.stdout)

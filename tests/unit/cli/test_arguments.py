@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from commanding import run
 from keyrange.cli.arguments import named_values
-from keyrange.cli.main import app
 from keyrange.errors import InvalidError
 
 
@@ -59,7 +58,7 @@ COMMANDS = (
 def test_an_option_that_the_source_does_not_have_is_refused(command: str) -> None:
     """Also where a command makes use of none of them, or would have to ask a broker for it."""
     given = ["--option", "startingOfsets=earliest", "--option", "kafka.clientid=x"]
-    result = CliRunner().invoke(app, [*command.split(), *given])
+    result = run(*command.split(), *given)
     said = str(result.exception)
     assert "[INVALID_OPTIONS] option 'startingOfsets' does not exist (did you mean" in said
     assert "option 'kafka.clientid' is not a property of Kafka's consumer (did you mean" in said
@@ -68,5 +67,5 @@ def test_an_option_that_the_source_does_not_have_is_refused(command: str) -> Non
 
 def test_settings_of_an_object_store_are_options_of_the_source() -> None:
     given = ["--option", "commitTable.storage.aws_region=x", "--option", "KAFKA.client.id=x"]
-    result = CliRunner().invoke(app, ["commits", "show", "/nowhere/commits", *given])
+    result = run("commits", "show", "/nowhere/commits", *given)
     assert "there is no commit table at /nowhere/commits" in str(result.exception)

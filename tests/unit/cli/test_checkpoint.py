@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from pyarrow import fs
-from typer.testing import CliRunner, Result
 
+from commanding import document, refusal, run, succeed, text
 from documents import read_document
-from keyrange.cli.checkpoint.commands import app
-from keyrange.errors import KeyrangeError
 from keyrange.storage import directory
 from old_checkpoints import make_old_checkpoint
 
@@ -52,33 +50,18 @@ def contents(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
-
-
-def succeed(*arguments: object) -> Result:
-    result = run(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
-    assert result.stdout == ""
-    return str(result.exception)
-
-
 def test_the_positions_of_the_last_committed_batch_are_printed(tmp_path: Path) -> None:
-    result = succeed("export", make(tmp_path, FIRST, SECOND, committed=1), "--format", "kafka")
+    result = succeed(
+        "checkpoint", "export", make(tmp_path, FIRST, SECOND, committed=1), "--format", "kafka"
+    )
     assert result.stdout == '{"t":{"0":8,"1":4}}\n'
     assert result.stderr == ""
-    table = succeed("export", tmp_path, "--output", "text").stdout.split()
+    table = succeed("checkpoint", "export", tmp_path, "--output", "text").stdout.split()
     assert table[-6:] == ["t", "0", "8", "t", "1", "4"]
 
 
 def test_an_unfinished_batch_is_said_and_read_again(tmp_path: Path) -> None:
-    result = succeed("export", make(tmp_path, FIRST, SECOND, committed=0))
+    result = succeed("checkpoint", "export", make(tmp_path, FIRST, SECOND, committed=0))
     assert result.stdout == '{"t":{"0":5,"1":3}}\n'
     assert result.stderr.startswith("batch 1 is planned and not committed: ")
 
@@ -86,28 +69,30 @@ def test_an_unfinished_batch_is_said_and_read_again(tmp_path: Path) -> None:
 def test_a_source_is_named_where_there_are_several(tmp_path: Path) -> None:
     lines = "\n".join(["-", FIRST, '{"u":{"0":7}}'])
     make(tmp_path, lines, committed=0)
-    assert succeed("export", tmp_path, "--source", 2).stdout == '{"u":{"0":7}}\n'
-    assert succeed("export", tmp_path, "--source", 1).stdout == '{"t":{"0":5}}\n'
+    assert text("checkpoint", "export", tmp_path, "--source", 2) == '{"u":{"0":7}}\n'
+    assert text("checkpoint", "export", tmp_path, "--source", 1) == '{"t":{"0":5}}\n'
     assert "[INVALID_OPTIONS] --source must be named; those of this query are: 1 (t), 2 (u)" in (
-        refusal("export", tmp_path)
+        refusal("checkpoint", "export", tmp_path)
     )
     for number in (0, 3):
         assert f"--source {number} is no source of Kafka's; those of this query are: 1 (t)" in (
-            refusal("export", tmp_path, "--source", number)
+            refusal("checkpoint", "export", tmp_path, "--source", number)
         )
 
 
 def test_partitions_without_a_position_are_named(tmp_path: Path) -> None:
     second = own({"t": {"0": 8, "1": 4, "2": 1}})
-    text = refusal("export", make(tmp_path, FIRST, second, committed=0))
+    text = refusal("checkpoint", "export", make(tmp_path, FIRST, second, committed=0))
     assert "[POSITION_NOT_ON_FILE]" in text
     assert "the next offset of t-1, t-2 to read is (source=0)" in text
 
 
 def test_a_commit_whose_offsets_are_gone_is_refused(tmp_path: Path) -> None:
     make(tmp_path, FIRST, committed=3)
-    assert "[POSITION_NOT_ON_FILE]" in refusal("export", tmp_path)
-    assert "[POSITION_NOT_ON_FILE]" in refusal("export", tmp_path, "--to", tmp_path / "new")
+    assert "[POSITION_NOT_ON_FILE]" in refusal("checkpoint", "export", tmp_path)
+    assert "[POSITION_NOT_ON_FILE]" in refusal(
+        "checkpoint", "export", tmp_path, "--to", tmp_path / "new"
+    )
 
 
 def test_a_copy_holds_everything_and_keyranges_offsets_in_plain_form(tmp_path: Path) -> None:
@@ -119,7 +104,7 @@ def test_a_copy_holds_everything_and_keyranges_offsets_in_plain_form(tmp_path: P
     }
     old = make(tmp_path / "old", f"{FIRST}\n-", f"{SECOND}\n-", committed=1, files=other)
     before = contents(old)
-    result = succeed("export", old, "--to", tmp_path / "new")
+    result = succeed("checkpoint", "export", old, "--to", tmp_path / "new")
 
     expected = {name: data for name, data in before.items() if not name.startswith("offsets/")}
     expected["offsets/0"] = f'v1\n{METADATA}\n{{"t":{{"0":5}}}}\n-'.encode()
@@ -139,13 +124,13 @@ def test_a_copy_keeps_the_jvm_connectors_own_initial_offsets(tmp_path: Path) -> 
     """A query that the JVM connector began and keyrange went on with."""
     files = {"sources/0/0": JVM_INITIAL_2_1_0}
     make(tmp_path / "a", '{"t":{"0":5}}', own({"t": {"0": 8}}), committed=1, files=files)
-    succeed("export", tmp_path / "a", "--to", tmp_path / "b")
+    succeed("checkpoint", "export", tmp_path / "a", "--to", tmp_path / "b")
     assert contents(tmp_path / "b")["sources/0/0"] == JVM_INITIAL_2_1_0
 
 
 def test_no_copy_is_made_of_an_unfinished_batch(tmp_path: Path) -> None:
     old = make(tmp_path / "old", FIRST, SECOND, committed=0)
-    text = refusal("export", old, "--to", tmp_path / "new")
+    text = refusal("checkpoint", "export", old, "--to", tmp_path / "new")
     assert "[BATCH_NOT_COMMITTED] planned and not committed: batch 1." in text
     assert "without --to" in text
     assert not (tmp_path / "new").exists()
@@ -156,17 +141,19 @@ def test_no_copy_is_made_to_where_something_is(tmp_path: Path) -> None:
     new.mkdir()
     (tmp_path / "file").write_text("")
     for taken in (tmp_path / "file", old):
-        refusal("export", old, "--to", taken)
-    assert "lies in the checkpoint" in refusal("export", old, "--to", old / "new")
-    succeed("export", old, "--to", new)
+        refusal("checkpoint", "export", old, "--to", taken)
+    assert "lies in the checkpoint" in refusal("checkpoint", "export", old, "--to", old / "new")
+    succeed("checkpoint", "export", old, "--to", new)
     before = contents(new)
-    assert "exists and is not empty" in refusal("export", old, "--to", new)
+    assert "exists and is not empty" in refusal("checkpoint", "export", old, "--to", new)
     assert contents(new) == before
 
 
 def test_a_checkpoint_of_the_jvm_connector_needs_no_copy(tmp_path: Path) -> None:
     old = make(tmp_path / "old", '{"t":{"0":5}}', committed=0)
-    assert "--to has nothing to change" in refusal("export", old, "--to", tmp_path / "new")
+    assert "--to has nothing to change" in refusal(
+        "checkpoint", "export", old, "--to", tmp_path / "new"
+    )
 
 
 def test_a_query_that_goes_on_meanwhile_is_noticed(
@@ -180,7 +167,7 @@ def test_a_query_that_goes_on_meanwhile_is_noticed(
         write(directory, path, chunks)
 
     monkeypatch.setattr(directory.Directory, "write", go_on)
-    assert "stop it first" in refusal("export", old, "--to", new)
+    assert "stop it first" in refusal("checkpoint", "export", old, "--to", new)
     assert not (new / "metadata").exists()
 
 
@@ -192,7 +179,7 @@ def test_a_copy_that_cannot_be_written_is_said(
 
     monkeypatch.setattr(directory.Directory, "write", full)
     old = make(tmp_path / "old", FIRST, committed=0)
-    text = refusal("export", old, "--to", tmp_path / "new")
+    text = refusal("checkpoint", "export", old, "--to", tmp_path / "new")
     assert "[CHECKPOINT_NOT_WRITTEN] the copy is not complete: no space left" in text
 
 
@@ -214,10 +201,10 @@ def test_stores_are_reached_by_the_uris_that_spark_writes(
     make(tmp_path / "lake" / "old", FIRST, committed=0)
     store = OneStore(tmp_path)
     monkeypatch.setattr(fs, "FileSystem", store)
-    succeed("export", "s3a://lake/old/", "--to", "s3://lake/new")
+    succeed("checkpoint", "export", "s3a://lake/old/", "--to", "s3://lake/new")
     asked = [uri.partition("?")[0] for uri in store.asked]
     assert asked == ["s3://lake/old/", "s3://lake/new"]
-    shown = read_document(succeed("show", "s3://lake/new", "--output", "json").stdout)
+    shown = document("checkpoint", "show", "s3://lake/new")
     assert shown["query_id"] == "the-id"
     assert shown["sources"] == [
         {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": {"t": {"0": 1}}}
@@ -227,8 +214,8 @@ def test_stores_are_reached_by_the_uris_that_spark_writes(
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}/"])
 def test_local_directories_are_reached_by_path_and_uri(tmp_path: Path, form: str) -> None:
     make(tmp_path / "a", FIRST, committed=0)
-    assert succeed("export", form.format(tmp_path / "a")).stdout == '{"t":{"0":5}}\n'
-    succeed("export", tmp_path / "a", "--to", form.format(tmp_path / "b"))
+    assert text("checkpoint", "export", form.format(tmp_path / "a")) == '{"t":{"0":5}}\n'
+    succeed("checkpoint", "export", tmp_path / "a", "--to", form.format(tmp_path / "b"))
     assert (tmp_path / "b" / "metadata").exists()
 
 
@@ -236,7 +223,7 @@ def test_who_wrote_the_offsets_and_where_they_began_is_shown(tmp_path: Path) -> 
     files = {"sources/0/0": JVM_INITIAL, "sources/2/0": b"another source's"}
     lines = "\n".join(['{"t":{"0":5}}', own({"u": {"0": 1}}), '{"logOffset":0}'])
     make(tmp_path, lines, committed=-1, files=files)
-    shown = read_document(succeed("show", tmp_path, "--output", "json").stdout)
+    shown = document("checkpoint", "show", tmp_path)
     assert shown["sources"] == [
         {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": {"t": {"0": 2}}},
         {"source": 1, "written_by": "keyrange", "commit_mode": "batch", "initial": None},
@@ -250,10 +237,10 @@ def test_who_wrote_the_offsets_and_where_they_began_is_shown(tmp_path: Path) -> 
         "planned": 5,
         "from_offset": 2,
     }
-    printed = succeed("show", tmp_path).stdout
+    printed = text("checkpoint", "show", tmp_path)
     assert "Spark's Kafka connector" in printed
     assert '{"t":{"0":2}}' in printed
-    assert succeed("export", tmp_path, "--source", 0).stdout == '{"t":{"0":2}}\n'
+    assert text("checkpoint", "export", tmp_path, "--source", 0) == '{"t":{"0":2}}\n'
 
 
 @pytest.mark.parametrize(
@@ -264,7 +251,7 @@ def test_initial_offsets_that_cannot_be_read_are_named(
     tmp_path: Path, data: bytes, condition: str
 ) -> None:
     make(tmp_path, '{"t":{"0":5}}', committed=0, files={"sources/0/0": data})
-    text = refusal("show", tmp_path)
+    text = refusal("checkpoint", "show", tmp_path)
     assert f"[{condition}]" in text
     assert f"(path={tmp_path}/sources/0/0)" in text
 
@@ -273,24 +260,26 @@ def test_initial_offsets_that_cannot_be_read_are_named(
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     named = place if "://" in place else tmp_path / place
-    assert "[INVALID_CHECKPOINT_PATH]" in refusal("show", named)
-    assert "[INVALID_CHECKPOINT_PATH]" in refusal("export", named)
+    assert "[INVALID_CHECKPOINT_PATH]" in refusal("checkpoint", "show", named)
+    assert "[INVALID_CHECKPOINT_PATH]" in refusal("checkpoint", "export", named)
 
 
 def test_a_checkpoint_without_a_batch_is_refused(tmp_path: Path) -> None:
     make(tmp_path, committed=-1)
-    assert "holds no batch" in refusal("export", tmp_path)
+    assert "holds no batch" in refusal("checkpoint", "export", tmp_path)
 
 
 def test_a_source_cannot_be_named_for_a_copy(tmp_path: Path) -> None:
-    result = run("export", make(tmp_path, FIRST, committed=0), "--to", "x", "--source", 0)
+    result = run(
+        "checkpoint", "export", make(tmp_path, FIRST, committed=0), "--to", "x", "--source", 0
+    )
     assert result.exit_code == 2
 
 
 def test_a_checkpoint_of_spark_2_4_is_shown_and_exported(tmp_path: Path) -> None:
     """Its metadata has other settings of the session, and its partitions stand in another order."""
     home = make_old_checkpoint(tmp_path / "a", committed=1)
-    shown = read_document(succeed("show", home, "--output", "json").stdout)
+    shown = document("checkpoint", "show", home)
     initial = {"orders": {"0": 2, "1": 0}}
     assert shown["sources"] == [
         {"source": 0, "written_by": "kafka", "commit_mode": "batch", "initial": initial}
@@ -300,8 +289,10 @@ def test_a_checkpoint_of_spark_2_4_is_shown_and_exported(tmp_path: Path) -> None
         "2019-05-16T09:46:50",
     ]
     assert [(row["committed"], row["planned"]) for row in shown["positions"]] == [(5, 8), (4, 7)]
-    assert json.loads(succeed("export", home).stdout) == {"orders": {"0": 5, "1": 4}}
+    assert json.loads(text("checkpoint", "export", home)) == {"orders": {"0": 5, "1": 4}}
     fresh = make_old_checkpoint(tmp_path / "b", committed=0)
-    assert json.loads(succeed("export", fresh).stdout) == initial
+    assert json.loads(text("checkpoint", "export", fresh)) == initial
     done = make_old_checkpoint(tmp_path / "c")
-    assert "--to has nothing to change" in refusal("export", done, "--to", tmp_path / "d")
+    assert "--to has nothing to change" in refusal(
+        "checkpoint", "export", done, "--to", tmp_path / "d"
+    )

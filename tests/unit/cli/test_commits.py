@@ -7,19 +7,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from checkpoints import make_checkpoint, plan_batch
+from commanding import document, refusal, run, text
 from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
-from keyrange.cli.main import app
-from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
@@ -40,27 +37,6 @@ def of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Query]:
         return query
 
     return found
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["commits", *map(str, arguments)])
-
-
-def text(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
-
-
-def document(*arguments: object) -> Any:
-    return read_document(text(*arguments, "--output", "json"))
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
-    assert result.stdout == ""
-    return str(result.exception)
 
 
 def two_pending() -> Query:
@@ -94,7 +70,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
         },
         "deliveries_max": 2,
     }
-    assert document("show", "/t") == {
+    assert document("commits", "show", "/t") == {
         "table": "/t",
         "group": GROUP,
         "source_id": SOURCE,
@@ -155,7 +131,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
 
 def test_the_document_of_gaps(of: Callable[..., Query]) -> None:
     of(two_pending())
-    first, second = document("gaps", "/t")
+    first, second = document("commits", "gaps", "/t")
     assert first == {
         "topic": "flights",
         "partition": 0,
@@ -184,12 +160,12 @@ def test_a_record_that_was_held_back_is_due_with_the_first_of_its_key(
     query.states[partition] = replace(state, pieces=(lower, upper))
     query.table.store[-1] = replace(query.table.store[-1], states=dict(query.states))
     of(query)
-    assert [row["due_in_ms"] for row in document("gaps", "/t")] == [10_000, 0, 10_000]
+    assert [row["due_in_ms"] for row in document("commits", "gaps", "/t")] == [10_000, 0, 10_000]
 
 
 def test_the_document_of_history(of: Callable[..., Query]) -> None:
     of(two_pending())
-    last, first = document("history", "/t")
+    last, first = document("commits", "history", "/t")
     assert last == {
         "seq": 2,
         "kind": "batch",
@@ -211,31 +187,31 @@ def test_the_document_of_history(of: Callable[..., Query]) -> None:
 
 def test_what_show_says_of_a_partition(of: Callable[..., Query]) -> None:
     of(two_pending())
-    shown = text("show", "/t")
+    shown = text("commits", "show", "/t")
     assert "flights-0   read lag 7, commit lag 14 (last batch)\n  2 pending, the oldest" in shown
     assert "██████●▒●▒▒▒▒············" in shown
     assert "50.00-100.00%" in shown
     assert "more" not in shown
-    assert "1 key ranges that are farther" in text("show", "/t", "--ranges", 1)
-    assert "100.00%" not in text("show", "/t", "--ranges", 0)
+    assert "1 key ranges that are farther" in text("commits", "show", "/t", "--ranges", 1)
+    assert "100.00%" not in text("commits", "show", "/t", "--ranges", 0)
 
 
 def test_lines_fit_a_terminal(of: Callable[..., Query]) -> None:
     """Also with offsets of ten digits, 64 ranges and a pending record in every cell."""
     of(Query(2, 64, 0.05, 0.2, begin=1_204_311_000).run(4, 8_000, tail=5_000_000))
     for command in ("show", "gaps", "history"):
-        shown = text(command, "/t").splitlines()
+        shown = text("commits", command, "/t").splitlines()
         assert max(map(len, shown)) <= 80
-    assert len(text("gaps", "/t", "--limit", 7).splitlines()) == 9
+    assert len(text("commits", "gaps", "/t", "--limit", 7).splitlines()) == 9
 
 
 def test_counts_agree_with_the_states(of: Callable[..., Query]) -> None:
     query = of(Query(3, 8, 0.05).run(6, 400, tail=50))
-    found = document("show", "/t")
+    found = document("commits", "show", "/t")
     pending = {key_hash.partition: len(state.pending) for key_hash, state in query.states.items()}
     assert {row["partition"]: row["pending"] for row in found["partitions"]} == pending
     assert min(pending.values()) > 3
-    assert len(document("gaps", "/t", "--limit", 10_000)) == sum(pending.values())
+    assert len(document("commits", "gaps", "/t", "--limit", 10_000)) == sum(pending.values())
     for row in found["partitions"]:
         assert sum(each["pending"] for each in row["ranges"]) == row["pending"]
         assert min(each["committed"] for each in row["ranges"]) == row["committed"]
@@ -247,60 +223,62 @@ def test_an_earlier_commit_is_shown_as_it_was(of: Callable[..., Query]) -> None:
     query = Query(1, 4, 0.05).run(2, 300)
     then = query.states.copy()
     of(query.run(3, 300))
-    [row] = document("show", "/t", "--at", 3)["partitions"]
+    [row] = document("commits", "show", "/t", "--at", 3)["partitions"]
     [state] = then.values()
     assert (row["position"], row["committed"]) == (600, state.committed)
     assert (row["log_end"], row["pending"]) == (600, len(state.pending))
-    assert len(document("gaps", "/t", "--at", 3)) == len(state.pending)
+    assert len(document("commits", "gaps", "/t", "--at", 3)) == len(state.pending)
     for command in ("show", "gaps"):
-        assert "--at 99: the commits are 1 to" in refusal(command, "/t", "--at", 99)
+        assert "--at 99: the commits are 1 to" in refusal("commits", command, "/t", "--at", 99)
 
 
 def test_some_partitions_alone(of: Callable[..., Query]) -> None:
     of(Query(3, 2, 0.05).run(2, 300))
-    rows = document("show", "/t", "--topic", "flights", "--partition", 1)["partitions"]
+    rows = document("commits", "show", "/t", "--topic", "flights", "--partition", 1)["partitions"]
     assert [row["partition"] for row in rows] == [1]
-    assert {row["partition"] for row in document("gaps", "/t", "--topic", "flights")} == {0, 1, 2}
-    said = refusal("show", "/t", "--topic", "trains")
+    assert {
+        row["partition"] for row in document("commits", "gaps", "/t", "--topic", "flights")
+    } == {0, 1, 2}
+    said = refusal("commits", "show", "/t", "--topic", "trains")
     assert "know nothing of trains; they know of: flights-0, flights-1, flights-2" in said
-    assert run("show", "/t", "--partition", 1).exit_code == 2
+    assert run("commits", "show", "/t", "--partition", 1).exit_code == 2
 
 
 def test_a_checkpoint_is_no_commit_table_and_the_error_says_what_takes_it(tmp_path: Path) -> None:
     home = make_checkpoint(tmp_path / "cp")
     plan_batch(home, 0, BEGAN_MS, {"0": 1})
     for command in ("show", "gaps", "history", "verify"):
-        said = refusal(command, home)
+        said = refusal("commits", command, home)
         assert "a checkpoint is at the place of the table; `keyrange checkpoint show`" in said
         assert f"(table={home})" in said
         assert "commitTable" in said
-    assert "FOREIGN_TABLE" in refusal("show", tmp_path)
+    assert "FOREIGN_TABLE" in refusal("commits", "show", tmp_path)
 
 
 def test_a_source_without_a_batch(of: Callable[..., Query]) -> None:
     of(Query())
-    assert document("show", "/t")["partitions"] == []
-    assert "flights" in text("show", "/t")
-    assert text("gaps", "/t") == "no pending records\n"
-    assert document("gaps", "/t") == []
-    assert "fence" in text("history", "/t")
+    assert document("commits", "show", "/t")["partitions"] == []
+    assert "flights" in text("commits", "show", "/t")
+    assert text("commits", "gaps", "/t") == "no pending records\n"
+    assert document("commits", "gaps", "/t") == []
+    assert "fence" in text("commits", "history", "/t")
 
 
 def test_history_is_as_long_as_asked_for(of: Callable[..., Query]) -> None:
     query = of(Query(1, 2, 0.02).run(150, 20))
-    rows = document("history", "/t", "--limit", 100)
+    rows = document("commits", "history", "/t", "--limit", 100)
     assert [row["seq"] for row in rows] == list(range(151, 51, -1))
     moved = {row["seq"]: row["moved"] for row in rows}
     assert any(moved.values())
     for row in rows:
         for each in row["moved"]:
             assert each["from_offset"] < each["until_offset"]
-    since = document("history", "/t", "--since", "135s")
+    since = document("commits", "history", "/t", "--since", "135s")
     assert [row["seq"] for row in since] == [151, 150, 149, 148, 147]
-    assert len(document("history", "/t", "--since", "2026-05-28T20:26:41Z")) == 20
-    assert document("history", "/t", "--since", "1s") == []
-    assert text("history", "/t", "--since", "1s") == "no commits\n"
-    assert run("history", "/t", "--since", "yesterday").exit_code == 2
+    assert len(document("commits", "history", "/t", "--since", "2026-05-28T20:26:41Z")) == 20
+    assert document("commits", "history", "/t", "--since", "1s") == []
+    assert text("commits", "history", "/t", "--since", "1s") == "no commits\n"
+    assert run("commits", "history", "/t", "--since", "yesterday").exit_code == 2
     assert sum(row["done"] for row in rows) > 1500
     assert query.table.known().seq == 151
 
@@ -318,20 +296,20 @@ def test_a_source_is_named_where_it_cannot_be_told(
     of: Callable[..., Query], arguments: tuple[str, ...], said: str
 ) -> None:
     of(Query(), (("a", "s1"), ("b", "s21"), ("b", "s22")))
-    assert said in refusal("show", "/t", *arguments)
+    assert said in refusal("commits", "show", "/t", *arguments)
 
 
 def test_the_last_source_of_a_group_is_meant(of: Callable[..., Query]) -> None:
     of(Query(1).run(1, 10), ((GROUP, "source-0"), (GROUP, SOURCE)))
-    result = run("show", "/t", "--output", "json")
+    result = run("commits", "show", "/t", "--output", "json")
     assert read_document(result.stdout)["source_id"] == SOURCE
     assert "2 sources of the group wrote here; this is the last one" in result.stderr
-    assert run("show", "/t", "--source", "source-1", "--output", "json").stderr == ""
+    assert run("commits", "show", "/t", "--source", "source-1", "--output", "json").stderr == ""
 
 
 def test_a_broker_is_asked_only_where_one_is_named(of: Callable[..., Query]) -> None:
     of(Query(1).run(1, 10))
-    result = run("show", "/t", "--live")
+    result = run("commits", "show", "/t", "--live")
     assert result.exit_code == 2
     assert "--bootstrap-servers" in result.stderr
 

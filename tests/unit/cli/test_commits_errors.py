@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+import commanding
 from commit_samples import SOURCE, Query, put_in_place
-from documents import read_document
 from keyrange.cli.commits.opening import errors_of
-from keyrange.cli.main import app
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.pending_errors import PendingErrors
@@ -51,13 +49,11 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 
 def text(command: str, *arguments: object) -> str:
-    result = CliRunner().invoke(app, ["commits", command, "/t", *map(str, arguments)])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
+    return commanding.text("commits", command, "/t", *arguments)
 
 
 def document(command: str, *arguments: object) -> Any:
-    return read_document(text(command, *arguments, "--output", "json"))
+    return commanding.document("commits", command, "/t", *arguments)
 
 
 def test_gaps_shows_the_last_error_of_each_record(where: tuple[str, str]) -> None:

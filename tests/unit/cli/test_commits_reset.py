@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import commanding
 from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
-from documents import read_document
 from keyrange.cli.commits import reset as commits_reset
-from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind, CommitSettings
 from keyrange.individual_commits.table import commit_admin
 from keyrange.kafka.model.offsets import TopicPartition
 
+RESET = ("commits", "reset", "/t", "--topic", "flights")
 WHY = ("--why", "bad prices since noon")
 
 
@@ -31,21 +31,15 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
 
 
 def run(*arguments: object) -> Result:
-    given = ("commits", "reset", "/t", "--topic", "flights", *map(str, arguments))
-    return CliRunner().invoke(app, given)
+    return commanding.run(*RESET, *arguments)
 
 
 def document(*arguments: object) -> Any:
-    result = run(*arguments, *WHY, "--output", "json")
-    assert result.exit_code == 0, (result.output, result.exception)
-    return read_document(result.stdout)
+    return commanding.document(*RESET, *arguments, *WHY)
 
 
 def refusal(*arguments: object) -> str:
-    result = run(*arguments, *WHY)
-    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
-    assert result.stdout == ""
-    return str(result.exception)
+    return commanding.refusal(*RESET, *arguments, *WHY)
 
 
 def test_nothing_is_written_without_confirm(query: Query) -> None:
@@ -86,7 +80,7 @@ def test_a_rewind_is_a_commit_that_says_who_and_why(query: Query) -> None:
     assert row["committed"] == row["to"] == 100
     assert row["committed_before"] == known.states[partition].committed
     assert row["again"][0][0] == 100
-    shown = CliRunner().invoke(app, ["commits", "history", "/t"]).stdout
+    shown = commanding.text("commits", "history", "/t")
     assert "reset 7, by ann: bad prices since noon" in shown
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import commanding
 from commit_samples import Query, place_of, put_in_place
 from documents import read_document
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
-from keyrange.cli.main import app
 from keyrange.consumer import following as following_module
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.following import Leaders
@@ -61,7 +61,7 @@ def sink(
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["commits", "verify", "/t", *map(str, arguments)])
+    return commanding.run("commits", "verify", "/t", *arguments)
 
 
 def document(code: int, *arguments: object) -> Any:
@@ -261,8 +261,7 @@ def consumers(tmp_path: Path) -> Callable[[str], CommitLog]:
 
 def verified(path: Path, slot: str) -> list[str]:
     table, source = str(path / "commits"), f"consumer/g/{slot}"
-    words = ["commits", "verify", table, "--source", source, "--output", "json"]
-    result = CliRunner().invoke(app, words)
+    result = commanding.run("commits", "verify", table, "--source", source, "--output", "json")
     assert result.exit_code in (0, 1), result.exception
     return [each["said"] for each in read_document(result.stdout)["commits"]]
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import mmh3
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import commanding
 import keyrange
 from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from documents import read_document
@@ -17,7 +18,6 @@ from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.deadletters import commands as dead_letters
 from keyrange.cli.deadletters import document as letters_document
-from keyrange.cli.main import app
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.resetting import reopen, rewind
@@ -88,21 +88,16 @@ class Lake:
         return open_dead_letters(self.options)
 
     def run(self, command: str, *arguments: object) -> Result:
-        return CliRunner().invoke(app, ["deadletters", command, self.path, *map(str, arguments)])
+        return commanding.run("deadletters", command, self.path, *arguments)
 
     def document(self, command: str, *arguments: object) -> Any:
-        result = self.run(command, *arguments, "--output", "json")
-        assert result.exit_code == 0, (result.output, result.exception)
-        return read_document(result.stdout)
+        return commanding.document("deadletters", command, self.path, *arguments)
 
     def offsets(self, *arguments: object) -> list[int]:
         return [row["offset"] for row in self.document("list", *arguments)]
 
     def refusal(self, command: str, *arguments: object) -> str:
-        result = self.run(command, *arguments)
-        assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
-        assert result.stdout == ""
-        return str(result.exception)
+        return commanding.refusal("deadletters", command, self.path, *arguments)
 
     def pending(self) -> dict[int, int]:
         return {record.offset: record.key_hash for record in self.table.known().states[A].pending}
@@ -206,16 +201,15 @@ def test_text_is_cut_between_characters(content: bytes | None, most: int, said: 
 
 
 def test_a_table_that_is_none_is_named(lake: Lake, tmp_path: Path) -> None:
-    elsewhere = CliRunner().invoke(app, ["deadletters", "list", str(tmp_path / "nope")])
-    assert "there is no commit table at" in str(elsewhere.exception)
+    said = commanding.refusal("deadletters", "list", tmp_path / "nope")
+    assert "there is no commit table at" in said
     said = lake.refusal("list", "--dead-letters", tmp_path / "nope")
     assert "there is no table of dead letters at" in said
     assert "FOREIGN_TABLE" in lake.refusal("list", "--dead-letters", lake.path)
     with_none = tmp_path / "more"
     with_none.mkdir()
     other = Lake(with_none)
-    given = ["deadletters", "list", lake.path, "--dead-letters", f"{other.path}_dead_letters"]
-    assert CliRunner().invoke(app, given).exit_code == 0
+    lake.document("list", "--dead-letters", f"{other.path}_dead_letters")
 
 
 def test_a_replay_makes_pending_records_of_them(lake: Lake) -> None:
@@ -347,9 +341,8 @@ def test_dead_letters_are_not_missed_in_a_sink(lake: Lake, tmp_path: Path) -> No
     write_deltalake(str(tmp_path / "sink"), pa.table({**rows, "offset": done}))
 
     def verify() -> Any:
-        arguments = ["commits", "verify", lake.path, "--sink", str(tmp_path / "sink")]
-        result = CliRunner().invoke(app, [*arguments, "--output", "json"])
-        return read_document(result.stdout)
+        arguments = ("commits", "verify", lake.path, "--sink", tmp_path / "sink")
+        return read_document(commanding.run(*arguments, "--output", "json").stdout)
 
     assert verify()["agrees"]
     lake.document("replay", "--error", "keyerror", "--confirm")

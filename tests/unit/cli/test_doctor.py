@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+import commanding
 from documents import read_document
 from keyrange.cli import doctor
-from keyrange.cli.main import app
-from keyrange.errors import CATALOGUE, KeyrangeError, error
+from keyrange.errors import CATALOGUE, error
 
 
 def run(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
-    command = ["doctor", "--output", "json", *map(str, arguments)]
-    result = CliRunner().invoke(app, command)
+    result = commanding.run("doctor", "--output", "json", *arguments)
     assert isinstance(result.exception, SystemExit | None), result.exception
     return result.exit_code, {each["check"]: each for each in read_document(result.stdout)}
 
@@ -86,9 +84,8 @@ def test_values_come_from_files(cluster: type[Any], tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--option", f"a=@{tmp_path / 'none'}"])
-    assert "[INVALID_OPTIONS] --option a: the file cannot be read" in str(result.exception)
-    assert result.stdout == ""
+    said = commanding.refusal("doctor", "--option", f"a=@{tmp_path / 'none'}")
+    assert "[INVALID_OPTIONS] --option a: the file cannot be read" in said
 
 
 def test_an_option_that_the_source_does_not_have_is_a_finding_without_a_cluster_too() -> None:
@@ -121,6 +118,4 @@ def test_a_java_that_is_old_and_none_at_all_are_named_with_what_mends_it(
     assert (code, found["Java"]["state"]) == (1, "failed")
     assert detail.startswith(f"[JAVA_NOT_FOUND] {cause}")
     assert detail.endswith(f"To mend it: {CATALOGUE['JAVA_NOT_FOUND'].remedy}.")
-    started = CliRunner().invoke(app, ["broker", "start"])
-    assert isinstance(started.exception, KeyrangeError), started.output
-    assert str(started.exception) == detail
+    assert commanding.refusal("broker", "start") == detail

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from documents import read_document
-from keyrange.cli.main import app
+from commanding import document, refusal, run, text
 from keyrange.cli.members import commands as members
 from keyrange.cli.members.document import events, natural, owner
 from keyrange.errors import KeyrangeError
@@ -79,27 +77,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     table.append_command(command("remove", "orders-1"))
     monkeypatch.setattr(members, "now", lambda: LATER_MS)
     return tmp_path / "members"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
-
-
-def text(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
-
-
-def document(*arguments: object) -> Any:
-    return read_document(text(*arguments, "--output", "json"))
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert isinstance(result.exception, KeyrangeError), (result.output, result.exception)
-    assert result.stdout == ""
-    return str(result.exception)
 
 
 def golden(name: str, found: str, path: Path) -> None:

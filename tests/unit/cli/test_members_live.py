@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from commanding import text
 from documents import read_document
-from keyrange.cli.main import app
 from keyrange.cli.members import opening as members_opening
 from keyrange.cli.members.opening import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
@@ -39,9 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *views: Any) -> list[str]:
 
 
 def run(path: Path, *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["members", "list", str(path), "--live", *SERVERS, *arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
+    return text("members", "list", path, "--live", *SERVERS, *arguments)
 
 
 @pytest.fixture

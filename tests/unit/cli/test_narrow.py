@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
+from commanding import text
 from commit_samples import BEGAN_MS, Query, put_in_place
 from keyrange.cli import render
 from keyrange.cli.commits import commands as commits
-from keyrange.cli.main import app
 from keyrange.cli.members import commands as members
 from member_samples import append_all, assignment, member, owned, stored, table_at
 
@@ -63,9 +61,9 @@ def test_commits_show_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch, query)
     monkeypatch.setattr(commits, "now", lambda: query.now_ms + 90_000)
     for command in ("show", "gaps", "history"):
-        shown = CliRunner().invoke(app, ["commits", command, "/t"]).stdout
+        shown = text("commits", command, "/t")
         assert max(map(len, shown.splitlines())) <= WIDTH
-    shown = CliRunner().invoke(app, ["commits", "show", "/t"]).stdout
+    shown = text("commits", "show", "/t")
     state = min(query.states.items())[1]
     check(shown, {f"{state.committed:,}", f"{state.position:,}", "5,000,000", "pending"})
 
@@ -82,11 +80,10 @@ def test_members_list_fits(tmp_path: Path) -> None:
         assignment=assignment(1, {each: owned(*slots) for each in Query(3).run(1, 1).states}),
     )
     append_all(table_at(tmp_path / "members"), [rows])
-    result = CliRunner().invoke(app, ["members", "list", str(tmp_path / "members")])
-    assert result.exit_code == 0, (result.output, result.exception)
-    own = [line for line in result.stdout.splitlines() if str(tmp_path) not in line]
+    shown = text("members", "list", tmp_path / "members")
+    own = [line for line in shown.splitlines() if str(tmp_path) not in line]
     assert max(map(len, own)) <= WIDTH
-    assert set(slots) <= words(result.stdout)
+    assert set(slots) <= words(shown)
 
 
 def test_a_pipe_gets_titles_and_tables_as_wide_as_they_are(
@@ -106,5 +103,5 @@ def test_a_pipe_gets_titles_and_tables_as_wide_as_they_are(
     home = make_checkpoint(tmp_path / "cp")
     plan_batch(home, 0, BEGAN_MS, {"0": 1})
     commit_batch(home, 0)
-    shown: Any = CliRunner().invoke(app, ["checkpoint", "show", str(home)]).stdout
+    shown = text("checkpoint", "show", home)
     assert f"Checkpoint {home}" in [line.rstrip() for line in shown.splitlines()]

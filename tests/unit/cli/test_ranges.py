@@ -10,10 +10,8 @@ from typing import Any
 
 import mmh3
 import pytest
-from typer.testing import CliRunner, Result
 
-from documents import read_document
-from keyrange.cli.main import app
+import commanding
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
 from keyrange.cli.ranges.plan_document import RangesPlan, document
@@ -26,14 +24,8 @@ from keyrange.source.planning import plan_cells, plan_read
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
 def owner(*arguments: str) -> dict[str, Any]:
-    result = run("ranges", "owner", *arguments, "--output", "json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = read_document(result.stdout)
+    found: dict[str, Any] = commanding.document("ranges", "owner", *arguments)
     return found
 
 
@@ -53,13 +45,17 @@ def test_the_owner_of_a_key_needs_no_broker(key: str) -> None:
 def test_nobody_owns_a_null_key_beforehand() -> None:
     found = owner("--key", "null", "--partitions", "8", "--ranges", "16")
     assert [found[name] for name in ("partition", "hash", "range", "bounds")] == [None] * 4
-    shown = run("ranges", "owner", "--key", "null", "--partitions", "8", "--ranges", "16").stdout
+    shown = commanding.run(
+        "ranges", "owner", "--key", "null", "--partitions", "8", "--ranges", "16"
+    ).stdout
     assert "as the producer chooses" in shown
     assert "that of each record's offset" in shown
 
 
 def test_the_owner_names_the_partitioner_that_it_assumes() -> None:
-    text = run("ranges", "owner", "--key", "a", "--partitions", "2", "--ranges", "2").stdout
+    text = commanding.run(
+        "ranges", "owner", "--key", "a", "--partitions", "2", "--ranges", "2"
+    ).stdout
     assert "murmur2" in text
     assert "modulo" in text
 
@@ -93,7 +89,7 @@ main()
     ids=" ".join,
 )
 def test_a_wrong_command_line_ends_with_2(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
+    result = commanding.run(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
 
@@ -110,7 +106,7 @@ def test_a_wrong_command_line_ends_with_2(arguments: tuple[str, ...]) -> None:
 def test_wrong_options_are_one_error_of_the_catalogue(
     arguments: tuple[str, ...], said: str
 ) -> None:
-    failure = run(*arguments).exception
+    failure = commanding.run(*arguments).exception
     assert isinstance(failure, InvalidError)
     assert failure.condition.name == "INVALID_OPTIONS"
     assert said in str(failure)

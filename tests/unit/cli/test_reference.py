@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from documents import read_document
-from keyrange.cli.main import app
+import commanding
 from keyrange.cli.reference import _cell, markdown, text, toml
 from keyrange.options import OPTIONS, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
@@ -47,24 +45,19 @@ def test_nothing_in_a_cell_is_markup() -> None:
 
 
 def test_one_option_is_shown_by_its_name() -> None:
-    shown = CliRunner().invoke(app, ["options", "MAXOFFSETSPERTRIGGER"]).stdout
+    shown = commanding.text("options", "MAXOFFSETSPERTRIGGER")
     assert shown.startswith("maxOffsetsPerTrigger  (stream")
     assert "Values: " in shown
     assert "minOffsetsPerTrigger  (" not in shown
-    assert (
-        CliRunner()
-        .invoke(app, ["options", "kafka.group.id"])
-        .stdout.startswith("kafka.group.id is used")
-    )
-    guard = CliRunner().invoke(app, ["options", "kafka.admin.client.id"]).stdout
+    assert commanding.text("options", "kafka.group.id").startswith("kafka.group.id is used")
+    guard = commanding.text("options", "kafka.admin.client.id")
     assert guard.startswith("kafka.client.id is used")
     refused = next(each for each in PROPERTIES.values() if each.refused)
-    said = CliRunner().invoke(app, ["options", f"kafka.{refused.name}"]).stdout
+    said = commanding.text("options", f"kafka.{refused.name}")
     assert " ".join(said.split()) == f"kafka.{refused.name} is refused: {refused.refused}"
-    result = CliRunner().invoke(app, ["options", "columns", "--output", "json"])
-    document = read_document(result.stdout)
-    assert [row["name"] for row in document["options"]] == ["columns"]
-    assert document["kafka"] == []
+    found = commanding.document("options", "columns")
+    assert [row["name"] for row in found["options"]] == ["columns"]
+    assert found["kafka"] == []
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 300])

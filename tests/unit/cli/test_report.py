@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import commanding
 from commit_samples import QUERY
-from keyrange.cli.main import app
 from keyrange.cli.report import commands as command
 from keyrange.cli.report import document as report_document
 from keyrange.cli.report import sources as report_sources
@@ -42,7 +42,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+    return commanding.run("report", *arguments)
 
 
 def content(path: Path) -> tuple[str, Any]:
@@ -304,9 +304,7 @@ def test_documents_are_those_of_the_commands(lake: Lake) -> None:
     found = Collector(where(lake)).collect()
 
     def printed(*arguments: object) -> Any:
-        result = CliRunner().invoke(app, [*map(str, arguments), "--output", "json"])
-        assert result.exit_code == 0, (result.output, result.exception)
-        return json.loads(result.stdout)
+        return json.loads(commanding.text(*arguments, "--output", "json"))
 
     def rows(*arguments: object) -> Any:
         """What is printed is a list, or has one."""

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from keyrange.cli.main import app
+from commanding import run
 from keyrange.cli.report import commands as command
 from report_samples import HOSTILE, Lake
 
@@ -28,7 +27,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(lake: Lake, out: Path) -> bool:
-    return CliRunner().invoke(app, ["report", *lake.options(), "--out", str(out)]).exit_code == 0
+    return run("report", *lake.options(), "--out", out).exit_code == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
-from typer.testing import CliRunner
 
 from command_words import COMMANDS
+from commanding import document, text
 from documents import document_schemas, read_document, read_schema
 from keyrange.cli import render
-from keyrange.cli.main import app
 from keyrange.embedded import daemon
 from keyrange.embedded.daemon import Daemon
 from keyrange.errors import CATALOGUE
@@ -52,7 +51,7 @@ def test_every_document_has_a_schema_and_every_schema_a_document() -> None:
 def test_every_command_with_json_has_a_schema_of_its_name() -> None:
     with_json = set()
     for words in COMMANDS:
-        shown = CliRunner().invoke(app, [*words.split(), "--help"]).stdout
+        shown = text(*words.split(), "--help")
         if re.search(r"--output <[^>]*\bjson\b", shown):
             with_json.add(f"keyrange.{words.replace(' ', '.')}")
     names = {name.partition("/")[0] for name in document_schemas()}
@@ -110,10 +109,10 @@ def test_what_documents_share_refuses_what_is_wrong_in_each_of_them() -> None:
     listed |= {"member_group": None, "epoch": 1, "at": "2026-05-01T12:00:00Z", "age_ms": 1}
     listed |= {"reason": "", "run_id": "", "next": None, "live": None, "partitions": []}
     listed |= {"waiting": []}
-    for document in (removal, listed):
-        assert validator.is_valid({**document, "members": [member]})
+    for given in (removal, listed):
+        assert validator.is_valid({**given, "members": [member]})
         for wrong in ({"share": "half"}, {"name": None}, {"ranges": 1.5}, {"live": "yes"}):
-            assert not validator.is_valid({**document, "members": [{**member, **wrong}]})
+            assert not validator.is_valid({**given, "members": [{**member, **wrong}]})
 
 
 def test_no_json_is_printed_past_the_schemas() -> None:
@@ -137,12 +136,6 @@ def test_a_document_that_is_not_as_its_schema_says_is_noticed() -> None:
     for wrong in ({"schema": "keyrange.errors/2"}, {"schema": "keyrange.doctor/1"}, {"more": 1}):
         with pytest.raises(ValidationError):
             read_document(json.dumps({**good, **wrong}))
-
-
-def document(*words: str) -> object:
-    result = CliRunner().invoke(app, [*words, "--output", "json"])
-    assert result.exit_code == 0, result.output
-    return read_document(result.stdout)
 
 
 def test_the_references_are_documents() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from commanding import succeed
 from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
-from keyrange.cli.main import app
 from keyrange.jobs.keyed_task import partitions_of, state_settings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
@@ -54,9 +54,7 @@ def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(members: Path, key: str, *more: object) -> Result:
     words = ["ranges", "owner", "--key", key, "--topic", "flights", "--members", members, *more]
-    result = CliRunner().invoke(app, [str(each) for each in words])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
+    return succeed(*words)
 
 
 def found(members: Path, key: str, *more: object) -> Any:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from commanding import run
 from documents import read_document
-from keyrange.cli.main import app
 from keyrange.cli.volumes.commands import bar
 from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 
@@ -24,7 +23,7 @@ def brokers() -> Iterator[ScriptedBrokers]:
 def show(brokers: ScriptedBrokers, *arguments: str, code: int = 0) -> Any:
     servers = ",".join(f"{HOST}:{port}" for port in brokers.ports.values())
     usual = ["volumes", "show", "--every", "10ms", "--bootstrap-servers", servers]
-    result = CliRunner().invoke(app, [*usual, *arguments])
+    result = run(*usual, *arguments)
     assert result.exit_code == code, (result.output, result.exception)
     return result
 
@@ -111,7 +110,7 @@ def test_a_check_that_failed_does_not_count_where_a_later_one_was_whole(
 
 
 def test_what_is_wrong_with_the_options_is_said() -> None:
-    result = CliRunner().invoke(app, ["volumes", "show", "--option", "min.available.ratio=2"])
+    result = run("volumes", "show", "--option", "min.available.ratio=2")
     assert result.exit_code == 1
     assert "kafka.admin.bootstrap.servers" in str(result.exception)
     assert "min.available.ratio" in str(result.exception)

@@ -20,11 +20,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
+import commanding
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
-from keyrange.cli.main import app
 from keyrange.cli.watch.view import (
     Screen,
     all_read_text,
@@ -69,11 +68,10 @@ def command(*arguments: object) -> list[str]:
 
 
 def test_once_prints_the_whole_view(home: Path) -> None:
-    result = CliRunner().invoke(app, ["watch", str(home), "--once", "--progress", str(told(home))])
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
+    shown = commanding.text("watch", home, "--once", "--progress", told(home))
+    lines = shown.splitlines()
     assert lines[0].split() == ["working", "orders", str(home)]
-    assert "\x1b" not in result.stdout
+    assert "\x1b" not in shown
     assert len([each for each in lines if each.startswith("t-")]) == 30
     first = next(each for each in lines if each.startswith("t-"))
     assert first.split() == ["t-29", "10", "39", "29", "#" * 16]
@@ -86,7 +84,7 @@ def test_once_ends_with_1_where_something_did_not_answer(home: Path, output: str
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
     given = ["--bootstrap-servers", nobody, "--progress", str(told(home)), "--output", output]
-    result = CliRunner().invoke(app, ["watch", str(home), "--once", *given])
+    result = commanding.run("watch", home, "--once", *given)
     assert result.exit_code == 1, result.output
     assert "[BROKER_UNREACHABLE]" in result.stdout
     assert f"To mend it: {CATALOGUE['BROKER_UNREACHABLE'].remedy}." in result.stdout
@@ -202,9 +200,8 @@ def test_a_wrong_place_or_interval_is_said_at_once(tmp_path: Path) -> None:
 
 
 def document(home: Path, name: str = "orders") -> dict[str, Any]:
-    arguments = ["watch", str(home), "--once", "--output", "json", "--progress"]
-    result = CliRunner().invoke(app, [*arguments, str(told(home, name))])
-    found: dict[str, Any] = read_document(result.stdout)
+    arguments = ("watch", home, "--once", "--progress", told(home, name))
+    found: dict[str, Any] = commanding.document(*arguments)
     return found
 
 
