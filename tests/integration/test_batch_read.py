@@ -1,4 +1,5 @@
-"""Batch reads of real topics: schema, positions, splits, headers, codecs."""
+"""Batch reads of real topics: splits, codecs, large records, errors. Positions, rows and schema are
+those of the JVM connector, beside which tests/parity reads."""
 
 from __future__ import annotations
 
@@ -9,11 +10,6 @@ from pyspark.sql import SparkSession
 from brokers import Record, Topics
 from sources import batch, options
 
-JVM_SCHEMA = (
-    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
-    "timestamp:timestamp,timestampType:int>"
-)
-
 
 @pytest.fixture(scope="module")
 def three(topics: Topics) -> str:
@@ -22,46 +18,6 @@ def three(topics: Topics) -> str:
     topics.produce(topic, [Record(b"a%d" % n, b"k%d" % n, 0) for n in range(10)])
     topics.produce(topic, [Record(b"b%d" % n, b"k%d" % n, 1) for n in range(20)])
     return topic
-
-
-def test_schema_is_the_jvm_connectors(spark: SparkSession, topics: Topics, three: str) -> None:
-    """Found without a register call; columns, types and nullability are those of kafka."""
-    frame = batch(spark, topics, three)
-
-    assert frame.schema.simpleString() == JVM_SCHEMA
-    assert all(field.nullable for field in frame.schema)
-
-
-def test_all_records_with_their_places(spark: SparkSession, topics: Topics, three: str) -> None:
-    rows = batch(spark, topics, three).selectExpr("partition", "offset", "key", "value").collect()
-
-    expected = [(0, n, b"k%d" % n, b"a%d" % n) for n in range(10)]
-    expected += [(1, n, b"k%d" % n, b"b%d" % n) for n in range(20)]
-    assert sorted((r[0], r[1], bytes(r[2]), bytes(r[3])) for r in rows) == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, 30),
-        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, 30),
-        ({"startingOffsets": '{"T": {"0": 4, "1": -2, "2": 0}}'}, 26),
-        ({"endingOffsets": '{"T": {"0": 4, "1": -1, "2": 0}}'}, 24),
-        (
-            {
-                "startingOffsets": '{"T": {"0": 4, "1": 5, "2": 0}}',
-                "endingOffsets": '{"T": {"0": 4, "1": 7, "2": -1}}',
-            },
-            2,
-        ),
-    ],
-)
-def test_positions(
-    spark: SparkSession, topics: Topics, three: str, given: dict[str, str], expected: int
-) -> None:
-    given = {name: text.replace("T", three) for name, text in given.items()}
-
-    assert batch(spark, topics, three, **given).count() == expected
 
 
 def test_small_partitions_share_a_task(spark: SparkSession, topics: Topics, three: str) -> None:
@@ -77,56 +33,6 @@ def test_min_partitions_cuts_ranges(spark: SparkSession, topics: Topics, three: 
 
     assert frame.rdd.getNumPartitions() == 6
     assert frame.select("partition", "offset").distinct().count() == 30
-
-
-def test_several_topics(spark: SparkSession, topics: Topics, three: str) -> None:
-    other = topics.create_topic("other")
-    topics.produce(other, [b"x", b"y"])
-
-    counts = batch(spark, topics, f"{three}, {other}").groupBy("topic").count().collect()
-
-    assert {row["topic"]: row["count"] for row in counts} == {three: 30, other: 2}
-
-
-def test_nulls_headers_and_timestamps(spark: SparkSession, topics: Topics) -> None:
-    """headers is null where a record has none; order and duplicates of header keys are kept."""
-    topic = topics.create_topic("headers")
-    topics.produce(
-        topic,
-        [
-            Record(None, b"tombstone", timestamp_ms=1_700_000_000_123),
-            Record(b"", b"", headers=[("a", b"1"), ("a", b""), ("b", b"2")]),
-            Record(b"keyless", None),
-        ],
-    )
-
-    first, second, third = (
-        batch(spark, topics, topic, includeHeaders="true")
-        .selectExpr("*", "unix_millis(timestamp) AS ms")
-        .orderBy("offset")
-        .collect()
-    )
-
-    assert (bytes(first["key"]), first["value"], first["headers"]) == (b"tombstone", None, None)
-    assert (first["ms"], first["timestampType"]) == (1_700_000_000_123, 0)
-    assert (bytes(second["key"]), bytes(second["value"])) == (b"", b"")
-    assert [(h["key"], bytes(h["value"])) for h in second["headers"]] == [
-        ("a", b"1"),
-        ("a", b""),
-        ("b", b"2"),
-    ]
-    assert (third["key"], bytes(third["value"])) == (None, b"keyless")
-
-
-def test_log_append_time(spark: SparkSession, topics: Topics) -> None:
-    topic = topics.create_topic("append", configs={"message.timestamp.type": "LogAppendTime"})
-    topics.produce(topic, [Record(b"x", timestamp_ms=1)])
-
-    row = batch(spark, topics, topic).selectExpr("timestampType", "year(timestamp) AS y").first()
-
-    assert row is not None
-    assert row["timestampType"] == 1
-    assert row["y"] >= 2026
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -171,42 +77,6 @@ def test_a_record_batch_above_the_bound_is_refused(spark: SparkSession, topics: 
     assert "[BATCH_TOO_LARGE]" in text
     assert f"topic={topic}, partition=0, offset=" in text
     assert "maxRecordBatchBytes" in text
-
-
-def test_empty_topic(spark: SparkSession, topics: Topics) -> None:
-    assert batch(spark, topics, topics.create_topic("empty", 3)).count() == 0
-
-
-def test_compacted_gaps_and_deleted_records(spark: SparkSession, topics: Topics) -> None:
-    """Offsets that are gone at the start are not in a read from earliest."""
-    topic = topics.create_topic("deleted")
-    topics.produce(topic, [b"%d" % n for n in range(20)])
-    topics.delete_records(topic, {0: 15})
-
-    rows = batch(spark, topics, topic).select("offset").orderBy("offset").collect()
-
-    assert [row["offset"] for row in rows] == [15, 16, 17, 18, 19]
-
-
-def test_transactions(spark: SparkSession, topics: Topics) -> None:
-    """read_committed leaves aborted records out; markers are never rows."""
-    topic = topics.create_topic("transactions")
-    topics.produce(topic, [b"plain"])
-    topics.produce_transaction(topic, [b"aborted"] * 5, commit=False)
-    topics.produce_transaction(topic, [b"committed"] * 3)
-    topics.produce_transaction(topic, [b"aborted"], commit=False)
-
-    def values(level: str) -> list[bytes]:
-        frame = batch(spark, topics, topic, **{"kafka.isolation.level": level})
-        return [bytes(row["value"]) for row in frame.orderBy("offset").collect()]
-
-    assert values("read_committed") == [b"plain"] + [b"committed"] * 3
-    assert values("read_uncommitted") == [b"plain"] + [b"aborted"] * 5 + [
-        b"committed",
-        b"committed",
-        b"committed",
-        b"aborted",
-    ]
 
 
 def test_out_of_range_start_is_data_loss(spark: SparkSession, topics: Topics) -> None:
@@ -257,13 +127,6 @@ def test_all_wrong_options_at_load(spark: SparkSession, topics: Topics) -> None:
         assert expected in text
 
 
-def test_own_schema_is_refused(spark: SparkSession, topics: Topics, three: str) -> None:
-    reader = spark.read.format("keyrange").schema("value string").options(**options(topics, three))
-
-    with pytest.raises(PySparkException, match="INVALID_SCHEMA"):
-        reader.load().count()
-
-
 def test_secrets_are_not_in_plans(spark: SparkSession, topics: Topics, three: str) -> None:
     secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     secret |= {"kafka.sasl.username": "alice", "kafka.sasl.password": "wrong-secret-42"}
@@ -296,25 +159,6 @@ def test_a_data_frame_that_is_used_again_sees_what_was_written_meanwhile(
     assert frame.union(frame).count() == 6
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"startingTimestamp": "5000"}, 15),
-        ({"startingTimestamp": "5000", "endingTimestamp": "8000"}, 9),
-        ({"startingTimestamp": "9000", "startingOffsetsByTimestampStrategy": "latest"}, 3),
-        ({"startingTimestamp": "9001", "startingOffsetsByTimestampStrategy": "latest"}, 0),
-        ({"startingOffsetsByTimestamp": '{"T":{"0":9000,"1":0,"2":10}}'}, 20),
-        ({"startingOffsets": '{"T":{"1":9}}', "startingOffsetsDefault": "earliest"}, 21),
-        ({"endingOffsetsByTimestamp": '{"T":{"0":0,"1":2000,"2":99999}}'}, 12),
-    ],
-)
-def test_times_and_defaults(
-    spark: SparkSession, topics: Topics, timed: str, given: dict[str, str], expected: int
-) -> None:
-    given = {name: text.replace("T", timed) for name, text in given.items()}
-    assert batch(spark, topics, timed, **given).count() == expected
-
-
 @pytest.fixture(scope="module")
 def timed(topics: Topics) -> str:
     """Three partitions; record n of each was written at n seconds."""
@@ -330,18 +174,20 @@ def timed(topics: Topics) -> str:
     return topic
 
 
-def test_assigned_partitions_and_patterns(spark: SparkSession, topics: Topics, timed: str) -> None:
-    servers = {"kafka.bootstrap.servers": topics.cluster.bootstrap_servers}
-    reader = spark.read.format("keyrange").options(**servers)
-    assert reader.option("assign", f'{{"{timed}":[0,2]}}').load().count() == 20
-    matched = spark.read.format("keyrange").options(**servers)
-    assert matched.option("subscribePattern", f"{timed[:-3]}.*").load().count() == 30
-    assert matched.option("subscribePattern", timed[:-3]).load().count() == 0
-    search = matched.option("subscribePatternMatch", "search")
-    assert search.option("subscribePattern", timed[:-3]).load().count() == 30
-    absent = spark.read.format("keyrange").options(**servers, assign=f'{{"{timed}":[0,9]}}')
+def test_the_rest_of_the_partitions_starts_at_the_default(
+    spark: SparkSession, topics: Topics, timed: str
+) -> None:
+    given = {"startingOffsets": f'{{"{timed}":{{"1":9}}}}', "startingOffsetsDefault": "earliest"}
+    assert batch(spark, topics, timed, **given).count() == 21
+
+
+def test_an_assigned_partition_that_is_not_there_is_named(
+    spark: SparkSession, topics: Topics, timed: str
+) -> None:
+    given = {"kafka.bootstrap.servers": topics.cluster.bootstrap_servers}
+    given["assign"] = f'{{"{timed}":[0,9]}}'
     with pytest.raises(PySparkException, match=rf"UNKNOWN_TOPIC_OR_PARTITION.*{timed}-9"):
-        absent.load().count()
+        spark.read.format("keyrange").options(**given).load().count()
 
 
 def test_a_task_has_no_more_records_than_allowed(
