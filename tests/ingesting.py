@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -105,7 +105,8 @@ class Ingest:
         everyone = [self.process.pid]
         everyone += [child.pid for child in psutil.Process(self.process.pid).children(True)]
         for pid in everyone:
-            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(120)
 
     def wait(self, timeout_s: float = 400) -> int:
@@ -117,13 +118,6 @@ class Ingest:
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-def with_suppressed(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except ProcessLookupError:
-        pass
 
 
 @contextmanager

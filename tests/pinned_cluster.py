@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from brokers import Topics
-from ingesting import cmdline, with_suppressed
+from ingesting import cmdline
 from keyrange.members.model.assignment import Assignment, moved
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
@@ -330,7 +330,8 @@ class PinnedCluster:
 
     def kill_executor(self, executor: psutil.Process) -> None:
         """kill -9; returns when it is gone."""
-        with_suppressed(lambda: os.kill(executor.pid, signal.SIGKILL))
+        with suppress(ProcessLookupError):
+            os.kill(executor.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE_S
         while executor.is_running() and executor.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < until
@@ -342,7 +343,8 @@ class PinnedCluster:
     def close(self) -> None:
         """kill -9 of the driver with all that it has started."""
         for pid in [self.process.pid, *(each.pid for each in _descendants(self.process.pid))]:
-            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(120)
         if self.process.stdin is not None:
             self.process.stdin.close()

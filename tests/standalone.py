@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pyspark
 
 from brokers import wait_until
-from ingesting import with_suppressed
 from keyrange.embedded.process import free_ports
 from worker_python import WORKER_PYTHON
 
@@ -76,5 +75,6 @@ def standalone_cluster(home: Path) -> Iterator[tuple[str, list[int]]]:
                 *(each.pid for each in psutil.Process(process.pid).children(True)),
             ]
             for pid in family:
-                with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             process.wait(120)

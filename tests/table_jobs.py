@@ -29,17 +29,9 @@ class TableJob:
     def produce(self, *values: bytes | Record) -> None:
         self.topics.produce(self.topic, values)
 
-    def run(
-        self,
-        function: Callable[..., Any] | None = None,
-        schema: str | None = None,
-        mode: Any = "record",
-        into: dict[str, Any] | None = None,
-        state: Mapping[str, Any] | None = None,
-        **given: str,
-    ) -> StreamingQuery:
-        """Work on what is there; raises what the query failed with."""
-        query = self.start(function, schema, mode, into, state, **given)
+    def run(self, *job: Any, **given: Any) -> StreamingQuery:
+        """Work on what is there, as `start` has it; raises what the query failed with."""
+        query = self.start(*job, **given)
         assert query.awaitTermination(240)
         return query
 

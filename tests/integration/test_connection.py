@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,9 +12,10 @@ from brokers import PASSWORD, USER, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.options.kafka_properties import ClientSettings, parse_client_options
-from keyrange.options.parsing import Violations
+from keyrange.options.kafka_properties import ClientSettings
+from logins import parsed
 from secured_brokers import SecuredBroker
+from serving import answers, server
 from sources import batch
 
 NAMED_WITHIN_S = 45.0
@@ -34,13 +32,6 @@ def settings(broker: SecuredBroker, protocol: str, **given: str) -> ClientSettin
     if protocol.endswith("SSL"):
         options["ssl.ca.location"] = str(broker.tls.ca)
     return parsed(options | {name.replace("_", "."): value for name, value in given.items()})
-
-
-def parsed(options: dict[str, str]) -> ClientSettings:
-    violations = Violations()
-    client = parse_client_options(options, violations)
-    assert violations.messages == []
-    return client
 
 
 @pytest.mark.parametrize(
@@ -213,46 +204,9 @@ def test_unreachable(broker: SecuredBroker) -> None:
     assert f"127.0.0.1:{port}" in text
 
 
-def test_one_dead_bootstrap_server_of_two(broker: SecuredBroker) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    cluster = Cluster(parsed({"bootstrap.servers": f"127.0.0.1:{port},{broker.bootstrap_servers}"}))
-
-    assert len(cluster.describe([]).brokers) == 1
-    cluster.close()
-
-
 def soon_given_up(port: int) -> ClientSettings:
     """Nothing changes by trying a foreign server for longer."""
     return parsed({"bootstrap.servers": f"127.0.0.1:{port}", "default.api.timeout.ms": "1500"})
-
-
-@contextmanager
-def impostor(answer: bytes, hold: bool = False) -> Iterator[int]:
-    """A server that answers anything with the same bytes; `hold`: it stays silent after."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    stop = threading.Event()
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-                if hold:
-                    stop.wait(120)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        stop.set()
-        listener.close()
 
 
 @pytest.mark.parametrize(
@@ -268,17 +222,10 @@ def impostor(answer: bytes, hold: bool = False) -> Iterator[int]:
 )
 def test_a_server_that_is_no_broker(answer: bytes) -> None:
     """Hostile or foreign bytes end in a typed error, in time."""
-    with impostor(answer) as port:
+    with server(answers(answer)) as port:
         text = refused(soon_given_up(port))
 
     assert f"127.0.0.1:{port}" in text
-
-
-def test_a_silent_server() -> None:
-    with impostor(b"", hold=True) as port:
-        text = refused(soon_given_up(port))
-
-    assert "[BROKER_UNREACHABLE]" in text
 
 
 def test_offsets_of_an_empty_partition(broker: SecuredBroker, topics: Topics) -> None:

@@ -79,7 +79,6 @@ BEFORE_AND_AFTER = [
 def test_every_record_once_wherever_the_driver_ends(
     spark: SparkSession,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     owner: type,
     step: str,
     before: bool,
@@ -93,20 +92,7 @@ def test_every_record_once_wherever_the_driver_ends(
     def body(batch: DataFrame, batch_id: int) -> None:
         sink.write(keyrange.process(batch, at_random, "at long, text string"), batch_id)
 
-    stage.log = [Sent(f"k{at}", "!" if at % 5 == 0 else "v") for at in range(12)]
-    stage.run(body)
-    stage.log += [Sent(f"k{at}", "v") for at in range(12, 16)]
-    batch_id = stage.plan()
-    with monkeypatch.context() as patch:
-        _crash_at(patch, owner, step, before)
-        with pytest.raises(Crash):
-            stage.each_batch(body)(stage.batch(batch_id), batch_id)
-    stage.each_batch(body)(stage.batch(batch_id), batch_id)
-    stage.finish(batch_id)
-    for _ in range(6):
-        if done(stage.state):
-            stage.run(body)
-    dead = sorted(letter.offset for letter in stage.graves.letters)
+    dead = _dead_after_a_crash(stage, body, owner, step, before)
     assert sorted(sink.offsets + dead) == list(range(16))
     assert {0, 5, 10} <= set(dead)
     assert [c.batch_id for c in stage.store if c.batch_id >= 0] == list(range(stage.next_batch))
@@ -138,7 +124,6 @@ WITHOUT_SPARK = [
 def test_a_table_takes_every_record_once_wherever_the_driver_ends(
     spark: SparkSession,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     owner: type,
     step: str,
     before: bool,
@@ -149,11 +134,22 @@ def test_a_table_takes_every_record_once_wherever_the_driver_ends(
     def body(batch: DataFrame, _: int) -> None:
         keyrange.process_into(batch, at_random, "at long, text string", str(table))
 
+    dead = _dead_after_a_crash(stage, body, owner, step, before)
+    offsets = DeltaTable(table).to_pyarrow_table().column("at").to_pylist()
+    assert sorted(offsets + dead) == list(range(16))
+    assert {0, 5, 10} <= set(dead)
+
+
+def _dead_after_a_crash(
+    stage: Stage, body: Callable[[DataFrame, int], None], owner: type, step: str, before: bool
+) -> list[int]:
+    """A batch, one that crashes and is run again, and those that what is left takes; which offsets
+    are dead letters then."""
     stage.log = [Sent(f"k{at}", "!" if at % 5 == 0 else "v") for at in range(12)]
     stage.run(body)
     stage.log += [Sent(f"k{at}", "v") for at in range(12, 16)]
     batch_id = stage.plan()
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         _crash_at(patch, owner, step, before)
         with pytest.raises(Crash):
             stage.each_batch(body)(stage.batch(batch_id), batch_id)
@@ -162,10 +158,7 @@ def test_a_table_takes_every_record_once_wherever_the_driver_ends(
     for _ in range(6):
         if done(stage.state):
             stage.run(body)
-    dead = sorted(letter.offset for letter in stage.graves.letters)
-    offsets = DeltaTable(table).to_pyarrow_table().column("at").to_pylist()
-    assert sorted(offsets + dead) == list(range(16))
-    assert {0, 5, 10} <= set(dead)
+    return sorted(letter.offset for letter in stage.graves.letters)
 
 
 def _crash_at(patch: pytest.MonkeyPatch, owner: type, step: str, before: bool) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from sources import committed
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+pytestmark = pytest.mark.usefixtures("no_query_left")
+
 # Does something to a directory that has the table in `commits`, or to a disk.
 Happens = Callable[[Path], Undo]
 BY_NAME = {
@@ -31,13 +33,6 @@ BY_NAME = {
     "delta.minReaderVersion": "2",
     "delta.minWriterVersion": "5",
 }
-
-
-@pytest.fixture(autouse=True)
-def _nothing_goes_on(spark: SparkSession) -> Iterator[None]:
-    yield
-    for query in spark.streams.active:
-        query.stop()
 
 
 def deleted(home: Path) -> Undo:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,14 @@ from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+pytestmark = pytest.mark.usefixtures("no_query_left")
+
 LOWER, UPPER = split_evenly(SPACE, 2)
 CUTS = (
     {"splitBy": "keyRange", "keyRangesPerPartition": "4", "bytesPerTask": "0"},
     {"splitBy": "partition"},
     {"splitBy": "keyRange", "keyRangesPerPartition": "7", "parallelism": "3"},
 )
-
-
-@pytest.fixture(autouse=True)
-def _nothing_goes_on(spark: SparkSession) -> Iterator[None]:
-    yield
-    for query in spark.streams.active:
-        query.stop()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,6 @@ import pytest
 
 from brokers import Topics
 from executors import Start
-from ingesting import with_suppressed
 from key_feeder import Feeder
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.setup import MemberSetup
@@ -41,12 +40,14 @@ def paused(run: PinnedRun, executor: psutil.Process) -> Iterator[None]:
     pids = [executor.pid, *(each.pid for each in executor.children(recursive=True))]
     pids.append(run.members()[executor.pid].pid)
     for pid in pids:
-        with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGSTOP))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         for pid in pids:
-            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGCONT))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def owners(run: PinnedRun) -> list[str]:

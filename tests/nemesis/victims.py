@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 
 import psutil
 
-from ingesting import cmdline, with_suppressed
+from ingesting import cmdline
 
 # What every process that a job starts inherits; its value is the run.
 MARK = "NEMESIS_RUN"
@@ -58,7 +59,8 @@ def with_children(process: psutil.Process) -> list[psutil.Process]:
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
-        with_suppressed(lambda pid=process.pid: os.kill(pid, number))  # type: ignore[misc]
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def _is_forked(process: psutil.Process) -> bool:

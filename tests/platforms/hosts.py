@@ -23,13 +23,12 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
 import psutil
 import pytest
-
-from ingesting import with_suppressed
 
 DOMAIN = "hosts.example"
 # Of the range for measurements (RFC 2544), which no network uses.
@@ -111,7 +110,8 @@ class Host:
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """kill -9 of a process that was started here, with its children."""
         for pid in [process.pid, *_children(process.pid)]:
-            with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait(120)
         self.started.remove(process)
 

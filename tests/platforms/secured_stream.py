@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from ingesting import with_suppressed
 from pinned_cluster import CONFS
 from worker_python import WORKER_PYTHON
 
@@ -77,7 +77,8 @@ def run_streams(
             everyone = [process.pid]
             everyone += [each.pid for each in psutil.Process(process.pid).children(True)]
             for pid in everyone:
-                with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             process.wait(120)
 
 

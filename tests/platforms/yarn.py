@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 import psutil
 
 from brokers import wait_until
-from ingesting import cmdline, with_suppressed
+from ingesting import cmdline
 from keyrange.embedded import jars
 from keyrange.embedded.process import HOST, free_ports
 
@@ -153,7 +153,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         family += [each.pid for each in psutil.Process(process.pid).children(recursive=True)]
     for pid in family:
-        with_suppressed(lambda pid=pid: os.kill(pid, signal.SIGKILL))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait(120)
 
 

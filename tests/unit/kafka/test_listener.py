@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model import listener
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from loopback_broker import HOST, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, loopback_cluster
+from serving import answers, server
 
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 LOGIN = {
@@ -26,38 +25,6 @@ LOGIN = {
     "sasl_username": Secret("literal:u"),
     "sasl_password": Secret("literal:p"),
 }
-
-
-@contextmanager
-def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that treats every connection so, and closes it; yields its port."""
-    accepting = socket.create_server((HOST, 0))
-
-    def run() -> None:
-        while True:
-            try:
-                sock, _ = accepting.accept()
-            except OSError:
-                return
-            with suppress(OSError), sock:
-                serve(sock)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield accepting.getsockname()[1]
-    finally:
-        accepting.shutdown(socket.SHUT_RDWR)
-        accepting.close()
-        thread.join()
-
-
-def answers(said: bytes) -> Callable[[socket.socket], None]:
-    def serve(sock: socket.socket) -> None:
-        sock.recv(4096)
-        sock.sendall(said)
-
-    return serve
 
 
 def refused(port: int, protocol: str = "PLAINTEXT", **given: Any) -> KeyrangeError:

@@ -6,7 +6,6 @@ import datetime
 import ipaddress
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from certificates import Identity, issue
 from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings
+from serving import server
 
 NAMED_WITHIN_S = 45.0
 NEW, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2
@@ -43,29 +43,17 @@ def tls_server(
     if clients is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(clients)
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                sock, _ = listener.accept()
-            except OSError:
-                return
-            # Closed with something unread, a connection takes along what was said on it.
-            with suppress(OSError), sock.dup() as rest:
-                with suppress(OSError), context.wrap_socket(sock, server_side=True):
-                    pass
-                while rest.recv(4096):
-                    pass
+    def serve(sock: socket.socket) -> None:
+        # Closed with something unread, a connection takes along what was said on it.
+        with sock.dup() as rest:
+            with suppress(OSError), context.wrap_socket(sock, server_side=True):
+                pass
+            while rest.recv(4096):
+                pass
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with server(serve) as port:
+        yield port
 
 
 @pytest.mark.parametrize(
