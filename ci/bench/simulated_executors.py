@@ -27,6 +27,7 @@ from keyrange.members.group import run_member
 from keyrange.members.launch import ensure_member
 from keyrange.members.model.greeting import Address
 from keyrange.members.model.group_member import GroupMember
+from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.setup import MemberSetup, Owner
@@ -40,27 +41,36 @@ _HEARTBEAT_MS = 3_000
 
 
 class _Thread:
-    """What `run_member` has for its surroundings; it is never closed."""
+    """What `run_member` has for its surroundings. `closed_by` is a descriptor that becomes readable
+    when the member is to end."""
+
+    def __init__(self, closed_by: int) -> None:
+        self._closed_by = closed_by
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
-    def look(self, _: GroupMember) -> None:
-        return
+    def look(self, member: GroupMember) -> None:
+        if _ready([self._closed_by], 0):
+            member.close(self.now_ms())
 
     def wait(self, timeout_ms: float, answer_from: int = -1) -> bool:
-        if answer_from < 0:
-            time.sleep(timeout_ms / 1000)
-            return False
-        poll = select.poll()
-        poll.register(answer_from, select.POLLIN)
-        return bool(poll.poll(timeout_ms))
+        watched = [each for each in (self._closed_by, answer_from) if each >= 0]
+        return answer_from in _ready(watched, timeout_ms)
 
     def told(self, *_: object) -> None:
         return
 
 
-class _TimedCaller(Caller):
+def _ready(descriptors: list[int], timeout_ms: float) -> set[int]:
+    """Those that can be read, or that the other side has closed."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
+    return {each for each, _ in poll.poll(timeout_ms)}
+
+
+class TimedCaller(Caller):
     """A caller that notes how long its answers take, in seconds."""
 
     def __init__(self, *arguments: Any, taken: list[float]) -> None:
@@ -88,12 +98,26 @@ class Executors:
         self._owner = subprocess.Popen(["sleep", "100000"])
         for name in names[:processes]:
             self._start_process(name)
-        for name in names[processes:]:
-            threading.Thread(target=self._take_part, args=(name,), daemon=True).start()
+        threads = names[processes:]
+        self._closed_by, self._open = os.pipe()
+        self._pool = ThreadPoolExecutor(max(len(threads), 1), thread_name_prefix="member")
+        self._members = [self._pool.submit(self._take_part, name) for name in threads]
 
     def close(self) -> None:
+        """End all members. Raises what one has failed with."""
         self._owner.kill()
         self._owner.wait()
+        os.close(self._open)
+        self._pool.shutdown()
+        os.close(self._closed_by)
+        for member in self._members:
+            member.result()
+
+    def check(self) -> None:
+        """Raises what a member has failed with; none ends before `close`."""
+        for member in self._members:
+            if member.done():
+                member.result()
 
     def greet(self, host: str, port: int, secret: str) -> None:
         self._address = Address(host, port, bytes.fromhex(secret))
@@ -104,8 +128,8 @@ class Executors:
         self, plan: str, batch: int, tasks: int, read_s: float, slow_s: float
     ) -> dict[str, Any]:
         """Run a batch's tasks on all cores. Returns how long each question took (`waited_s`), and
-        how many portions and partitions were read; raises what a task raises. The first executor
-        takes longer for what it reads."""
+        how many portions and partitions were read; raises what a task or a member raises. The
+        first executor takes longer for what it reads."""
         places = [name for _ in range(self._cores) for name in self._names]
         numbers = iter(range(tasks))
         lock, waited_s = threading.Lock(), list[float]()
@@ -117,7 +141,7 @@ class Executors:
                     task = next(numbers, None)
                 if task is None:
                     return
-                caller = _TimedCaller(self._address, plan, task, batch, taken=waited_s)
+                caller = TimedCaller(self._address, plan, task, batch, taken=waited_s)
                 for portion in caller.portions(lambda: name):
                     time.sleep(slow_s if name == self._names[0] else read_s)
                     portions.append(portion)
@@ -125,6 +149,7 @@ class Executors:
         with ThreadPoolExecutor(len(places)) as pool:
             for done in [pool.submit(work, name) for name in places]:
                 done.result()
+        self.check()
         read = {
             split.topic_partition for each in portions for split in read_bound_task(each).splits
         }
@@ -154,7 +179,13 @@ class Executors:
             metadata.to_bytes(),
         )
         client = parse_client_options(self._kafka, Violations())
-        run_member(GroupMember(settings), Cluster(client), _Thread())
+        member, cluster = GroupMember(settings), Cluster(client)
+        try:
+            run_member(member, cluster, _Thread(self._closed_by))
+        finally:
+            cluster.close()
+        if member.state is not GroupState.CLOSED:
+            raise RuntimeError(f"the member {name} is {member.state}: {member.failure}")
 
 
 def main() -> None:
@@ -164,8 +195,6 @@ def main() -> None:
             print(json.dumps(answer), flush=True)
     finally:
         executors.close()
-    # Members that are threads do not end.
-    os._exit(0)
 
 
 def _answers(executors: Executors) -> Iterator[Any]:

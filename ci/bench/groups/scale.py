@@ -150,6 +150,8 @@ def _executors(bench: Bench, names: list[str], group: str, processes: int) -> It
         finally:
             # It ends with its input.
             process.communicate(timeout=60)
+        if process.returncode:
+            raise RuntimeError("an executor failed when the executors were to end")
 
 
 def _members(bench: Bench) -> Iterator[Figure]:
@@ -212,6 +214,7 @@ class _Driver:
         until = time.monotonic() + 300
         is_greeted = False
         while True:
+            self._executors.do(do="check")
             self._plans.look()
             [first, *_] = self._plan()
             if isinstance(first, BoundTask) and self._told()["reached"] == count:
