@@ -63,6 +63,22 @@ class KubernetesClient:
             if failure.code != 404:
                 raise
 
+    def change(self, plural: str, name: str, fields: Object) -> None:
+        """Put fields into an object; a list takes the place of the one that is there."""
+        self._ask("PATCH", f"{_path(plural)}/{name}", fields)
+
+    def may(self, verb: str, resource: str) -> bool:
+        """Whether the server lets the bearer do something with all objects of a kind."""
+        attributes = {"namespace": NAMESPACE, "verb": verb, "resource": resource}
+        prefix, _, rest = _GROUPS.get(resource, "").partition("/")
+        if prefix:
+            attributes["group"] = rest.partition("/")[0]
+        group = "authorization.k8s.io/v1"
+        review = {"apiVersion": group, "kind": "SelfSubjectAccessReview"}
+        spec = {"spec": {"resourceAttributes": attributes}}
+        answer = self._ask("POST", f"apis/{group}/selfsubjectaccessreviews", review | spec)
+        return bool(answer["status"]["allowed"])
+
     def delete(self, plural: str, name: str) -> None:
         self._ask("DELETE", f"{_path(plural)}/{name}")
 

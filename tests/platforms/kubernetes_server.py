@@ -30,7 +30,7 @@ PROGRAMS = (
     Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "keyrange" / "kubernetes"
 )
 RIGHTS = Path(__file__).parents[2] / "conf" / "members" / "kubernetes-rbac.yaml"
-ACCOUNT = "spark"
+ACCOUNT, ROLE = "spark", "spark-driver"
 # Enough to see who asked for what, and what the answer was.
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -62,14 +62,22 @@ class KubernetesServer:
     @property
     def confs(self) -> dict[str, str]:
         """Spark's, for the requests of a driver in client mode."""
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        given = self.client.create("serviceaccounts", request, f"{ACCOUNT}/token")
         token = self.home / "token"
-        token.write_text(given["status"]["token"])
+        token.write_text(self._token())
         return {
             "spark.kubernetes.authenticate.oauthTokenFile": str(token),
             "spark.kubernetes.authenticate.caCertFile": str(self.home / "apiserver.crt"),
         }
+
+    def as_driver(self) -> KubernetesClient:
+        """A client with the rights that a driver has."""
+        trusted = ssl.create_default_context(cafile=str(self.home / "apiserver.crt"))
+        return KubernetesClient(self.url, self._token(), trusted)
+
+    def _token(self) -> str:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        given = self.client.create("serviceaccounts", request, f"{ACCOUNT}/token")
+        return str(given["status"]["token"])
 
     @property
     def asked(self) -> list[Asked]:
