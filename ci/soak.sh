@@ -7,6 +7,10 @@
 # runs what needs more than the ordinary test run has: an S3 server, a KDC, cluster managers, other
 # versions. ci/platforms.sh installs it. Arguments go to pytest.
 set -euo pipefail
+if [[ "${1:-}" == --help ]]; then
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
+  exit
+fi
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh"
 cd "$root"

@@ -4,6 +4,10 @@
 #   test.sh --fast [ARGUMENTS]  the everyday loop: checks, unit and property tests, in fewer examples
 # Makes its own environment first (ci/setup.sh).
 set -euo pipefail
+if [[ "${1:-}" == --help ]]; then
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
+  exit
+fi
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 "$root/ci/setup.sh" python
 cd "$root"
