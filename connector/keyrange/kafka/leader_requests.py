@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import Broker, ClusterView
-
-if TYPE_CHECKING:
-    from keyrange.kafka.cluster import Cluster
+from keyrange.options.kafka_properties import ClientSettings
 
 # Two numbers per partition: offset and leader epoch, or the other way round.
 Answers = dict[TopicPartition, tuple[int, int]]
@@ -23,6 +21,23 @@ Failures = dict[TopicPartition, str]
 _UNREACHABLE: Final = "cannot be reached: "
 # How long a last try may take, also where its deadline is nearer.
 _LAST_TRY_MS: Final = 100
+
+
+class Asking(Protocol):
+    """What a cluster's client is asked for here: `keyrange.kafka.cluster.Cluster`, which imports
+    this module."""
+
+    @property
+    def settings(self) -> ClientSettings: ...
+
+    @property
+    def contacted(self) -> bool: ...
+
+    def deadline(self, timeout_ms: float | None) -> Deadline: ...
+
+    def connection(self, host: str, port: int, timeout_ms: float | None = None) -> Connection: ...
+
+    def describe(self, topics: Collection[str], timeout_ms: float | None = None) -> ClusterView: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +63,7 @@ class _Asked:
 
 
 def ask_leaders(
-    cluster: Cluster,
+    cluster: Asking,
     view: ClusterView,
     wanted: Mapping[TopicPartition, int],
     question: LeaderQuestion,
@@ -76,7 +91,7 @@ def ask_leaders(
 
 
 def _ask_once(
-    cluster: Cluster,
+    cluster: Asking,
     view: ClusterView,
     wanted: Mapping[TopicPartition, int],
     question: LeaderQuestion,
