@@ -232,7 +232,7 @@ def test_the_guards_own_options_are_in_its_command(home: Path) -> None:
     )
 
 
-FACTOR = {"factor": {"value": 0.0, "why": "/a is full"}, "volumes": []}
+FACTOR = {"factor": {"value": 0.0, "why": "/a is full"}, "volumes": [], "failure": ""}
 
 
 @pytest.mark.ordinary

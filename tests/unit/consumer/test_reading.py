@@ -15,6 +15,7 @@ from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
+from keyrange.members import status
 from keyrange.members.listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.ranges.model.splits import Split
@@ -64,7 +65,8 @@ class Reader:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(reading_module, "time", clock)
+    for module in (reading_module, status):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(reading_module, "SplitReader", Reader)
     monkeypatch.setattr(
         OwnedRanges, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0)
