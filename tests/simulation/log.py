@@ -131,6 +131,7 @@ class SimulatedConnection:
     """A connection for fetches."""
 
     fresh = busy = open = usable = True
+    address = "simulated:9092"
 
     def __init__(self, topics: Topics, faults: Faults) -> None:
         self._topics, self._faults = topics, faults

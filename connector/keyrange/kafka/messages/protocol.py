@@ -104,7 +104,9 @@ _ALSO_RETRIABLE: Final = frozenset((2, 74, 75, 78))
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code, as far as it is known."""
+    """Kafka's name of an error code, as far as it is known; NONE where there is no error."""
+    if code == Code.NONE:
+        return "NONE"
     name = getattr(kafka_errors.for_code(code), "message", "UNKNOWN")
     return f"UNKNOWN ({code})" if name == "UNKNOWN" else str(name)
 
