@@ -161,9 +161,13 @@ class JavaProcess:
 
     def _wait_until_ready(self, ready: Callable[[], bool], timeout_s: float) -> None:
         started = time.monotonic()
-        while not ready():
+        while True:
+            is_ready = ready()
+            # Another server may answer at the port that this one could not take.
             if not self.running:
                 raise self._failure("ended instead of starting")
+            if is_ready:
+                return
             if time.monotonic() - started > timeout_s:
                 raise self._failure(f"did not answer within {timeout_s:.0f} s")
             time.sleep(0.05)
