@@ -20,6 +20,7 @@ from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.individual_commits.model import takeover
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.storage.model.driver import Driver
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -54,9 +55,10 @@ def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
                 is_first_on.wait(240)
         append(table, commit, *begun)
 
-    def begin_and_say_so(*arguments: Any, **named: Any) -> None:
-        begin(*arguments, **named)
+    def begin_and_say_so(*arguments: Any, **named: Any) -> Driver:
+        driver = begin(*arguments, **named)
         is_first_on.set()
+        return driver
 
     monkeypatch.setattr(takeover, "begin", begin_and_say_so)
     monkeypatch.setattr(DeltaCommitTable, "append", append_together)
