@@ -21,7 +21,7 @@ from keyrange.individual_commits import each_batch as individually
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.planned import Planned, PlannedOffsets
+from keyrange.individual_commits.planned import Planned
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.jobs import batch_writer
 from keyrange.jobs.batch_writer import JobTable, WriteWhole
@@ -132,7 +132,7 @@ class Drivers:
         mark = CommitMark(source, known.seq, resumes=resumes)
         start = Checkpoint({PLACE: at}, fresh=batch_id == 0)
         end = Checkpoint({PLACE: at + 4}, commits=mark)
-        planned = Planned(f"query-{checkpoint}", batch_id, start, end, mark, batch_id - 1)
+        planned = Planned(f"query-{checkpoint}", batch_id, start, end, batch_id - 1)
         self.plans[checkpoint, batch_id] = planned
 
     def whole(self) -> Callable[[int], None]:
@@ -144,7 +144,7 @@ class Drivers:
             at = batch_id * 4
             end = Checkpoint({PLACE: at + 4}, source_id="s")
             start = Checkpoint({PLACE: at})
-            planned = PlannedOffsets("query", batch_id, start, end, batch_id - 1)
+            planned = Planned("query", batch_id, start, end, batch_id - 1)
             self.plans[writer.checkpoint, batch_id] = planned
             writer(self._handed_on(planned), batch_id)
 
