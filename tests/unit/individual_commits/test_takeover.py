@@ -117,6 +117,28 @@ def test_of_two_that_take_over_at_the_same_time_one_goes_on(
     assert group.table("b").known().seq == 0
 
 
+def test_an_old_driver_that_restarts_while_the_new_one_commits_its_first_batch_stops(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.begin("a")
+    group.work("a")
+    group.begin("b", resumes=("a", 2), may_replace=True)
+    last_source = MemoryCommitTable.last_source
+
+    def commits_behind(
+        table: MemoryCommitTable, asked: str, with_states: bool = False
+    ) -> str | None:
+        found = last_source(table, asked, with_states)
+        monkeypatch.undo()
+        group.work("b")
+        return found
+
+    monkeypatch.setattr(MemoryCommitTable, "last_source", commits_behind)
+    with refused("COMMITS_FENCED"):
+        group.begin("a", "again")
+    group.work("b")
+
+
 @pytest.mark.parametrize("resumes", [("a", 2), None], ids=["resume", "ignore"])
 def test_who_takes_a_group_over_stops_who_had_it(
     group: Group, resumes: tuple[str, int] | None

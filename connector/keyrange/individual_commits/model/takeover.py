@@ -47,6 +47,8 @@ def begin(
     fence = replace(fence, group_seq=next_group_seq(fences), driver=fence.source_id)
     last = last_source(fences)
     others = (living(fences) | ({last} if last else set())) - {fence.source_id}
+    # Before it is asked which of them has come last: what one commits after that is noticed below.
+    stood = {other: table_of(other).known().seq for other in sorted(others)}
     owner = table.last_source(fence.group, with_states=True)
     if others:
         _check_may_stop(fence, known, others, owner or last, may_replace)
@@ -59,11 +61,17 @@ def begin(
     queries = {each.source_id: each.query_id for each in drivers.begun(fences)}
     committed: dict[str, int] = {}
     for other in sorted(others):
-        # What the others do must be what the plan knows of it, none of it where it knows none.
-        since = stands.get(other, 0) if known.batch_id < 0 and not anew else None
-        batch_id = _stop(table_of(other), other, fence, since)
-        if since is not None and batch_id is not None:
-            committed[application_of(queries.get(other, ""), other)] = batch_id
+        if known.batch_id >= 0:
+            _stop(table_of(other), fence, other, stood[other], _taken_over)
+        elif anew:
+            _stop(table_of(other), fence, other)
+        else:
+            # What the others do must be what the plan knows of it, none of it where it knows none.
+            since = stands.get(other, 0)
+            _stop(table_of(other), fence, other, since)
+            last_batch = _last_batch(table_of(other), since)
+            if last_batch is not None:
+                committed[application_of(queries.get(other, ""), other)] = last_batch
     table.append(replace(fence, seq=known.seq + 1), begun)
     if known.batch_id >= 0:
         return Driver(fence.source_id, fence.group_seq)
@@ -86,25 +94,32 @@ def _check_may_stop(
         )
 
 
-def _stop(table: CommitTable, source_id: str, fence: Commit, since: int | None) -> int | None:
+def _stop(
+    table: CommitTable,
+    fence: Commit,
+    source_id: str,
+    since: int | None = None,
+    refusal: Callable[[Commit, str], KeyrangeError] | None = None,
+) -> None:
     """A driver of that source that runs finds this fence behind its own. What it has done since
-    commit `since` is looked at before, and it can do nothing more in between.
-
-    Returns the last batch that it has committed; None where somebody has said since where to go on.
-    """
+    commit `since` is looked at before, and it can do nothing more in between: where it has done
+    anything, `refusal` is raised, COMMITS_AHEAD unless it is given."""
     known = table.known()
     if since is not None:
         for commit in table.history(since + 1, known.seq + 1):
             if commit.kind is not CommitKind.FENCE:
-                raise _gone_on(fence, source_id)
+                raise (refusal or _gone_on)(fence, source_id)
     terms = fence.terms if known.terms is None else known.terms
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
-    seq = known.seq
-    while seq > 0:
-        [last] = table.history(seq, seq + 1)
-        if last.kind is not CommitKind.FENCE:
-            return known.batch_id if last.kind is CommitKind.BATCH else None
-        seq -= 1
+
+
+def _last_batch(table: CommitTable, seq: int) -> int | None:
+    """The last batch up to a commit, -1 for none; None where somebody has said behind it where to
+    go on."""
+    for each in range(seq, 0, -1):
+        [commit] = table.history(each, each + 1)
+        if commit.kind is not CommitKind.FENCE:
+            return commit.batch_id if commit.kind is CommitKind.BATCH else None
     return -1
 
 
