@@ -105,6 +105,27 @@ class Drivers:
         how = "fail" if checkpoint == "old" else "resume"
         return EachBatch(work, self.options(how), checkpoint, open_table)
 
+    def with_one_batch(self) -> EachBatch:
+        """A driver that has committed batch 0, and has batch 1 planned."""
+        found = self.individual()
+        self.plan(0, 0)
+        found(NOTHING, 0)
+        self.plan(1, 4)
+        return found
+
+    def check_whole(self, step: str) -> None:
+        """That of whole batches none is there twice, where another driver does two at a step."""
+        late, other = self.whole(), self.whole()
+        late(0)
+
+        def go_on() -> None:
+            other(1)
+            other(2)
+
+        self.before(step, go_on)
+        late(1)
+        assert self.rows() == list(range(12))
+
     def go_on(self, checkpoint: str) -> None:
         """Another driver does what batch 1 of the old checkpoint was to do, and four records more.
         Its batches begin with 1, and those of another checkpoint with 0."""

@@ -9,6 +9,10 @@ from typing import Any
 import deltalake
 import pytest
 
+from commit_contract import condition
+from keyrange.errors import KeyrangeError
+from numbered_logs import Subject
+
 
 class Writes:
     """What stands in the place of delta-rs's write, and fails once."""
@@ -63,3 +67,15 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
     for thread in threads:
         thread.join()
     return raised
+
+
+def check_late_append(subject: Subject, place: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a log of three entries takes none from a driver that another one has replaced since it
+    looked."""
+    late, other = subject.open(place), subject.open(place)
+    assert subject.last(late) == subject.last(other) == 3
+    before_the_next_write(monkeypatch, lambda: other.append(subject.begin(4, "run-2")))
+    with pytest.raises(KeyrangeError) as raised:
+        late.append(subject.entry(4))
+    assert condition(raised) == subject.fenced
+    assert list(subject.open(place).history()) == [*subject.entries(3), subject.begin(4, "run-2")]

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
 from numbered_logs import SUBJECTS, Subject
-from racing_writers import before_the_next_write
+from racing_writers import check_late_append
 
 pytestmark = pytest.mark.usefixtures("s3")
 
@@ -30,17 +29,7 @@ def fenced() -> Any:
 @pytest.mark.parametrize("step", OF_OUTPUT)
 def test_whole_batches(home: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Its manifest stands over that of the other one, and the table's transaction decides."""
-    drivers = Drivers(home, monkeypatch)
-    late, other = drivers.whole(), drivers.whole()
-    late(0)
-
-    def go_on() -> None:
-        other(1)
-        other(2)
-
-    drivers.before(step, go_on)
-    late(1)
-    assert drivers.rows() == list(range(12))
+    Drivers(home, monkeypatch).check_whole(step)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +40,7 @@ def test_individual_commits_and_state(
     home: str, monkeypatch: pytest.MonkeyPatch, step: str, checkpoint: str
 ) -> None:
     drivers = Drivers(home, monkeypatch, keeps_state=True)
-    late = drivers.individual()
-    drivers.plan(0, 0)
-    late(NOTHING, 0)
-    drivers.plan(1, 4)
+    late = drivers.with_one_batch()
     drivers.before(step, lambda: drivers.go_on(checkpoint))
     with fenced():
         late(NOTHING, 1)
@@ -67,11 +53,4 @@ def test_an_entry_of_a_numbered_log(
     home: str, monkeypatch: pytest.MonkeyPatch, subject: Subject
 ) -> None:
     subject.fill(home)
-    late, other = subject.open(home), subject.open(home)
-    assert subject.last(late) == subject.last(other) == 3
-    before_the_next_write(monkeypatch, lambda: other.append(subject.begin(4, "run-2")))
-    with pytest.raises(KeyrangeError) as raised:
-        late.append(subject.entry(4))
-    assert condition(raised) == subject.fenced
-    found = list(subject.open(home).history())
-    assert found == [*subject.entries(3), subject.begin(4, "run-2")]
+    check_late_append(subject, home, monkeypatch)

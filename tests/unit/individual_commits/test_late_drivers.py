@@ -26,12 +26,7 @@ def drivers(
 
 @pytest.fixture
 def late(drivers: Drivers) -> EachBatch:
-    """A driver that has committed batch 0, and has batch 1 planned."""
-    found = drivers.individual()
-    drivers.plan(0, 0)
-    found(NOTHING, 0)
-    drivers.plan(1, 4)
-    return found
+    return drivers.with_one_batch()
 
 
 def refused(condition: str = "COMMITS_FENCED") -> Any:
@@ -40,17 +35,7 @@ def refused(condition: str = "COMMITS_FENCED") -> Any:
 
 @pytest.mark.parametrize("step", OF_OUTPUT)
 def test_whole_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    drivers = Drivers(str(tmp_path), monkeypatch)
-    late, other = drivers.whole(), drivers.whole()
-    late(0)
-
-    def go_on() -> None:
-        other(1)
-        other(2)
-
-    drivers.before(step, go_on)
-    late(1)
-    assert drivers.rows() == list(range(12))
+    Drivers(str(tmp_path), monkeypatch).check_whole(step)
 
 
 @pytest.mark.parametrize("step", [*OF_OUTPUT, *OF_COMMIT])

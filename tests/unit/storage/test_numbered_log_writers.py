@@ -12,7 +12,7 @@ from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_rs import DeltaRsStore
 from numbered_logs import SUBJECTS, Subject
-from racing_writers import Writes, before_the_next_write, in_threads
+from racing_writers import Writes, check_late_append, in_threads
 
 pytestmark = pytest.mark.ordinary
 
@@ -85,13 +85,7 @@ def test_a_write_of_which_nothing_can_be_known_says_so(
 def test_an_entry_of_a_driver_that_was_replaced_since_it_looked_is_refused(
     subject: Subject, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, other = subject.open(path), subject.open(path)
-    assert subject.last(late) == subject.last(other) == 3
-    before_the_next_write(monkeypatch, lambda: other.append(subject.begin(4, "run-2")))
-    with pytest.raises(KeyrangeError) as raised:
-        late.append(subject.entry(4))
-    assert condition(raised) == subject.fenced
-    assert list(subject.open(path).history()) == [*subject.entries(3), subject.begin(4, "run-2")]
+    check_late_append(subject, path, monkeypatch)
 
 
 def test_of_drivers_that_write_at_the_same_time_one_goes_on(subject: Subject, path: Path) -> None:
