@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import error
@@ -197,7 +198,7 @@ class IndividualCommits(CommitStrategy):
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
         found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
         runs = {partition: each for partition, each in found.items() if each}
-        seq = last_seq(sum(runs.values(), ()), mark.seq)
+        seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
         return StateOrder(seq, _now_ms() if mark.time_ms is None else mark.time_ms, runs)
 
     def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
@@ -342,7 +343,6 @@ class IndividualCommits(CommitStrategy):
         counts: Mapping[TopicPartition, int] = {}
         if keys.split_by == "keyRange" and pending:
             counts = count_ranges(pending, sizes(pending), self._options)
-        begins = start.commits is None
         return CommitMark(
             source_id=start.commits.source_id if start.commits else self._made_up,
             seq=self._known.seq,
@@ -351,7 +351,7 @@ class IndividualCommits(CommitStrategy):
             pending_max=self._commits.limits.pending_max,
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
-            resumes=self._resumes if begins and start.fresh else None,
+            resumes=self._resumes if start.commits is None and start.fresh else None,
             cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
             time_ms=_now_ms() if self._keeps_state else None,
         )
