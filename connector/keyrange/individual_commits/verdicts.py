@@ -175,9 +175,9 @@ class VerdictStore:
         return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
 
     def _note(self, manifest: Manifest) -> None:
-        from keyrange.storage.once import ENTRY
-
         if self._puts_once:
+            from keyrange.storage.once import ENTRY
+
             batch, place = str(manifest.batch_id), _place(manifest.batch_id, manifest.attempt)
             self._published[batch] = [f"{batch}/{_MANIFEST_ONCE}/{ENTRY}"]
             parts_of = self._published.setdefault(place.partition("/")[0], [])
@@ -208,12 +208,12 @@ class VerdictStore:
 
         def read_part(name: str) -> _T:
             path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
-            if is_kept and path in self._parts:
-                return read(pa.BufferReader(self._parts[path]))
-            with self._directory.open(path) as source:
-                if not is_kept:
+            if not is_kept:
+                with self._directory.open(path) as source:
                     return read(source)
-                self._parts[path] = source.read_buffer()
+            if path not in self._parts:
+                with self._directory.open(path) as source:
+                    self._parts[path] = source.read_buffer()
             return read(pa.BufferReader(self._parts[path]))
 
         def read_answered(name: str) -> _T:
@@ -264,10 +264,10 @@ class VerdictStore:
     def _remove(self, name: str) -> None:
         """In a store of objects, what an attempt that does not count has left there is removed with
         the next list."""
-        from keyrange.storage.once import remove_objects
-
         files = self._published.pop(name, None)
         if files is not None:
+            from keyrange.storage.once import remove_objects
+
             remove_objects(self._directory.uri(""), files)
         else:
             self._directory.remove(name)

@@ -35,6 +35,7 @@ GONE: Final = frozenset(("CLOSED", "FENCED", "FAILED"))
 
 
 def now_ms() -> int:
+    """For what waits: a clock that nobody sets, one for all processes of a host."""
     return time.monotonic_ns() // 1_000_000
 
 

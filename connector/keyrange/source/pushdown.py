@@ -40,8 +40,6 @@ _OPERATORS: Final[dict[type[spark.Filter], Operator]] = {
     spark.StringStartsWith: "starts with",
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Transactions that are not over count too: under read_committed Kafka hides what stands behind
-# them, and a task may wait for it.
 
 
 def takes_filters() -> bool:
@@ -89,6 +87,8 @@ def narrow(
     # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
     if from_ms is None or from_ms <= 0 or not kept:
         return kept
+    # Transactions that are not over count too: under read_committed Kafka hides what stands behind
+    # them, and a task may wait for it.
     found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), READ_UNCOMMITTED)
     sought = {
         partition: OffsetRange(max(span.from_offset, found[partition][0]), span.until_offset)

@@ -122,10 +122,7 @@ class SinkTable:
         Raises UNCOMMITTED_OUTPUT where one has appended what it has not committed, SINK_UNWRITABLE.
         """
         numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
-        if numbers:
-            self._once(
-                lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number
-            )
+        self._once(lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number)
         # A late transaction came before that one, which has seen it, or does not come any more.
         for application, committed in driver.committed.items():
             batch_id = self._version_of(application)

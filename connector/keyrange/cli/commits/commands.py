@@ -213,7 +213,6 @@ def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str,
 def _show(
     table: str, document: Mapping[str, Any], known: Snapshot, last: Commit | None, ranges: int
 ) -> None:
-
     if not document["seq"]:
         note("there is no commit yet")
     batch = "" if document["batch_id"] is None else f", batch {document['batch_id']}"

@@ -29,6 +29,17 @@ from keyrange.members.model.binding import (
 )
 from keyrange.members.model.greeting import Address
 
+_log = logging.getLogger(__name__)
+
+# A job may still run again what a batch before this one has planned.
+_PLANS_MAX: Final = 64
+_CONNECTIONS_MAX: Final = 1024
+# Of one address, without a proof that it knows the secret. All executors may be behind one address.
+_UNPROVEN_MAX: Final = 256
+# Who has connected has so long for its first proven line, and then for each line that follows.
+_UNPROVEN_S: Final = 10.0
+_SILENCE_S: Final = 30.0
+
 
 class Connections:
     """The connections of a service. Who has not proven that it knows the secret keeps nobody out:
@@ -75,18 +86,6 @@ class Connections:
         del self._unproven[sock]
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-
-
-_log = logging.getLogger(__name__)
-
-# A job may still run again what a batch before this one has planned.
-_PLANS_MAX: Final = 64
-_CONNECTIONS_MAX: Final = 1024
-# Of one address, without a proof that it knows the secret. All executors may be behind one address.
-_UNPROVEN_MAX: Final = 256
-# Who has connected has so long for its first proven line, and then for each line that follows.
-_UNPROVEN_S: Final = 10.0
-_SILENCE_S: Final = 30.0
 
 
 @dataclass(slots=True)
