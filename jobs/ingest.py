@@ -50,7 +50,7 @@ from keyrange.cli.arguments import named_values
 from keyrange.embedded.jars import java_executable
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
-from keyrange.jobs.runs import is_of_a_job, pending_records
+from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.observing import logs, prometheus
 from keyrange.observing.model.causes import cause_of
 from keyrange.observing.model.query_progress import QueryProgress

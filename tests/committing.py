@@ -10,7 +10,11 @@ from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition

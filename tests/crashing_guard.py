@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 from keyrange.cli.main import main
 from keyrange.guard import enforcer
 from keyrange.guard.model.enforcement import Settings
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.quota_entities import Alteration
 from keyrange.kafka.connection import Connection
-from keyrange.options.volumes import VolumeOptions
+from keyrange.options.volume_checks import VolumeOptions
 
 CRASH, WRITES = os.environ["CRASH"], Path(os.environ["WRITES"])
 FACTOR = Path(os.environ["FACTOR"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from keyrange.guard.model import guard_states, throttle_states
+from keyrange.guard.model import enforcement_states, throttle_states
 from keyrange.members.model import group_states, member_states
 
 _DOT: Final = "[*]"
@@ -70,9 +70,9 @@ CHAPTERS: Final = {
             throttle_states.ThrottleState.UNKNOWN,
         ),
         Diagram(
-            "A guard that enforces (`guard_states.py`)",
-            guard_states.TRANSITIONS,
-            guard_states.GuardState.UNKNOWN,
+            "A guard that enforces (`enforcement_states.py`)",
+            enforcement_states.TRANSITIONS,
+            enforcement_states.GuardState.UNKNOWN,
         ),
     ),
 }

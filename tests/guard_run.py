@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from keyrange.guard.model.enforcement import Acked, EnforcementState, Look, Settings, step
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import Alter
 from quota_store import Store

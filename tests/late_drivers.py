@@ -16,26 +16,26 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 import keyrange
-from keyrange.individual_commits import collecting
 from keyrange.individual_commits import each_batch as individually
+from keyrange.individual_commits import outcome_collection
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.running_batch import Planned
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.jobs import batch_writer
 from keyrange.jobs.batch_writer import JobTable, WriteWhole
 from keyrange.jobs.definition import JobDefinition
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.files import FileBlocks, StateFileWriter
+from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory
-from keyrange.storage.sink import SinkTable
-from keyrange.work.appending import HANDED_ON
+from keyrange.storage.sink_table import SinkTable
+from keyrange.work.appended_files import HANDED_ON
 
 PLACE: Final = TopicPartition("t", 0)
 ROWS: Final = pa.schema([("at", pa.int64())])
@@ -73,7 +73,7 @@ class Drivers:
         self.table = f"{self.home}/table"
         self.monkeypatch.setattr(individually, "read_planned", read)
         self.monkeypatch.setattr(batch_writer, "read_offsets", lambda *at: [read(*at)])
-        self.monkeypatch.setattr(collecting, "handed_on", lambda found: found)
+        self.monkeypatch.setattr(outcome_collection, "handed_on", lambda found: found)
 
     def options(self, how: str) -> SourceOptions:
         given = {

@@ -6,13 +6,17 @@ from typing import Any
 
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
-from keyrange.cli.report.sources import causes
+from keyrange.cli.report.documents_read import causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
-from keyrange.report.parts import Source
+from keyrange.report.page_parts import Source
 from keyrange.work.model.outcome import Cause
 from report_samples import batch
 

@@ -13,17 +13,21 @@ from unittest.mock import patch
 
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from keyrange.cli.commits.document import LogEnd, describe, gaps
-from keyrange.cli.report import sources as report_sources
-from keyrange.cli.report.sources import Collector, ReportWhere, causes
+from keyrange.cli.report import documents_read as report_sources
+from keyrange.cli.report.documents_read import Collector, ReportWhere, causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.report.parts import QueryState, Source, Sources
+from keyrange.report.page_parts import QueryState, Source, Sources
 from keyrange.work.model.outcome import Cause
 from member_samples import append_all, assignment, member, owned, stored, table_at
 

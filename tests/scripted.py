@@ -14,7 +14,7 @@ from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source import data_loss_check as data_loss_check_module
 from keyrange.source.commit_strategy import OpenTable
-from keyrange.source.session import PlanningSession
+from keyrange.source.planning_session import PlanningSession
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 GIVEN = SERVERS | {"subscribe": "t"}

@@ -12,9 +12,9 @@ from committing import INDIVIDUAL, Committed, commit_batch
 from keyrange.errors import KeyrangeError
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.splits import Split
-from keyrange.source import individual as individual_module
+from keyrange.source import individual_commits as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.source.session import PlanningSession
+from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, ScriptedCluster, session
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import Figure, from_runs, percentile
-from keyrange.guard.sources import Figures, ThrottleFactorSource
+from keyrange.guard.factor_sources import Figures, ThrottleFactorSource
 from keyrange.guard.watch import Watch
 
 # What a plan waits for, so many times, and how much it has to go through each time.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     )
     from keyrange.individual_commits.each_batch import each_batch
     from keyrange.individual_commits.table.commit_frames import commits
+    from keyrange.individual_commits.table.keyed_state_frames import state
     from keyrange.individual_commits.table.replaying import replay_dead_letters
-    from keyrange.individual_commits.table.state_frames import state
     from keyrange.jobs.api import job
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
-    from keyrange.members.listener import KeyRangeListener
+    from keyrange.members.range_listener import KeyRangeListener
     from keyrange.members.slots import Slot, slot
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
@@ -64,7 +64,7 @@ _PLACES = {
     "Consumer": "keyrange.consumer.api",
     "KeyRange": "keyrange.ranges.model.key_ranges",
     "KeyRangeDataSource": "keyrange.source.data_source",
-    "KeyRangeListener": "keyrange.members.listener",
+    "KeyRangeListener": "keyrange.members.range_listener",
     "ListState": "keyrange.keyed_state.variables",
     "MapState": "keyrange.keyed_state.variables",
     "ProgressListener": "keyrange.observing.listener",
@@ -83,7 +83,7 @@ _PLACES = {
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.replaying",
     "slot": "keyrange.members.slots",
-    "state": "keyrange.individual_commits.table.state_frames",
+    "state": "keyrange.individual_commits.table.keyed_state_frames",
     "transaction": "keyrange.individual_commits.api",
 }
 

@@ -11,7 +11,11 @@ from pyspark.sql import SparkSession
 import keyrange
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions

@@ -14,8 +14,8 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import GROUP
 from keyrange import Consumer
-from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.settings import parse_consumer_options
+from keyrange.consumer.table_opening import new_commit_log
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import open_assignments

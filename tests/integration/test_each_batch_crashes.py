@@ -20,7 +20,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.verdicts import VerdictStore
-from keyrange.storage.sink import SinkTable
+from keyrange.storage.sink_table import SinkTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

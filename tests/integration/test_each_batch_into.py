@@ -165,7 +165,7 @@ def test_a_batch_goes_on_to_where_its_output_is(stage: Stage, first_into: bool) 
 def test_output_that_was_vacuumed_before_its_batch_was_done(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from keyrange.storage.sink import SinkTable
+    from keyrange.storage.sink_table import SinkTable
 
     table = stage.directory / "sink"
     stage.log = [Sent("a", "x")]

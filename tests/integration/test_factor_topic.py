@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from brokers import Topics
-from keyrange.guard.sources import TopicFactor, open_factor_source
-from keyrange.options.volumes import parse_volume_options
+from keyrange.guard.factor_sources import TopicFactor, open_factor_source
+from keyrange.options.volume_checks import parse_volume_options
 
 
 def test_the_last_record_of_a_topic_is_the_factor(topics: Topics) -> None:

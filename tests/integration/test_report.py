@@ -9,9 +9,9 @@ import pytest
 
 from brokers import Record, Topics
 from commit_samples import BEGAN_MS, QUERY
-from keyrange.cli.report.sources import Collector, ReportWhere
-from keyrange.report.batches import batches_of
-from keyrange.report.lag import standings
+from keyrange.cli.report.documents_read import Collector, ReportWhere
+from keyrange.report.sections.batches import batches_of
+from keyrange.report.sections.lag import standings
 
 pytestmark = pytest.mark.broker
 

@@ -18,12 +18,12 @@ import pytest
 from chromium import Page, browser
 from commanding import succeed
 from keyrange.cli.report.commands import load_library
+from keyrange.cli.report.documents_read import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server
-from keyrange.cli.report.sources import Collector
 from keyrange.errors import error
 from keyrange.report.html import page as make_page
 from keyrange.report.html import report
-from keyrange.report.parts import Sources
+from keyrange.report.page_parts import Sources
 from report_samples import HOSTILE, Lake, many_ranges, samples, sources
 from scripted_admin import GB, Told, scripted_brokers
 

@@ -25,7 +25,7 @@ from individual import SOON, failure_of
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdicts import VerdictStore
-from keyrange.storage.sink import SinkTable
+from keyrange.storage.sink_table import SinkTable
 from table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

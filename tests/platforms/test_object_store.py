@@ -16,16 +16,16 @@ from deltalake import DeltaTable
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.individual_commits.model.manifest import Manifest, planned
-from keyrange.individual_commits.planned import read_offsets
+from keyrange.individual_commits.running_batch import read_offsets
 from keyrange.individual_commits.verdicts import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import load_progress
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory
-from keyrange.storage.once import put_once, read_once
-from keyrange.storage.sink import SinkTable
-from keyrange.work.appending import data_file
+from keyrange.storage.put_once import put_once, read_once
+from keyrange.storage.sink_table import SinkTable
+from keyrange.work.appended_files import data_file
 from keyrange.work.outcome_rows import done_rows, other_rows
 from numbered_logs import COMMITS, SUBJECTS, Subject
 from racing_writers import in_threads

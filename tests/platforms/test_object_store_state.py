@@ -25,8 +25,8 @@ from keyrange.errors import UnavailableError
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.files import FileBlocks, StateFileWriter
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keyrange.individual_commits.model.claims import (
+from keyrange.individual_commits.model.partition_state import KeyRangeState, PendingRecord, fresh
+from keyrange.individual_commits.model.range_claims import (
     Claim,
     Claimed,
     believed,
@@ -18,7 +19,6 @@ from keyrange.individual_commits.model.claims import (
     read_claim,
     write_claim,
 )
-from keyrange.individual_commits.model.state import KeyRangeState, PendingRecord, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 

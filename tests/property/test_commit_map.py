@@ -20,8 +20,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
     plan_delivery,
 )
+from keyrange.individual_commits.model.partition_state import (
+    PartitionState,
+    PendingRecord,
+    cut_at,
+    fresh,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state import PartitionState, PendingRecord, cut_at, fresh
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange

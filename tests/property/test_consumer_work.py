@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from keyrange.consumer.work import PartitionWork
-from keyrange.individual_commits.model.claims import overlay
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.range_claims import overlay
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 END = 60

@@ -19,7 +19,7 @@ from keyrange.guard.model.enforcement import (
     Stop,
     step,
 )
-from keyrange.guard.model.guard_states import IDLE
+from keyrange.guard.model.enforcement_states import IDLE
 from keyrange.guard.model.lease import LeaseWatch, is_held, read_lease
 from keyrange.guard.model.quota_entities import (
     RATE,

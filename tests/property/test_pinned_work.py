@@ -16,8 +16,8 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
 from keyrange.individual_commits.delivery_plans import plan_intakes, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_state import PartitionState, fresh
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state import PartitionState, fresh
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned

@@ -14,7 +14,7 @@ from failing_store import FailingStore, Fault
 from forms import by_form
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.subscribed import retrying
+from keyrange.kafka.subscribed_topics import retrying
 from keyrange.members import pinning as module
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from keyrange.keyed_state.model.runs import (
+from keyrange.keyed_state.model.state_runs import (
     MadeRun,
     StateRun,
     after_batch,

@@ -21,7 +21,11 @@ import pyarrow as pa
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
@@ -29,7 +33,7 @@ from keyrange.individual_commits.table.commit_table import (
     open_commit_table,
     whole_is_due,
 )
-from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
+from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

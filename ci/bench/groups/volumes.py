@@ -21,9 +21,9 @@ from bench.figures import Figure, at_most, from_runs
 from bench.log_dir_brokers import HOST
 from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.factor_sources import ClusterVolumes
 from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
 from keyrange.guard.model.throttle_factor import Limit, Policy
-from keyrange.guard.sources import ClusterVolumes
 from keyrange.kafka import log_dirs
 from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster

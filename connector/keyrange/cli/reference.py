@@ -16,7 +16,7 @@ import typer
 from keyrange.cli.render import print_document, print_text
 from keyrange.options import OPTIONS
 from keyrange.options.kafka_properties import PROPERTIES, property_without_prefix
-from keyrange.options.volumes import ADMIN_PREFIX
+from keyrange.options.volume_checks import ADMIN_PREFIX
 from keyrange.text.near_names import did_you_mean, near_names
 from keyrange.text.wrapping import wrapped
 

@@ -166,7 +166,7 @@ def connected(named: Mapping[str, str]) -> Iterator[tuple[SourceOptions, Cluster
 def open_reading(named: Mapping[str, str]) -> Iterator[ReadPlan]:
     """Look up where the options start and end. Raises what the source raises for them."""
     from keyrange.kafka.position_lookup import between, resolve
-    from keyrange.kafka.subscribed import describe
+    from keyrange.kafka.subscribed_topics import describe
 
     with connected(named) as (options, cluster):
         view = describe(cluster, options.subscription)

@@ -13,12 +13,12 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from keyrange.consumer.given import Partition, Ranges, read_partitions, read_ranges
 from keyrange.consumer.joining import interest_of, join, read_subscription
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.records import Acknowledged, ConsumerRecord, offsets_of, records_of
+from keyrange.consumer.requested_ranges import Partition, Ranges, read_partitions, read_ranges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -26,8 +26,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
 from keyrange.members.group import describe_members
-from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.shares import read_interest
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from keyrange.consumer.following import (
+from keyrange.consumer.truncated_logs import (
     ANEW,
     NO_LEADERS,
     Leaders,
@@ -27,8 +27,10 @@ from keyrange.consumer.following import (
     truncated,
 )
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.agreement import check_group_terms
-from keyrange.individual_commits.model.claims import (
+from keyrange.individual_commits.model.checkpoint_agreement import check_group_terms
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.range_claims import (
     Claim,
     Claims,
     Spans,
@@ -44,8 +46,6 @@ from keyrange.individual_commits.model.claims import (
     source_of,
     write_claim,
 )
-from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, fresh
 from keyrange.individual_commits.table.commit_rows import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition

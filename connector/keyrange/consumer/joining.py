@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
-from keyrange.consumer.opening import new_commit_log
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.settings import ConsumerSettings
+from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.subscription import Subscribe, SubscribePattern
@@ -19,7 +19,7 @@ from keyrange.members.executor_names import Name
 from keyrange.members.group import check_session_timeout
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.shares import Interest, write_interest
-from keyrange.options import values
+from keyrange.options import source_values
 
 
 def read_subscription(topics: Sequence[str], pattern: str | None) -> Subscribe | SubscribePattern:
@@ -30,7 +30,7 @@ def read_subscription(topics: Sequence[str], pattern: str | None) -> Subscribe |
     if pattern is None:
         return Subscribe(tuple(topics))
     try:
-        return SubscribePattern(values.pattern(pattern))
+        return SubscribePattern(source_values.pattern(pattern))
     except ValueError as fault:
         raise error("CONSUMER_STATE", f"the pattern of subscribe {fault}") from None
 

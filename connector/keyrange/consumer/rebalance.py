@@ -15,17 +15,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.following import Turn
-from keyrange.consumer.given import added
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
+from keyrange.consumer.requested_ranges import added
+from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.claims import Claim, Spans
+from keyrange.individual_commits.model.range_claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
-from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.shares import Interest, Share, read_share, write_interest
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
 
 _log = logging.getLogger(__name__)

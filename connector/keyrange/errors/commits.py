@@ -32,7 +32,7 @@ COMMIT_CONDITIONS: Final = (
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
         _COMMITS,
     ),
-    # What a checkpoint and a commit table say of each other: individual_commits/model/agreement.py
+    # What checkpoint and commit table say of each other: checkpoint_agreement.py
     Condition(
         "COMMITS_AHEAD",
         Kind.INVALID,

@@ -113,7 +113,7 @@ MEMBER_CONDITIONS: Final = (
         "whether the query's options have `pin`, and whether a batch was bound yet",
         _MEMBERS,
     ),
-    # Option keyRangeListener: members/listening.py
+    # Option keyRangeListener: members/range_listener_calls.py
     Condition(
         "KEY_RANGE_LISTENER_NOT_FOUND",
         Kind.INVALID,

@@ -9,7 +9,7 @@ from keyrange.errors.condition import Condition, Kind
 _VOLUMES = "volume-guard.md"
 
 VOLUME_CONDITIONS: Final = (
-    # Where the throttle factor is from: guard/sources.py
+    # Where the throttle factor is from: guard/factor_sources.py
     Condition(
         "THROTTLE_FACTOR_UNREADABLE",
         Kind.UNAVAILABLE,

@@ -25,7 +25,7 @@ from keyrange.guard.model.enforcement import (
     next_look_ms,
     step,
 )
-from keyrange.guard.model.guard_states import IDLE
+from keyrange.guard.model.enforcement_states import IDLE
 from keyrange.guard.model.lease import is_held, read_lease
 from keyrange.guard.model.quota_entities import Alteration, Quotas
 from keyrange.guard.model.releasing import Alter

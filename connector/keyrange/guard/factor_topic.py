@@ -10,7 +10,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.volumes import ADMIN_PREFIX
+from keyrange.options.volume_checks import ADMIN_PREFIX
 from keyrange.ranges.model.splits import Split
 from keyrange.wire.decode import DecodeSettings
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.guard.clock import monotonic_ms
-from keyrange.guard.sources import Figures
+from keyrange.guard.factor_sources import Figures
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.guard.extensions import open_source
-from keyrange.options.volumes import VolumeOptions
+from keyrange.guard.entry_points import open_source
+from keyrange.options.volume_checks import VolumeOptions
 
 QUOTA_SOURCES: Final = "keyrange.quota_sources"
 _BYTES_MAX: Final = 100

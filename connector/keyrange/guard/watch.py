@@ -13,8 +13,8 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
+from keyrange.guard.factor_sources import Figures, ThrottleFactorSource
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.sources import Figures, ThrottleFactorSource
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
-from keyrange.individual_commits.collecting import HIDDEN_SPARK, check_columns, schema_of
+from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.options.commits import IS_PATH
-from keyrange.work.appending import Target, work_into
-from keyrange.work.calling import call_mistake
+from keyrange.work.appended_files import Target, work_into
+from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.run import work_of
 from keyrange.work.task import Job
@@ -78,7 +78,7 @@ def process_into(
     delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
     from keyrange.storage.held_table import HeldTable
-    from keyrange.storage.sink import SinkTable
+    from keyrange.storage.sink_table import SinkTable
 
     run = current("keyrange.process_into")
     output = _checked(run, batch, function, schema, mode, "keyrange.process_into").toNullable()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from keyrange.individual_commits.delivery_plans import work_of, work_settings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state import PartitionState
-from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.running_batch import Planned
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 

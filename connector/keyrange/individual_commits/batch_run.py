@@ -12,24 +12,25 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits import collecting, parts, release
+from keyrange.individual_commits import outcome_collection, release
 from keyrange.individual_commits.batch_plan import BatchPlan
-from keyrange.individual_commits.collecting import HIDDEN_SPARK, ReportedResults
-from keyrange.individual_commits.failures import check_failures
+from keyrange.individual_commits.failure_limit import check_failures
 from keyrange.individual_commits.model import manifest as manifests
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, ReportedResults
+from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.model.driver import Driver
-from keyrange.work import appending
+from keyrange.work import appended_files
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
     from keyrange.storage.held_table import HeldTable
-    from keyrange.storage.sink import SinkTable
+    from keyrange.storage.sink_table import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
 
@@ -113,8 +114,8 @@ class BatchRun:
     ) -> None:
         """Append the output of the batch's verdict to a table that it is made for.
 
-        `rows` makes what tasks hand on that write files (`appending`), those of an attempt to a
-        directory. Raises as `VerdictStore` and `SinkTable` do.
+        `rows` makes what tasks hand on that write files (`appended_files`), those of an attempt to
+        a directory. Raises as `VerdictStore` and `SinkTable` do.
         """
         self.check_state()
         table.prepare()
@@ -126,12 +127,12 @@ class BatchRun:
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
             with self._store.writing():
-                found = collecting.handed_on(rows(attempt, path))
+                found = outcome_collection.handed_on(rows(attempt, path))
             manifest = self._publish(_with_files(found), form, table.uri)
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
         self._check()
-        files = [appending.data_file(*each) for each in manifest.rows["file"]]
+        files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         table.append(files, at.application, at.batch_id, not is_made, self._driver)
 
@@ -186,7 +187,7 @@ class BatchRun:
         again."""
         most = self.plan.commits.failure_ratio_max
         if most is not None and made.counted:
-            told = collecting.reported_in(self._said_in(made, collecting.REPORTED))
+            told = outcome_collection.reported_in(self._said_in(made, outcome_collection.REPORTED))
             check_failures(self.plan, told, most, lambda: self._failures_in(made))
 
     def _check_terms(
@@ -234,7 +235,7 @@ class BatchRun:
         rows = self.rows_of(manifest)
         if not self.plan.commits.transactional:
             names = StructType.fromJson(dict(manifest.schema)).names
-            return rows.where(collecting.is_output()).select(*names)
+            return rows.where(outcome_collection.is_output()).select(*names)
         bounds = {
             partition: (self.plan.states[partition].committed, judged.state.committed)
             for partition, judged in self.judged().items()
@@ -282,7 +283,7 @@ class BatchRun:
 
     def reject(self, frame: DataFrame, error_column: str | None) -> None:
         self.said = True
-        for row in collecting.rejected_in(frame, error_column):
+        for row in outcome_collection.rejected_in(frame, error_column):
             partition = TopicPartition(row.topic, row.partition)
             self._rejected.add(partition, RecordOutcome(row.offset, row.key_hash, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
@@ -291,32 +292,32 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = collecting.reported_in(self.reported(collecting.REPORTED))
+            told = outcome_collection.reported_in(self.reported(outcome_collection.REPORTED))
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
             told.errors = self._rejected.errors
             if rows is not None and self.manifest is not None and not self.manifest.counted:
-                collecting.count_output(rows, told)
+                outcome_collection.count_output(rows, told)
             if self.plan.wants_mentions and not (self.plan.is_empty or self.is_worked_on):
-                left = collecting.unmentioned(self.batch, self._acknowledged, rows)
+                left = outcome_collection.unmentioned(self.batch, self._acknowledged, rows)
                 for partition, found in left.items():
                     for each in found:
                         told.add(partition, each)
             self._told = told
         return self._told
 
-    def reported(self, wanted: parts.Wanted, offsets: Collection[int] | None = None) -> Found:
+    def reported(self, wanted: Wanted, offsets: Collection[int] | None = None) -> Found:
         """What the verdict says besides output; with `offsets` of records at these."""
         if self.manifest is None:
-            return parts.merged([], wanted)
+            return merged([], wanted)
         return self._said_in(self.manifest, wanted, offsets)
 
     def _said_in(
-        self, manifest: Manifest, wanted: parts.Wanted, offsets: Collection[int] | None = None
+        self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
     ) -> Found:
         found = self._store.rows_in(manifest, wanted, offsets)
-        return parts.merged([manifest.rows, *found], wanted)
+        return merged([manifest.rows, *found], wanted)
 
     def failures(self) -> list[Failure]:
         """The records that failed. Raises VERDICT_DAMAGED."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink, last_results, state_files
+from keyrange.individual_commits import dead_letter_sink, keyed_state_files, last_results
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.delivery_plans import (
@@ -29,12 +29,12 @@ from keyrange.individual_commits.delivery_plans import (
 from keyrange.individual_commits.model import takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.resetting import carried
-from keyrange.individual_commits.model.state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.pending_errors import PendingErrors
-from keyrange.individual_commits.planned import Planned, read_planned
+from keyrange.individual_commits.running_batch import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
@@ -265,7 +265,7 @@ class EachBatch:
             for p in judged
         }
         whole = whole_is_due(seq)
-        runs = state_files.runs_after(running, known, seq)
+        runs = keyed_state_files.runs_after(running, known, seq)
         return Commit(
             seq=seq,
             kind=CommitKind.BATCH,
@@ -338,7 +338,9 @@ class EachBatch:
                 return over and batch_id not in needed
 
             store.remove_old(is_over, running.manifest)
-            state_files.remove_old(running, run.table, commit, self.options.commits, _now_ms())
+            keyed_state_files.remove_old(
+                running, run.table, commit, self.options.commits, _now_ms()
+            )
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
 

@@ -4,7 +4,7 @@
     <verdictDirectory>/<source id>/<batch>/manifest.json
     <verdictDirectory>/<source id>/plan-*/part-*.parquet
 
-In a store of objects a manifest that decides is `manifest`, as `keyrange.storage.once` writes it.
+In a store of objects a manifest that decides is `manifest`: `keyrange.storage.put_once` writes it.
 
 Executors write the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
@@ -23,10 +23,10 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits import parts
+from keyrange.individual_commits import verdict_files
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Found, Manifest, planned, read_manifest
-from keyrange.individual_commits.parts import Wanted
+from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered
 
@@ -159,7 +159,7 @@ class VerdictStore:
     def _written(self, batch_id: int) -> bytes | None:
         if not self._puts_once:
             return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
-        from keyrange.storage.once import read_once
+        from keyrange.storage.put_once import read_once
 
         text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
         return None if text is None else text.encode()
@@ -170,13 +170,13 @@ class VerdictStore:
         if not self._puts_once:
             self._directory.write(f"{batch_id}/{_MANIFEST}", [data])
             return True
-        from keyrange.storage.once import put_once
+        from keyrange.storage.put_once import put_once
 
         return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
 
     def _note(self, manifest: Manifest) -> None:
         if self._puts_once:
-            from keyrange.storage.once import ENTRY
+            from keyrange.storage.put_once import ENTRY
 
             batch, place = str(manifest.batch_id), _place(manifest.batch_id, manifest.attempt)
             self._published[batch] = [f"{batch}/{_MANIFEST_ONCE}/{ENTRY}"]
@@ -191,14 +191,16 @@ class VerdictStore:
     def rows_in(
         self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
     ) -> list[Found]:
-        """What `parts.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED,
+        """What `verdict_files.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED,
         VERDICT_UNREADABLE."""
-        return self._in_each(manifest, lambda source: parts.rows_in(source, wanted, offsets))
+        return self._in_each(
+            manifest, lambda source: verdict_files.rows_in(source, wanted, offsets)
+        )
 
     def failures_in(self, manifest: Manifest) -> list[Failure]:
-        """What `parts.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED,
+        """What `verdict_files.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED,
         VERDICT_UNREADABLE."""
-        found = self._in_each(manifest, lambda source: list(parts.failures_in(source)))
+        found = self._in_each(manifest, lambda source: list(verdict_files.failures_in(source)))
         return [failure for each in found for failure in each]
 
     def _in_each(self, manifest: Manifest, read: Callable[[Any], _T]) -> list[_T]:
@@ -266,7 +268,7 @@ class VerdictStore:
         the next list."""
         files = self._published.pop(name, None)
         if files is not None:
-            from keyrange.storage.once import remove_objects
+            from keyrange.storage.put_once import remove_objects
 
             remove_objects(self._directory.uri(""), files)
         else:

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.collecting import HIDDEN_SPARK, schema_of
 from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, schema_of
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
@@ -28,11 +28,11 @@ from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_directory
 from keyrange.storage.model.partition_columns import partition_columns
-from keyrange.work.calling import call_mistake
+from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
 if TYPE_CHECKING:
-    from keyrange.storage.sink import SinkTable
+    from keyrange.storage.sink_table import SinkTable
 
 # Of what is wrong with a record its partition and offset are told.
 _PLACE: Final = ("topic", "partition", "offset")
@@ -193,7 +193,7 @@ class TableJob:
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
-        from keyrange.storage.sink import SinkTable
+        from keyrange.storage.sink_table import SinkTable
 
         session = spark or SparkSession.active()
         self._check_table(session, table, checkpoint, compression, target_bytes, optimize_every)

@@ -15,18 +15,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
-from keyrange.individual_commits import collecting
+from keyrange.individual_commits import outcome_collection
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
-from keyrange.individual_commits.planned import Planned, read_offsets
+from keyrange.individual_commits.running_batch import Planned, read_offsets
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.storage.model.driver import application_of
-from keyrange.work import appending
+from keyrange.work import appended_files
 
 if TYPE_CHECKING:
     from keyrange.storage.held_table import HeldTable
-    from keyrange.storage.sink import SinkTable
+    from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class JobTable:
         return StructType.fromJson(json.loads(self.definition.schema))
 
     def sink(self) -> SinkTable:
-        from keyrange.storage.sink import SinkTable
+        from keyrange.storage.sink_table import SinkTable
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = self.definition.partition_by
@@ -105,12 +105,12 @@ class WriteWhole:
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            found = collecting.handed_on(batch)
+            found = outcome_collection.handed_on(batch)
             offsets = planned(at.start, at.end)
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
             manifest = store.publish(made, at.start, at.end)
         check_output(manifest, sink.uri, form)
-        files = [appending.data_file(*each) for each in manifest.rows["file"]]
+        files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         application = application_of(at.query_id, at.end.source_id)
         sink.append(files, application, batch_id, check_files=not is_made)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)

@@ -22,9 +22,9 @@ from keyrange.keyed_state.store import TaskStates
 from keyrange.keyed_state.variables import StateForm
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import ReadTask
-from keyrange.source.read import read_rows
+from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
-from keyrange.work.appending import Target, write_output
+from keyrange.work.appended_files import Target, write_output
 from keyrange.work.keyed import KEYED_WORKERS
 from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.outcome_rows import other_rows

@@ -20,11 +20,11 @@ from collections import deque
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.incoming import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.model import listener
-from keyrange.kafka.opening import open_socket
+from keyrange.kafka.model import security_protocol_hint
+from keyrange.kafka.response_frames import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
 from keyrange.kafka.security import sasl, tokens
+from keyrange.kafka.socket_opening import open_socket
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import UnseenBytes
 
@@ -224,7 +224,9 @@ class Connection:
         handshake since TLS 1.3; else ConnectionLost."""
         self.close()
         if isinstance(failure, ssl.SSLError) and (
-            hint := listener.refuses_certificate(str(failure), self._settings.has_certificate)
+            hint := security_protocol_hint.refuses_certificate(
+                str(failure), self._settings.has_certificate
+            )
         ):
             return error("TLS_FAILED", f"{failure}; {hint}", broker=self.address)
         return ConnectionLost(str(failure))
@@ -272,7 +274,9 @@ class Connection:
         mechanism = self._settings.sasl_mechanism
         answer = self.call(protocol.SASL_HANDSHAKE, protocol.sasl_handshake(mechanism))
         if answer.error_code == protocol.Code.ILLEGAL_SASL_STATE:
-            raise self._sasl_failed(listener.has_no_sasl(self._settings.security_protocol))
+            raise self._sasl_failed(
+                security_protocol_hint.has_no_sasl(self._settings.security_protocol)
+            )
         if answer.error_code:
             raise self._sasl_failed(
                 f"the listener offers {', '.join(answer.mechanisms) or 'no mechanism'}, "
@@ -321,10 +325,10 @@ class Connection:
     def _bad_length(
         self, head: bytes, count: int, bytes_max: int, context: dict[str, Any]
     ) -> KeyrangeError:
-        if listener.is_tls_alert(head):
-            said = listener.speaks_tls(self._settings.security_protocol)
+        if security_protocol_hint.is_tls_alert(head):
+            said = security_protocol_hint.speaks_tls(self._settings.security_protocol)
             return error("TLS_FAILED", said, broker=self.address)
-        if not (self._answered or self.proven) and (said := listener.foreign(head)):
+        if not (self._answered or self.proven) and (said := security_protocol_hint.foreign(head)):
             return error("NOT_A_BROKER", said, address=self.address)
         if count > bytes_max:
             return error(
@@ -341,9 +345,9 @@ class Connection:
         """Why a connection broke before its first use: brokers close it without a word."""
         if self.proven:
             return error("BROKER_UNREACHABLE", f"connection lost: {lost}", broker=self.address)
-        hint = listener.closed(self._settings.security_protocol, self._answered)
+        hint = security_protocol_hint.closed(self._settings.security_protocol, self._answered)
         if isinstance(lost, NoAnswer):
-            hint = listener.silent()
+            hint = security_protocol_hint.silent()
         return error(
             "BROKER_UNREACHABLE",
             f"the connection broke before it was of use: {lost}; {hint}",

@@ -30,7 +30,7 @@ from keyrange.kafka.messages.volumes import DESCRIBE_LOG_DIRS, describe_log_dirs
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.kafka.view import Broker
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.volumes import ADMIN_PREFIX
+from keyrange.options.volume_checks import ADMIN_PREFIX
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import LoadedBlocks, within
-from keyrange.keyed_state.model.runs import StateRun, common, without
+from keyrange.keyed_state.model.state_runs import StateRun, common, without
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.sharing.shared_directory import name_of
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import Draft, StateCache
-from keyrange.keyed_state.files import StateFileWriter
-from keyrange.keyed_state.model.runs import MadeRun
+from keyrange.keyed_state.model.state_runs import MadeRun
+from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import KeyRange
 

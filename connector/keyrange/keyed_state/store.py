@@ -33,9 +33,8 @@ from keyrange.keyed_state.blocks import (
     within,
 )
 from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
-from keyrange.keyed_state.files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.model.figures import StateFigures
-from keyrange.keyed_state.model.runs import (
+from keyrange.keyed_state.model.state_runs import (
     MadeRun,
     StateRun,
     clipped,
@@ -44,6 +43,7 @@ from keyrange.keyed_state.model.runs import (
     without,
 )
 from keyrange.keyed_state.run_file import RunFile
+from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.storage.directory import Directory

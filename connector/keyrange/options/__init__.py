@@ -19,7 +19,7 @@ from keyrange.options.kafka_properties import (
     unknown_property,
 )
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
-from keyrange.options.mapping import MapInArrow, choose_mapping
+from keyrange.options.map_in_arrow import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
 from keyrange.options.parsing import Violations
@@ -33,7 +33,7 @@ from keyrange.options.positions import (
 from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.subscription import SubscriptionOptions, choose_subscription
 from keyrange.options.value_format import choose_values
-from keyrange.options.volumes import ADMIN_PREFIX, choose_volumes
+from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes
 from keyrange.source.model.columns import chosen_columns
 
 __all__ = [

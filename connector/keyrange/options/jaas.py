@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.options.allowed import check_path
+from keyrange.options.allowlist import check_path
 from keyrange.options.secrets import Secret, parse_secret
 
 

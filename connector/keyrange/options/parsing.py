@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from keyrange.errors import error, invalid_options
-from keyrange.options.allowed import NotAllowed, check_module, check_path
+from keyrange.options.allowlist import NotAllowed, check_module, check_path
 
 _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)

@@ -14,7 +14,7 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.options import values
+from keyrange.options import source_values
 from keyrange.options.option import BATCH, BOTH, INT64_MAX, Mode, option
 from keyrange.options.parsing import Violations, int_between
 
@@ -25,8 +25,8 @@ class StartOptions:
 
     offsets: Everywhere | Offsets | GroupOffsets | None = option(
         "startingOffsets",
-        values.starting_positions,
-        values.OFFSETS_TEXT + "; group, or group:NAME",
+        source_values.starting_positions,
+        source_values.OFFSETS_TEXT + "; group, or group:NAME",
         "Where a new query starts; a query that resumes starts at its checkpoint. Default: "
         "latest for a stream, earliest for a batch read. JSON names every partition, or "
         "startingOffsetsDefault says where the others start. group: the offsets that the Kafka "
@@ -36,8 +36,8 @@ class StartOptions:
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "startingOffsetsByTimestamp",
-        values.timestamps,
-        values.TIMESTAMPS_TEXT,
+        source_values.timestamps,
+        source_values.TIMESTAMPS_TEXT,
         "Starts each partition at its first record at or after a time. Takes precedence over "
         "startingOffsets.",
         modes=BOTH,
@@ -52,7 +52,7 @@ class StartOptions:
     )
     unmatched: int | None = option(
         "startingOffsetsByTimestampStrategy",
-        values.unmatched,
+        source_values.unmatched,
         "error, latest",
         "How the query treats a partition without a record at or after the starting time.",
         default="error",
@@ -60,7 +60,7 @@ class StartOptions:
     )
     rest: int | None = option(
         "startingOffsetsDefault",
-        values.default_position("earliest", "latest"),
+        source_values.default_position("earliest", "latest"),
         "earliest, latest",
         "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
         "offsets do not name. Without it every partition has to be named.",
@@ -74,16 +74,16 @@ class EndOptions:
 
     offsets: Everywhere | Offsets = option(
         "endingOffsets",
-        values.positions,
-        values.ENDS_TEXT,
+        source_values.positions,
+        source_values.ENDS_TEXT,
         "Where a batch read ends, exclusive.",
         default="latest",
         modes=BATCH,
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "endingOffsetsByTimestamp",
-        values.timestamps,
-        values.TIMESTAMPS_TEXT,
+        source_values.timestamps,
+        source_values.TIMESTAMPS_TEXT,
         "Ends each partition before its first record at or after a time, or at its end where "
         "there is none. Takes precedence over endingOffsets.",
         modes=BATCH,
@@ -98,7 +98,7 @@ class EndOptions:
     )
     rest: int | None = option(
         "endingOffsetsDefault",
-        values.default_position("latest"),
+        source_values.default_position("latest"),
         "latest",
         "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
         "it every partition has to be named.",

@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.options.allowed import NotAllowed, check_path
+from keyrange.options.allowlist import NotAllowed, check_path
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FILE_BYTES_MAX: Final = 1 << 20

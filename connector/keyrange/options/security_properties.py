@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from keyrange.options.allowed import check_path
+from keyrange.options.allowlist import check_path
 from keyrange.options.parsing import Property, boolean, int_between, local_path, one_of, prop, text
 from keyrange.options.secrets import NO_SECRET, Secret, parse_secret, referred_path
 

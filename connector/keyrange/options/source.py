@@ -13,7 +13,7 @@ from keyrange.kafka.model.subscription import Subscribe, Subscription
 from keyrange.options.commits import CommitOptions
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.options.mapping import MapInArrow, MappingOptions
+from keyrange.options.map_in_arrow import MapInArrow, MappingOptions
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, made_of, option, rows_of
 from keyrange.options.parsing import (
@@ -28,7 +28,7 @@ from keyrange.options.parsing import (
 from keyrange.options.positions import EndOptions, StartOptions
 from keyrange.options.subscription import SubscriptionOptions
 from keyrange.options.value_format import ValueOptions
-from keyrange.options.volume_rows import VolumeOptions
+from keyrange.options.volumes import VolumeOptions
 from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
 
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
-from keyrange.options import values
+from keyrange.options import source_values
 from keyrange.options.given import GivenOptions
 from keyrange.options.option import BOTH, option
 from keyrange.options.parsing import Violations, one_of
@@ -21,7 +21,7 @@ class SubscriptionOptions:
 
     subscribe: tuple[str, ...] = option(
         "subscribe",
-        values.topics,
+        source_values.topics,
         "topic,topic,...",
         "The topics to read. One of subscribe, subscribePattern and assign is required.",
         modes=BOTH,
@@ -29,7 +29,7 @@ class SubscriptionOptions:
     )
     subscribe_pattern: str = option(
         "subscribePattern",
-        values.pattern,
+        source_values.pattern,
         "a regular expression",
         "Reads every topic whose name matches, also those that are created later. Internal topics "
         "are left out.",
@@ -47,7 +47,7 @@ class SubscriptionOptions:
     )
     assign: tuple[TopicPartition, ...] = option(
         "assign",
-        values.partitions,
+        source_values.partitions,
         'JSON {"topic": [0, 1]}',
         "The partitions to read; all of them have to exist.",
         modes=BOTH,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from keyrange.options import values
+from keyrange.options import source_values
 from keyrange.options.given import GivenOptions
 from keyrange.options.option import option
 from keyrange.options.parsing import Violations, one_of
@@ -28,7 +28,7 @@ class ValueOptions:
     )
     schema: str = option(
         "valueSchema",
-        values.schema,
+        source_values.schema,
         "DDL, such as id bigint, name string",
         "The columns into which tasks read the values, all nullable.",
         unset="",

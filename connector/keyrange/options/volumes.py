@@ -1,163 +1,301 @@
-"""How the options of the volume guard go together."""
+"""The options of the volume guard, and their parsers."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 
-from keyrange.guard.model.throttle_factor import Limit, Policy
-from keyrange.options.given import GivenOptions, by_name, near_option
-from keyrange.options.kafka_properties import parse_client_options
-from keyrange.options.parsing import Violations
-from keyrange.options.volume_rows import (
-    CLUSTER_VOLUMES,
-    FILE,
-    STATIC,
-    TOPIC,
-    VOLUME_ROWS,
-    Least,
-    VolumeOptions,
+from keyrange.guard.model.enforcement import Settings
+from keyrange.guard.model.ramp import floor_rate
+from keyrange.guard.model.throttle_factor import Policy, VolumeName
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
+from keyrange.options.parsing import (
+    boolean,
+    int_between,
+    iso_duration_ms,
+    local_path,
+    part_of_one,
+    size_between,
 )
 
-__all__ = ["ADMIN_PREFIX", "VolumeOptions", "choose_volumes", "parse_volume_options"]
+_ENTRY_POINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_PRINCIPAL: Final = "User:"
+CLUSTER_VOLUMES: Final = "cluster-volumes"
+STATIC: Final = "static"
+FILE: Final = "file"
+TOPIC: Final = "topic"
+BASE_RATE: Final = 2**30
 
-ADMIN_PREFIX: Final = "kafka.admin."
 
-_log = logging.getLogger(__name__)
-_BY_NAME: Final = by_name(VOLUME_ROWS)
+def _source(value: str) -> str:
+    if not _ENTRY_POINT.fullmatch(value.strip()):
+        raise ValueError("must be the name of an entry point")
+    return value.strip()
 
 
-def parse_volume_options(options: Mapping[str, str], needs_limit: bool = True) -> VolumeOptions:
-    """The guard's options alone, for its commands and for `admit`; kafka.admin.* are required.
+def _principals(value: str) -> frozenset[str]:
+    """The names behind `User:`; a distinguished name has commas, so semicolons part them."""
+    names = [each.strip() for each in value.split(";") if each.strip()]
+    if not names or not all(each.removeprefix(_PRINCIPAL) != each != _PRINCIPAL for each in names):
+        raise ValueError("must hold principals as User:NAME, with ';' between them")
+    return frozenset(each.removeprefix(_PRINCIPAL) for each in names)
 
-    Raises OPTION_NOT_ALLOWED, else one InvalidError that names everything wrong. `needs_limit`
-    False is for commands that only look.
+
+def _said(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value.strip()
+
+
+Amount = TypeVar("Amount", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Least(Generic[Amount]):
+    """What has to be available: of volumes that are named, by the first name, and of all others."""
+
+    of_others: Amount
+    of_named: tuple[tuple[VolumeName, Amount], ...] = ()
+
+    @property
+    def amounts(self) -> set[Amount]:
+        return {self.of_others} | {amount for _, amount in self.of_named}
+
+
+def _least(parse: Callable[[str], Amount]) -> Callable[[str], Least[Amount]]:
+    """A limit, and behind semicolons those of volumes, as `BROKER:LOG_DIR=LIMIT`."""
+
+    def parse_all(value: str) -> Least[Amount]:
+        others, *named = value.split(";")
+        return Least(parse(others), tuple(map(parse_named, named)))
+
+    def parse_named(entry: str) -> tuple[VolumeName, Amount]:
+        found = _NAMED.fullmatch(entry.strip())
+        if found is None:
+            raise ValueError(
+                "must be a limit, and behind each ';' BROKER:LOG_DIR=LIMIT, with * for all "
+                f"brokers, not '{entry.strip()[:80]}'"
+            )
+        broker, log_dir, limit = found.groups()
+        return VolumeName(None if broker == "*" else int(broker), log_dir), parse(limit)
+
+    return parse_all
+
+
+_NAMED: Final = re.compile(r"(\*|[0-9]{1,10})\s*:\s*(.*[^\s])\s*=\s*([^=]*)", re.ASCII)
+_PART: Final = "0.0 to 1.0"
+_BYTES: Final = "bytes, such as 64m"
+_DURATION: Final = "an ISO 8601 duration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeOptions:
+    """The guard. `policy` None stands for no limit, which sources but cluster-volumes do without.
+
+    `excluded` are names of users, without `User:`. `static_factor`, `factor_file`, `factor_topic`,
+    `base_rate` and `quota_file` are for the sources of these names. `admin` are the properties
+    behind kafka.admin. as they were given, for a process that reads them anew. Rates are bytes a
+    second, durations in ms.
     """
-    violations = Violations()
-    given = GivenOptions(_BY_NAME, violations)
-    admin: dict[str, str] = {}
-    for name, value in options.items():
-        folded = name.lower()
-        if folded.startswith(ADMIN_PREFIX):
-            admin[folded.removeprefix(ADMIN_PREFIX)] = value
-        elif not given.take(name, value):
-            hint = near_option(name, _BY_NAME)
-            violations.add(name, f"is not one of the volume guard's{hint}")
-    chosen = choose_volumes(given, admin, violations, by_itself=True, needs_limit=needs_limit)
-    violations.check()
-    return chosen
 
+    policy: Policy | None = None
+    admin: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: ClientSettings | None = None
+    min_available_bytes: Least[int] | None = option(
+        "min.available.bytes",
+        _least(size_between(0, INT64_MAX)),
+        "bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
+        "The throttle factor is 0.0 while any volume of the cluster has no more than this "
+        "available. The guard needs this or min.available.ratio, and not both. Limits of single "
+        "volumes follow, each after a semicolon: the first one that matches counts; BROKER may be "
+        "*, and LOG_DIR may hold * and ?.",
+        part=True,
+    )
+    min_available_ratio: Least[float] | None = option(
+        "min.available.ratio",
+        _least(part_of_one),
+        f"{_PART}, or 0.1;BROKER:LOG_DIR=0.05",
+        "The same as a part of each volume. 0.01 is one hundredth.",
+        part=True,
+    )
+    fallback: float = option(
+        "throttle.factor.fallback",
+        part_of_one,
+        _PART,
+        "The throttle factor if no check has succeeded for throttle.factor.validity.duration, or "
+        "none yet.",
+        default="1.0",
+    )
+    validity_ms: int = option(
+        "throttle.factor.validity.duration",
+        iso_duration_ms,
+        _DURATION,
+        "How long the last factor holds while checks fail, and how long the guard remembers the "
+        "volumes of a broker that is gone. At least storage.check.interval.",
+        default="PT5M",
+    )
+    interval_ms: int = option(
+        "storage.check.interval",
+        iso_duration_ms,
+        _DURATION,
+        "How often the guard checks the volumes. PT0S: never, and it holds nothing back.",
+        default="PT1M",
+    )
+    factor_source: str = option(
+        "throttle.factor.source",
+        _source,
+        "cluster-volumes, static, file, topic, or a name",
+        "The source of the throttle factor. cluster-volumes: the log dirs of all brokers. static: "
+        "throttle.factor. file: throttle.factor.file. topic: throttle.factor.topic. Others are "
+        "entry points of the group keyrange.throttle_factor_sources.",
+        default=CLUSTER_VOLUMES,
+    )
+    static_factor: float = option(
+        "throttle.factor",
+        part_of_one,
+        _PART,
+        "The factor of throttle.factor.source=static.",
+        unset=1.0,
+    )
+    factor_file: str = option(
+        "throttle.factor.file",
+        local_path,
+        "a path",
+        "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
+        unset="",
+    )
+    factor_topic: str = option(
+        "throttle.factor.topic",
+        _said,
+        "a topic",
+        "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
+        "the last record of its first partition is the factor, as text. Without a newer record "
+        "for throttle.factor.validity.duration the fallback holds.",
+        unset="",
+    )
+    quota_source: str = option(
+        "quota.source",
+        _source,
+        "static, file, or a name",
+        "Where the guard takes the byte rate from that limits clients without a "
+        "producer_byte_rate of their own. It always takes quotas that the cluster has from the "
+        "cluster. static: quota.producer.byte.rate. file: quota.file. Others are entry points "
+        "of the group keyrange.quota_sources.",
+        default=STATIC,
+    )
+    base_rate: int = option(
+        "quota.producer.byte.rate",
+        size_between(1, 2**53),
+        _BYTES,
+        "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
+        "there. Too low, and the first step is a long one. Default: 1g, from which it takes three "
+        "minutes to the floor.",
+        unset=BASE_RATE,
+    )
+    quota_file: str = option(
+        "quota.file",
+        local_path,
+        "a path",
+        "A file that holds this rate, for quota.source=file.",
+        unset="",
+    )
+    admission: bool = option(
+        "guard.admission",
+        boolean,
+        "true, false",
+        "Whether the query takes in nothing new while the throttle factor is 0.0. For jobs that "
+        "write to the cluster that they read: a reader that stops frees no disk.",
+        default="false",
+    )
+    enforce: bool = option(
+        "guard.enforce",
+        boolean,
+        "true, false",
+        "Whether `keyrange volumes guard` slows the cluster's producers by client quotas. Needs "
+        "guard.reaper; see guard.dry.run.",
+        default="false",
+    )
+    dry_run: bool = option(
+        "guard.dry.run",
+        boolean,
+        "true, false",
+        "With guard.enforce: the guard changes no quota, and reports the changes that it would "
+        "make.",
+        default="true",
+    )
+    reaper: str = option(
+        "guard.reaper",
+        _said,
+        "words",
+        "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
+        "cronjob/reap: Kafka's quotas have no end of their own.",
+        unset="",
+    )
+    excluded: frozenset[str] = option(
+        "guard.exclude",
+        _principals,
+        "User:NAME;User:NAME",
+        "Principals whose quotas the guard does not change. Each needs a high producer_byte_rate "
+        "of its own in the cluster, because the quota for clients without one would limit it too. "
+        "Until each has one, the guard throttles no client.",
+        unset=frozenset[str](),
+    )
+    mute_ms: int = option(
+        "guard.max.mute.ms",
+        int_between(22_000, INT32_MAX),
+        "ms",
+        "The longest time for which a throttled client may be muted. It sets the floor, together "
+        "with guard.connections and guard.request.max.bytes.",
+        default="60000",
+    )
+    connections: int = option(
+        "guard.connections",
+        int_between(1, 100_000),
+        "a number",
+        "Connections of producers that share one quota on one broker, at the most: the producers "
+        "with one client id, or one user.",
+        default="8",
+    )
+    request_bytes: int = option(
+        "guard.request.max.bytes",
+        size_between(1, INT32_MAX),
+        _BYTES,
+        "The producers' max.request.size.",
+        default="1m",
+    )
+    lease_ms: int = option(
+        "guard.lease.ms",
+        int_between(22_000, 3_600_000),
+        "ms",
+        "If a guard does not renew its lease for so long, a reaper takes it for dead and releases "
+        "the clients that it throttled. The same for guards and reapers.",
+        default="60000",
+    )
 
-def choose_volumes(
-    given: GivenOptions,
-    admin: Mapping[str, str],
-    violations: Violations,
-    by_itself: bool = False,
-    needs_limit: bool = True,
-) -> VolumeOptions:
-    """The guard's options with what is made of several of them.
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is checked at all."""
+        return (self.admission or self.enforce) and self.interval_ms > 0
 
-    `admin` are the properties behind kafka.admin. as texts. `by_itself`: the guard is what is asked
-    for, and not only if an option says so.
-    """
-    chosen = given.settings(VolumeOptions)
-    is_on = (by_itself or chosen.admission or chosen.enforce) and chosen.interval_ms > 0
-    reads_volumes = chosen.factor_source == CLUSTER_VOLUMES
-    if chosen.validity_ms < chosen.interval_ms:
-        violations.add(
-            "throttle.factor.validity.duration",
-            "must be at least storage.check.interval: "
-            f"{chosen.validity_ms} and {chosen.interval_ms} ms",
+    def enforcement(self, base_rate: int, stamp: int, chance: int) -> Settings:
+        """What a guard goes by; `base_rate` is what the quota source says, and the floor at least.
+
+        `stamp` are seconds since 1970, and `chance` is a random number.
+        """
+        floor = floor_rate(self.mute_ms, self.connections, self.request_bytes)
+        return Settings(
+            floor=floor,
+            base=max(base_rate, floor),
+            stamp=stamp,
+            chance=chance,
+            excluded=self.excluded,
+            lease_ms=self.lease_ms,
+            release_ms=self.interval_ms,
+            dry_run=self.dry_run or not self.enforce,
         )
-    _check_sources(given, chosen, violations)
-    if chosen.enforce:
-        _check_enforcement(given, chosen, violations)
-    _warn_of_ends(chosen)
-    client = None
-    asks = reads_volumes or chosen.factor_source == TOPIC or chosen.enforce
-    if admin or by_itself or (is_on and asks):
-        client = parse_client_options(admin, violations, ADMIN_PREFIX)
-    policy = _policy(chosen, is_on and needs_limit and reads_volumes, violations)
-    return replace(chosen, policy=policy, admin=dict(admin), client=client)
 
 
-def _check_sources(given: GivenOptions, chosen: VolumeOptions, violations: Violations) -> None:
-    """A setting of a source belongs to it, and the source needs it."""
-    factor, quota = "throttle.factor.source", "quota.source"
-    for option, source, named, name, needed in (
-        ("throttle.factor", factor, chosen.factor_source, STATIC, True),
-        ("throttle.factor.file", factor, chosen.factor_source, FILE, True),
-        ("throttle.factor.topic", factor, chosen.factor_source, TOPIC, True),
-        ("quota.producer.byte.rate", quota, chosen.quota_source, STATIC, False),
-        ("quota.file", quota, chosen.quota_source, FILE, True),
-    ):
-        is_chosen, is_given = named == name, given.has(option)
-        if is_given and not is_chosen:
-            violations.add(option, f"is for {source}={name} only")
-        elif is_chosen and needed and not is_given:
-            violations.add(source, f"{name} needs {option}")
-
-
-def _check_enforcement(given: GivenOptions, chosen: VolumeOptions, violations: Violations) -> None:
-    if not chosen.reaper:
-        violations.add(
-            "guard.enforce",
-            "needs guard.reaper, which names the job that releases the producers when the guard "
-            "is dead",
-        )
-    # A part of "as much as they like" is nothing that a quota could say.
-    has_base = chosen.quota_source != STATIC or given.has("quota.producer.byte.rate")
-    for option, factor in (
-        ("throttle.factor.fallback", chosen.fallback),
-        ("throttle.factor", chosen.static_factor),
-    ):
-        if 0 < factor < 1 and not has_base:
-            violations.add(
-                option,
-                f"{factor} needs quota.producer.byte.rate with guard.enforce: it is a share of "
-                "that rate",
-            )
-
-
-def _warn_of_ends(chosen: VolumeOptions) -> None:
-    """The ends of the ranges are allowed, and seldom what was meant."""
-    ratio, size = chosen.min_available_ratio, chosen.min_available_bytes
-    if ratio is not None and 1 in ratio.amounts:
-        _log.warning("option 'min.available.ratio' is 1.0: the throttle factor is always 0.0")
-    for option, amounts in (
-        ("bytes", () if size is None else size.amounts),
-        ("ratio", () if ratio is None else ratio.amounts),
-    ):
-        if 0 in amounts:
-            _log.warning(
-                "option 'min.available.%s' is 0: nothing is held back before a volume is full",
-                option,
-            )
-
-
-def _policy(chosen: VolumeOptions, is_needed: bool, violations: Violations) -> Policy | None:
-    size, ratio = chosen.min_available_bytes, chosen.min_available_ratio
-    if size is not None and ratio is not None:
-        violations.add("min.available.ratio", "must not be given with min.available.bytes")
-        return None
-    if size is None and ratio is None:
-        # One that is given and wrong was named before.
-        wrong = violations.unparsed & {"min.available.bytes", "min.available.ratio"}
-        if is_needed and not wrong:
-            violations.messages.append(
-                "one of the options min.available.bytes and min.available.ratio must be specified"
-            )
-        return None
-    return Policy(_limit(size, ratio), chosen.fallback, chosen.validity_ms, chosen.interval_ms)
-
-
-def _limit(size: Least[int] | None, ratio: Least[float] | None) -> Limit:
-    """By the one that is given."""
-    if size is not None:
-        sizes = tuple(Limit(min_available_bytes=least, name=name) for name, least in size.of_named)
-        return Limit(min_available_bytes=size.of_others, others=sizes)
-    assert ratio is not None
-    ratios = tuple(Limit(min_available_ratio=least, name=name) for name, least in ratio.of_named)
-    return Limit(min_available_ratio=ratio.of_others, others=ratios)
+VOLUME_ROWS: Final = rows_of(VolumeOptions)

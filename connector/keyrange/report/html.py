@@ -10,15 +10,15 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
-from keyrange.report.batches import batches_section
-from keyrange.report.lag import lag_section
-from keyrange.report.letters import letters_section
-from keyrange.report.offsets import offsets_section
-from keyrange.report.overview import overview_section
-from keyrange.report.parts import Picture, QueryState, Section, Sources, Table
-from keyrange.report.ring import ring_section
-from keyrange.report.volumes import volumes_section
-from keyrange.report.words import escaped, in_script
+from keyrange.report.page_parts import Picture, QueryState, Section, Sources, Table
+from keyrange.report.sections.batches import batches_section
+from keyrange.report.sections.failed_records import letters_section
+from keyrange.report.sections.lag import lag_section
+from keyrange.report.sections.offsets import offsets_section
+from keyrange.report.sections.overview import overview_section
+from keyrange.report.sections.ring import ring_section
+from keyrange.report.sections.volumes import volumes_section
+from keyrange.report.wording import escaped, in_script
 from keyrange.text.formats import moment
 
 _SECTIONS: Final = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, cos, pi, sin
 from typing import Any, Final
 
-from keyrange.report.words import label, short_label
+from keyrange.report.wording import label, short_label
 
 # From x, until x, from y, until y.
 Cell = tuple[float, float, float, float]

@@ -20,7 +20,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.splits import Split, plan_splits
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.driver_version import with_version
-from keyrange.source.read import read_task
+from keyrange.source.task_reader import read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class KeyRangeBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from keyrange.kafka.cluster import Cluster
         from keyrange.kafka.security.exposure import warn_of_exposure
-        from keyrange.kafka.subscribed import retrying
+        from keyrange.kafka.subscribed_topics import retrying
 
         options = self._options
         warn_of_exposure(options.client)
@@ -73,7 +73,7 @@ class KeyRangeBatchReader(DataSourceReader):
     def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
         from keyrange.kafka.position_lookup import between, bind, resolve_positions
         from keyrange.kafka.record_sizes import RecordSizes
-        from keyrange.kafka.subscribed import describe
+        from keyrange.kafka.subscribed_topics import describe
         from keyrange.source.planning import deal_out, plan_read
         from keyrange.source.tasks import TaskMaker
 

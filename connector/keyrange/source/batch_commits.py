@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.agreement import check_agreement
-from keyrange.individual_commits.model.state import is_left
+from keyrange.individual_commits.model.checkpoint_agreement import check_agreement
+from keyrange.individual_commits.model.partition_state import is_left
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import Positions, pending
 from keyrange.kafka.position_lookup import earliest

@@ -1,7 +1,7 @@
 """How a query commits, as its planning session sees it.
 
-`batch_commits.py` and `individual.py` implement the interface. Its defaults are those of a query
-without pending records.
+`batch_commits.py` and `individual_commits.py` implement the interface. Its defaults are those of a
+query without pending records.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.kafka.view import ClusterView

@@ -15,7 +15,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.shared import leave_watch, take_watch
+from keyrange.guard.shared_watches import leave_watch, take_watch
 from keyrange.guard.watch import Watch
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import (

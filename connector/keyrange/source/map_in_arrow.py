@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.options import MapInArrow
-from keyrange.options.allowed import NotAllowed, check_found, check_module, not_allowed
+from keyrange.options.allowlist import NotAllowed, check_found, check_module, not_allowed
 from keyrange.source.schema import mapped_schema
 
 T = TypeVar("T")

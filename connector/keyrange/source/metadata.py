@@ -7,7 +7,7 @@ from typing import Final
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.kafka.subscribed import describe
+from keyrange.kafka.subscribed_topics import describe
 from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from keyrange.options import SourceOptions
 from keyrange.source.driver_version import with_version
 from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.source.read import read_task
+from keyrange.source.task_reader import read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
     from keyrange.source.guard_hold import Admission
-    from keyrange.source.session import PlanningSession
+    from keyrange.source.planning_session import PlanningSession
 
 
 _log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.kafka.security.exposure import warn_of_exposure
             from keyrange.observing.logs import follow_environment
             from keyrange.options.source import idle_options
-            from keyrange.source.session import PlanningSession
+            from keyrange.source.planning_session import PlanningSession
 
             follow_environment()
             warn_of_exposure(self._options.client)

@@ -27,7 +27,7 @@ from keyrange.wire import kernels, record_batches
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.fetch_response import AbortedTransaction
-from keyrange.wire.select import SelectedRoom, Selection, Selector
+from keyrange.wire.record_selection import SelectedRoom, Selection, Selector
 
 # What decompression needs to know of a batch.
 _HEAD = ["attributes", "records_at", "records_end", "base_offset", "count"]

@@ -9,9 +9,13 @@ import pytest
 
 import commanding
 from commit_samples import SOURCE, Query, put_in_place
-from keyrange.cli.commits.opening import errors_of
+from keyrange.cli.commits.commit_source import errors_of
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition

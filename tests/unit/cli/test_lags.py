@@ -9,17 +9,17 @@ import pytest
 
 from commit_samples import SOURCE
 from keyrange.cli.commits.document import LogEnd, describe
-from keyrange.cli.report import sources as report_sources
-from keyrange.cli.report.sources import Collector, ReportWhere
+from keyrange.cli.report import documents_read as report_sources
+from keyrange.cli.report.documents_read import Collector, ReportWhere
 from keyrange.cli.times import iso
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.document import describe as describe_look
-from keyrange.cli.watch.sources import Answer, Answers, Ends
+from keyrange.cli.watch.observers import Answer, Answers, Ends
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
-from keyrange.report.lag import lag_section, series, standings
-from keyrange.report.overview import overview_section
-from keyrange.report.parts import Source
+from keyrange.report.page_parts import Source
+from keyrange.report.sections.lag import lag_section, series, standings
+from keyrange.report.sections.overview import overview_section
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from report_samples import Lake
 

@@ -15,12 +15,12 @@ import commanding
 from commit_samples import QUERY
 from keyrange.cli.report import commands as command
 from keyrange.cli.report import document as report_document
-from keyrange.cli.report import sources as report_sources
+from keyrange.cli.report import documents_read as report_sources
 from keyrange.cli.report.document import event, last_events
-from keyrange.cli.report.sources import Collector, ReportWhere
+from keyrange.cli.report.documents_read import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.report.lag import standings
+from keyrange.report.sections.lag import standings
 from progresses import WORK
 from report_samples import BATCHES, HOSTILE, RECORDS, Lake
 from scripted_admin import GB, HOST, Told, scripted_brokers

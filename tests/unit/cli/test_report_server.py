@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 
 from brokers import wait_until
+from keyrange.cli.report.documents_read import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server, hosts_of, serve_report
-from keyrange.cli.report.sources import Collector
 from keyrange.errors import KeyrangeError, error
-from keyrange.report.parts import Source, Sources
+from keyrange.report.page_parts import Source, Sources
 from report_samples import small_checkpoint, sources
 
 LIBRARY = "window.Plotly = {};"

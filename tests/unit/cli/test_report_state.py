@@ -16,16 +16,16 @@ from command_words import leaves
 from commit_samples import BATCH_MS, BEGAN_MS
 from keyrange.cli.main import app
 from keyrange.cli.report.query_state import query_state
-from keyrange.cli.watch import sources as watch_sources
+from keyrange.cli.watch import observers as watch_sources
 from keyrange.cli.watch.commands import Watcher
 from keyrange.cli.watch.document import Seen
+from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch, Where
 from keyrange.cli.watch.reasons import Cause
-from keyrange.cli.watch.sources import Answer, Answers, Ends, ToldBatch, Where
 from keyrange.cli.watch.view import facts, state_text
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack
 from keyrange.observing.model.query_progress import read_query_progress
-from keyrange.report.parts import QueryState
+from keyrange.report.page_parts import QueryState
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, progress, source
 from report_samples import BATCHES, Lake, alone, read_at

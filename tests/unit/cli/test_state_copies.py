@@ -15,7 +15,7 @@ from documents import read_document
 from keyrange.jobs.keyed_task import partitions_of, state_settings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange

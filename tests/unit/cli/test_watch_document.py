@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.cli.watch.document import Seen
-from keyrange.cli.watch.sources import Answer, Answers, Ends, ToldBatch
+from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.kafka.open_transactions import HeldBack

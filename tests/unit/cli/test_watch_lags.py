@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
-from keyrange.cli.watch.sources import Answer, Answers, Ends
+from keyrange.cli.watch.observers import Answer, Answers, Ends
 from keyrange.cli.watch.view import Screen, line
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from watch_samples import T0, answers, at, individual, look, told

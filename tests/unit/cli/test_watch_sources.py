@@ -13,8 +13,8 @@ import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from commit_samples import GROUP, SOURCE, Query, put_in_place
-from keyrange.cli.volumes.looks import VolumeLooks
-from keyrange.cli.watch.sources import (
+from keyrange.cli.volumes.observations import VolumeLooks
+from keyrange.cli.watch.observers import (
     CheckpointSource,
     CommitsSource,
     Ends,

@@ -10,7 +10,7 @@ import pytest
 from keyrange.consumer import owned_ranges, reading
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
-from keyrange.members.listener import KeyRangeListener
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from scripted_broker import Fetched, World

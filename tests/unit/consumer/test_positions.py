@@ -12,7 +12,7 @@ from keyrange.consumer import reading as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.listener import KeyRangeListener
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import World
 from scripted_consumer import FIRST, a_key_each, acknowledged, commits_fit, done, holding, polled

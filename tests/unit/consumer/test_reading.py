@@ -16,7 +16,7 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.view import ClusterView
 from keyrange.members import status
-from keyrange.members.listener import KeyRangeListener
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.ranges.model.splits import Split
 

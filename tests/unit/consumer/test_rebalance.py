@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from keyrange.consumer import rebalance as module
-from keyrange.consumer.following import Turn
 from keyrange.consumer.member import GroupMembership
 from keyrange.consumer.rebalance import Sharing
+from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.claims import Claim
+from keyrange.individual_commits.model.range_claims import Claim
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.view import ClusterView, Topic
-from keyrange.members.listener import KeyRangeListener
 from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.shares import Interest, Share, read_interest, write_share
+from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 FIRST = TopicPartition("t", 0)

@@ -6,7 +6,7 @@ import pytest
 
 from guard_run import ALICE, FLOOR, Run, begun
 from keyrange.guard.model.enforcement import EnforcementState, Stop, next_look_ms, step
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 
 
 @pytest.fixture

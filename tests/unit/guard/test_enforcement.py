@@ -14,7 +14,7 @@ from keyrange.guard.model.enforcement import (
     Stop,
     step,
 )
-from keyrange.guard.model.guard_states import IDLE, GuardState
+from keyrange.guard.model.enforcement_states import IDLE, GuardState
 from keyrange.guard.model.lease import REMOVED, Lease, is_held, read_lease
 from keyrange.guard.model.quota_entities import (
     EVERY_CLIENT,

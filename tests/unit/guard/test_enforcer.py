@@ -13,7 +13,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard import enforcer as enforcer_module
 from keyrange.guard.enforcer import Enforcer, QuotaStore, described
 from keyrange.guard.model.enforcement import Settings
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import Alter
 from keyrange.guard.model.throttle_factor import Factor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.volume_readings import Volume
-from keyrange.guard.sources import Figures
 from keyrange.volumes import VolumeCollector
 
 prometheus_client = pytest.importorskip("prometheus_client")

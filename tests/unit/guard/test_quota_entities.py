@@ -6,7 +6,7 @@ import pytest
 
 from guard_run import ALICE, BOB, SETTINGS
 from keyrange.guard.model.enforcement import EnforcementState, next_look_ms
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import Lease, LeaseWatch, next_epoch, read_lease
 from keyrange.guard.model.quota_entities import (
     EVERY_CLIENT,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.guard import extensions
+from keyrange.guard import entry_points
 from keyrange.guard.quota_sources import base_rate, open_quota_source
-from keyrange.options.volumes import VolumeOptions
+from keyrange.options.volume_checks import VolumeOptions
 
 
 def rate(**options: Any) -> int:
@@ -47,7 +47,7 @@ def test_others_bring_sources_by_entry_points(monkeypatch: pytest.MonkeyPatch) -
         assert group == "keyrange.quota_sources"
         return [EntryPoint("theirs", "theirs:Source", group)]
 
-    monkeypatch.setattr(extensions, "entry_points", named)
+    monkeypatch.setattr(entry_points, "entry_points", named)
     monkeypatch.setattr(EntryPoint, "load", lambda self: lambda options: OfOthers())
     assert rate(quota_source="theirs") == 77
     with pytest.raises(InvalidError, match="one of file, static, theirs"):
@@ -65,7 +65,7 @@ def test_what_others_say_that_is_no_rate_is_named(
             return said
 
     monkeypatch.setattr(
-        extensions, "entry_points", lambda group: [EntryPoint("theirs", "theirs:Source", group)]
+        entry_points, "entry_points", lambda group: [EntryPoint("theirs", "theirs:Source", group)]
     )
     monkeypatch.setattr(EntryPoint, "load", lambda self: lambda options: Theirs())
     with pytest.raises(KeyrangeError, match=r"QUOTA_UNREADABLE.*theirs did not say a rate"):

@@ -9,7 +9,7 @@ import pytest
 from guard_run import SECOND, SETTINGS, Run, begun
 from keyrange.guard.model import releasing
 from keyrange.guard.model.enforcement import Stop, step
-from keyrange.guard.model.guard_states import GuardState
+from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import LeaseWatch, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.releasing import RECORDS_MAX

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.guard.model import guard_states, throttle_states
-from keyrange.guard.model.guard_states import IDLE, GuardState
+from keyrange.guard.model import enforcement_states, throttle_states
+from keyrange.guard.model.enforcement_states import IDLE, GuardState
 from keyrange.guard.model.throttle_states import ThrottleEvent, ThrottleState
 
 
@@ -23,11 +23,11 @@ def test_a_violation_holds_and_recovery_opens(standing: ThrottleState) -> None:
 
 
 def test_every_stage_is_reached_and_only_release_ends_a_hold_well() -> None:
-    assert {*guard_states.TRANSITIONS.values()} == set(GuardState)
+    assert {*enforcement_states.TRANSITIONS.values()} == set(GuardState)
     idle = {
         (source, sign)
-        for (source, sign), target in guard_states.TRANSITIONS.items()
+        for (source, sign), target in enforcement_states.TRANSITIONS.items()
         if source not in IDLE and target in IDLE
     }
-    lost = {(stage, guard_states.GuardEvent.LOST) for stage in set(GuardState) - IDLE}
-    assert idle == {*lost, (GuardState.RELEASING, guard_states.GuardEvent.DONE)}
+    lost = {(stage, enforcement_states.GuardEvent.LOST) for stage in set(GuardState) - IDLE}
+    assert idle == {*lost, (GuardState.RELEASING, enforcement_states.GuardEvent.DONE)}

@@ -10,8 +10,8 @@ import pytest
 
 from brokers import wait_until
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.sources import Figures
 from keyrange.guard.watch import Watch, Watches
 
 

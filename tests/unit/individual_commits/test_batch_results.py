@@ -11,7 +11,11 @@ from keyrange.individual_commits.model.batch_results import (
     kinds_text,
     pending_kinds,
 )
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause

@@ -15,13 +15,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
     PartitionDelivery,
 )
-from keyrange.individual_commits.model.state import (
+from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.running_batch import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

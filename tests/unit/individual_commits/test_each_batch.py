@@ -14,21 +14,21 @@ from pyspark.sql.types import StructType
 from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits import collecting
 from keyrange.individual_commits import each_batch as module
+from keyrange.individual_commits import outcome_collection
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.state import (
+from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.planned import Planned
+from keyrange.individual_commits.running_batch import Planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -36,7 +36,7 @@ from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.model.driver import Driver
-from keyrange.work.appending import HANDED_ON
+from keyrange.work.appended_files import HANDED_ON
 
 PLACE = TopicPartition("t", 0)
 GIVEN = {
@@ -94,7 +94,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     at = Planned("q", 0, stood, stood, -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     nothing: Any = {member: [] for member in HANDED_ON}
-    monkeypatch.setattr(collecting, "handed_on", lambda _: nothing)
+    monkeypatch.setattr(outcome_collection, "handed_on", lambda _: nothing)
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
         uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)

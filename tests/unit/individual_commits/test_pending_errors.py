@@ -8,7 +8,11 @@ import pytest
 
 from keyrange.individual_commits import pending_errors as module
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE

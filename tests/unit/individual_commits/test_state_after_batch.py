@@ -11,13 +11,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state import (
+from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state_after_batch import (
     Outcome,
     PartitionVerdict,

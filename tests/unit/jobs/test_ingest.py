@@ -17,8 +17,12 @@ from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import BatchResult
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
-from keyrange.jobs.runs import is_of_a_job, pending_records
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
+from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE

@@ -19,7 +19,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError, UnavailableError
 from keyrange.kafka import cluster as cluster_module
-from keyrange.kafka import opening
+from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
 from keyrange.kafka.model.offsets import LATEST
@@ -148,7 +148,7 @@ def test_a_broker_that_has_moved_to_another_address(monkeypatch: pytest.MonkeyPa
         assert (host, port) == ("broker.example", 9092)
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
 
-    monkeypatch.setattr(opening.socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(socket_opening.socket, "getaddrinfo", lookup)
     settings = ClientSettings(bootstrap_servers=(("broker.example", 9092),))
     cluster = Cluster(settings)
     with loopback_cluster() as before:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka import opening
+from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
@@ -189,7 +189,7 @@ def test_a_name_with_an_address_that_is_silent(
         time.sleep(0.05)
         places = [full.getsockname(), broker.servers[0]]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
-        monkeypatch.setattr(opening.socket, "getaddrinfo", lambda *_: found)
+        monkeypatch.setattr(socket_opening.socket, "getaddrinfo", lambda *_: found)
         with in_time():
             connect(1, timeout_ms=2_000).close()
         for each in waiting:

@@ -14,7 +14,7 @@ from kafka.protocol.sasl import SaslHandshakeResponse
 from certificates import issue
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model import listener
+from keyrange.kafka.model import security_protocol_hint
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from loopback_broker import HOST, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, loopback_cluster
 from serving import answers, server
@@ -170,6 +170,6 @@ def test_a_server_that_is_silent_is_not_taken_for_one_of_another_protocol() -> N
 
 
 def test_a_length_is_not_taken_for_text() -> None:
-    assert listener.foreign(b"\x7f\xff\xff\xff") == ""
-    assert listener.foreign(b"\x00\x00\x01\x00") == ""
-    assert listener.foreign((256 << 20).to_bytes(4, "big")) == ""
+    assert security_protocol_hint.foreign(b"\x7f\xff\xff\xff") == ""
+    assert security_protocol_hint.foreign(b"\x00\x00\x01\x00") == ""
+    assert security_protocol_hint.foreign((256 << 20).to_bytes(4, "big")) == ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.kafka import position_lookup, subscribed
+from keyrange.kafka import position_lookup, subscribed_topics
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.model.position_options import (
     Everywhere,
@@ -119,18 +119,18 @@ class Directory:
 
 def test_only_assigned_partitions_are_seen() -> None:
     cluster: Any = Directory()
-    assert subscribed.describe(cluster, Assign((T0, T2))).partitions() == [T0, T2]
+    assert subscribed_topics.describe(cluster, Assign((T0, T2))).partitions() == [T0, T2]
     gone = TopicPartition("t", 9)
     with pytest.raises(InvalidError, match="no partition t-9"):
-        subscribed.describe(cluster, Assign((T0, gone)))
-    assert subscribed.describe(cluster, Assign((T0, gone)), {gone}).partitions() == [T0]
-    assert subscribed.describe(cluster, Assign((T0, gone)), None).partitions() == [T0]
+        subscribed_topics.describe(cluster, Assign((T0, gone)))
+    assert subscribed_topics.describe(cluster, Assign((T0, gone)), {gone}).partitions() == [T0]
+    assert subscribed_topics.describe(cluster, Assign((T0, gone)), None).partitions() == [T0]
 
 
 def test_a_topic_with_positions_may_be_missing() -> None:
     cluster: Any = Directory()
-    subscribed.describe(cluster, Subscribe(("t", "u")), {TopicPartition("u", 0)})
+    subscribed_topics.describe(cluster, Subscribe(("t", "u")), {TopicPartition("u", 0)})
     assert cluster.may_miss == {"u"}
-    subscribed.describe(cluster, Subscribe(("t", "u")), None)
+    subscribed_topics.describe(cluster, Subscribe(("t", "u")), None)
     assert cluster.may_miss == {"t", "u"}
-    assert subscribed.describe(cluster, SubscribePattern("x")).partitions() == []
+    assert subscribed_topics.describe(cluster, SubscribePattern("x")).partitions() == []

@@ -11,7 +11,7 @@ import pytest
 
 from keyrange.individual_commits.delivery_plans import spans_of
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.state import fresh
+from keyrange.individual_commits.model.partition_state import fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.view import ClusterView, Leader, Topic
 from keyrange.members.binding.caller import Caller, greet

@@ -76,7 +76,7 @@ PROGRAM = """
 import logging, sys
 from keyrange.observing import logs
 {body}
-logging.getLogger("keyrange.source.session").info("held")
+logging.getLogger("keyrange.source.planning_session").info("held")
 logging.getLogger("other").info("of others")
 """
 
@@ -113,6 +113,6 @@ def test_a_process_of_somebody_else_is_left_alone_unless_it_is_asked_for() -> No
     twice = "logs.follow_environment(); logs.follow_environment()"
     assert run(twice) == []
     [line] = run(twice, KEYRANGE_LOG="json")
-    assert json.loads(line)["logger"] == "keyrange.source.session"
+    assert json.loads(line)["logger"] == "keyrange.source.planning_session"
     [line] = run(twice, KEYRANGE_LOG="text")
     assert line.endswith(" INFO held")

@@ -19,8 +19,8 @@ from keyrange.options.commits import CommitOptions
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import rows_of
 from keyrange.options.value_format import ValueOptions
-from keyrange.options.volume_rows import VOLUME_ROWS
-from keyrange.options.volumes import VolumeOptions
+from keyrange.options.volume_checks import VolumeOptions
+from keyrange.options.volumes import VOLUME_ROWS
 from keyrange.source.model.columns import COLUMNS, USUAL
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
@@ -150,7 +150,7 @@ def test_every_option_is_tested_here() -> None:
         "filterPushdown",
         # In test_read_rack.py.
         "client.rack.env",
-        # In test_mapping.py.
+        # In test_map_in_arrow.py.
         "mapInArrow",
         "mapInArrowSchema",
         # In test_value_format.py.

@@ -14,10 +14,11 @@ from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import describe
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.report import batches, lag, letters, offsets, ring, shapes, volumes
-from keyrange.report.parts import ROWS_MAX, Source
+from keyrange.report import shapes
+from keyrange.report.page_parts import ROWS_MAX, Source
+from keyrange.report.sections import batches, failed_records, lag, offsets, ring, volumes
 from report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
 from report_samples import batch, many_ranges, sources
 
@@ -279,13 +280,13 @@ def test_pending_records_are_counted_by_their_cause_and_deliveries() -> None:
         {"cause": "rejected", "deliveries": 3, "records": 1},
         {"cause": "held_back", "deliveries": 0, "records": 30},
     ]
-    waits, once, more = letters.causes_figure(rows)["data"]
+    waits, once, more = failed_records.causes_figure(rows)["data"]
     assert (waits["name"], waits["x"]) == ("none yet", [30, 0])
     assert (once["name"], once["y"], once["x"]) == (
         "1 delivery", ["held back", "rejected"], [0, 2]
     )  # fmt: skip
     assert (more["name"], more["x"]) == ("3 and more", [0, 6])
-    section = letters.letters_section(sources(commits=commits()))
+    section = failed_records.letters_section(sources(commits=commits()))
     assert section.facts == [("pending", "2")]
     [picture] = section.pictures
     assert picture.name == "pending-causes"
@@ -298,9 +299,9 @@ def test_no_colour_of_a_figure_is_unknown_to_the_page() -> None:
     volume = {"broker": 1, "available_ratio": 0.05, "limit_ratio": 0.1, "log_dir": "/d"}
     figures = [
         *(picture.views[0].figure for picture in offsets.offsets_section(made).pictures),
-        *(picture.views[0].figure for picture in letters.letters_section(made).pictures),
+        *(picture.views[0].figure for picture in failed_records.letters_section(made).pictures),
         batches.figure(batches.batches_of(sources(progress=Source([told(0, [1, 1])])))),
-        letters.figure([letter("a"), letter("b", "replayed")]),
+        failed_records.figure([letter("a"), letter("b", "replayed")]),
         lag.figure({f"t-{at}": [(iso(BEGAN_MS), at)] for at in range(20)}),
         volumes.bars_figure([volume]),
         ring.ring_figure({"t-0": list(ring.pieces(owners((0, 2**63 - 1, "a")), ()))}, {"a": "A"}),
@@ -352,12 +353,12 @@ def test_the_ring_has_a_trace_for_each_owner_and_one_of_what_moved() -> None:
 
 def test_dead_letters_are_counted_by_their_error() -> None:
     rows = [letter("a"), letter("b"), letter("b"), letter("b", "replayed")]
-    dead, replayed = letters.figure(rows)["data"]
+    dead, replayed = failed_records.figure(rows)["data"]
     assert (dead["y"], dead["x"]) == (["b", "a"], [2, 1])
     assert (replayed["name"], replayed["x"]) == ("replayed", [1, 0])
-    section = letters.letters_section(sources(letters=Source(rows)))
+    section = failed_records.letters_section(sources(letters=Source(rows)))
     assert section.facts == [("dead letters", "3"), ("delivered again since", "1")]
-    assert len(letters.figure([letter("a")])["data"]) == 1
+    assert len(failed_records.figure([letter("a")])["data"]) == 1
 
 
 def test_volumes_have_their_limit_and_the_factor() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from committing import rejected
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.sources import Figures
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.view import ClusterView
@@ -18,7 +18,7 @@ from keyrange.options import parse_options
 from keyrange.source import guard_hold as guard_hold_module
 from keyrange.source.guard_hold import Admission
 from keyrange.source.model.checkpoint import RESERVED
-from keyrange.source.session import PlanningSession
+from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
 from scripted_query import Clock, Query, ranges_of
 

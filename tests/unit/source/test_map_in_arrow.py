@@ -17,8 +17,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.options import parse_options
 from keyrange.source.data_source import KeyRangeDataSource
 from keyrange.source.map_in_arrow import map_in_arrow
-from keyrange.source.read import read_task
 from keyrange.source.schema import source_schema
+from keyrange.source.task_reader import read_task
 
 GIVEN = {
     "subscribe": "t",

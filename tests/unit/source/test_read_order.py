@@ -10,7 +10,7 @@ import pytest
 from keyrange.options import parse_options
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.sharing import shared_reader as ranges_module
-from keyrange.source import read as read_module
+from keyrange.source import task_reader as read_module
 
 LATE, LATER = Split("t", 0, 3, 5, 0), Split("u", 0, 1, 2, 0)
 SHARED, SHARED_TOO = Split("t", 0, 5, 9, 0, shared="a"), Split("u", 0, 5, 9, 0, shared="b")

@@ -12,7 +12,7 @@ from keyrange.kafka.fetching import fetch as fetch_module
 from keyrange.options import parse_options
 from keyrange.ranges.model.splits import Split
 from keyrange.ranges.read_tasks import ReadTask
-from keyrange.source.read import read_task
+from keyrange.source.task_reader import read_task
 from scripted import SERVERS
 
 TASK = ReadTask([Split("t", 0, 0, 1, 0)], [], [], {})

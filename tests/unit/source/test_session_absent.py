@@ -13,7 +13,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source import metadata as metadata_module
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.source.model.lag import read_source
-from keyrange.source.session import PlanningSession
+from keyrange.source.planning_session import PlanningSession
 from keyrange.storage.model.spark_log import PlannedBatch, next_positions, ranges_of, read_progress
 from scripted import (
     EARLIEST_START,

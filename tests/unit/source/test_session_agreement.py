@@ -15,7 +15,7 @@ from delta_commits import in_epoch
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind, CommitSettings
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source import session as session_module
+from keyrange.source import planning_session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import (
     EARLIEST_START,

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from committing import commit_batch, commit_states, rejected, state
+from keyrange.individual_commits.model import partition_state as states
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.source import individual as individual_module
+from keyrange.source import individual_commits as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import T0, ScriptedCluster, forget_metadata, session
 from scripted_query import Clock, Query, ranges_of
@@ -122,7 +122,7 @@ def test_the_pause_of_an_idle_query_ends_when_something_is_due(
 def test_a_replay_is_planned_from_what_was_known_and_as_it_was_said() -> None:
     query = Query(ScriptedCluster(10))
     query.batch()
-    pending = (PendingRecord(3, 7, due_ms=1), PendingRecord(9, 7, due_ms=2**60))
+    pending = (states.PendingRecord(3, 7, due_ms=1), states.PendingRecord(9, 7, due_ms=2**60))
     source = query.mark()["sourceId"]
     commit_states(query.committed.store, source, {T0: state(10, pending)}, CommitKind.RESET)
     query.restarted()
@@ -248,12 +248,14 @@ def test_other_ranges_go_on_where_one_stops() -> None:
         query.committed.store,
         query.mark()["sourceId"],
         {
-            T0: PartitionState(
+            T0: states.PartitionState(
                 "a" * 32,
                 10,
                 (
-                    KeyRangeState(LOWER, 10),
-                    KeyRangeState(UPPER, 10, (PendingRecord(9, UPPER.from_hash, 1, due_ms),)),
+                    states.KeyRangeState(LOWER, 10),
+                    states.KeyRangeState(
+                        UPPER, 10, (states.PendingRecord(9, UPPER.from_hash, 1, due_ms),)
+                    ),
                 ),
             )
         },

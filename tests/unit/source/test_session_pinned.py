@@ -16,7 +16,7 @@ from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.source.session import PlanningSession
+from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
 
 MODES = pytest.mark.parametrize("mode", [{}, INDIVIDUAL])

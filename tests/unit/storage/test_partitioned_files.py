@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter, FileSettings
+from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import (
     PartitionColumn,
@@ -24,7 +25,6 @@ from keyrange.storage.model.partition_columns import (
     generated_column,
     partition_columns,
 )
-from keyrange.storage.partitions import table_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

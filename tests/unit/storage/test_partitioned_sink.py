@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter
 from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
-from keyrange.storage.sink import SinkTable
+from keyrange.storage.sink_table import SinkTable
 
 ROWS = pa.schema([("at", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 TIME = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)

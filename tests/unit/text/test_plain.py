@@ -23,7 +23,7 @@ from keyrange.cli.render import aligned, make_console, print_record, print_table
 from keyrange.cli.watch.view import Screen, line
 from keyrange.errors import KeyrangeError, error
 from keyrange.observing.logs import JsonFormatter, TextFormatter
-from keyrange.report.words import visible
+from keyrange.report.wording import visible
 from keyrange.text.plain import one_line, plain
 
 # Title of the window, clear, C1's form of it, colour by C1, backspace, bell, carriage return,

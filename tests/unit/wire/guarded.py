@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
-from keyrange.wire import columns, compression, decode, kernels, record_batches, select
+from keyrange.wire import columns, compression, decode, kernels, record_batches, record_selection
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
@@ -94,10 +94,10 @@ def put_guards() -> None:
     """Let the modules of keyrange.wire allocate between guards."""
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
     numpy.empty, numpy.zeros, numpy.array = empty, zeros, array
-    for module in (columns, compression, decode, record_batches, select):
+    for module in (columns, compression, decode, record_batches, record_selection):
         module.np = numpy
     columns._allocate = _allocate
-    select._bytes = lambda text: guarded(text or b"\0")
+    record_selection._bytes = lambda text: guarded(text or b"\0")
 
 
 def _release() -> None:
@@ -106,11 +106,11 @@ def _release() -> None:
     _taken.clear()
 
 
-def selection(random: Random) -> select.Selection:
+def selection(random: Random) -> record_selection.Selection:
     keys = None
     if random.random() < 0.4:
         keys = tuple(mutations.record(random).key for _ in range(random.randint(1, 3)))
-    return select.Selection(keys, random.random() < 0.5)
+    return record_selection.Selection(keys, random.random() < 0.5)
 
 
 def placement(random: Random) -> Placement | None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits import document as commits_document
-from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
-from keyrange.cli.commits.opening import (
+from keyrange.cli.commits.commit_source import (
     GroupOption,
     SourceOption,
     TableArgument,
@@ -25,6 +24,7 @@ from keyrange.cli.commits.opening import (
     known_at,
     open_commits,
 )
+from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
 from keyrange.cli.commits.picture import WIDTH, Marks, draw, marks_for
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
@@ -52,7 +52,7 @@ from keyrange.cli.source import (
 from keyrange.cli.times import SinceOption, iso, now, read_since
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
 from keyrange.text.plain import one_line

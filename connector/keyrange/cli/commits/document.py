@@ -17,7 +17,11 @@ from keyrange.individual_commits.model.batch_results import (
     pending_kinds,
 )
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.model.lag import offsets_behind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keyrange.cli.commits.opening import (
+from keyrange.cli.commits.commit_source import (
     GroupOption,
     SourceOption,
     TableArgument,
@@ -23,10 +23,10 @@ from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, nam
 from keyrange.cli.times import now, read_time
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.resetting import Reset, rewind, skip
-from keyrange.individual_commits.model.state import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.text.formats import number, span
 
@@ -163,7 +163,10 @@ def _states_before(
 ) -> dict[TopicPartition, tuple[StateRun, ...]]:
     """The state of keys whose records come again goes back to before these. Raises
     INVALID_OPTIONS."""
-    from keyrange.individual_commits.table.stored_state import runs_to_return_to, state_directory
+    from keyrange.individual_commits.table.keyed_state_rows import (
+        runs_to_return_to,
+        state_directory,
+    )
 
     directory = state_directory(table, named)
     return {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keyrange.cli.commits.opening import (
+from keyrange.cli.commits.commit_source import (
     GroupOption,
     Live,
     SourceOption,
@@ -41,7 +41,7 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.individual_commits.model.commit import OFFSET_HASH, Commit, CommitSettings, Snapshot
-from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.text.formats import number
 
@@ -127,8 +127,8 @@ def _contradictions(
 ) -> list[Contradiction]:
     """What the last commits say of the chosen partitions that cannot be."""
     from keyrange.individual_commits.model.auditing import audit
-    from keyrange.individual_commits.model.claims import is_of_consumer
-    from keyrange.individual_commits.model.handovers import Handovers
+    from keyrange.individual_commits.model.range_claims import is_of_consumer
+    from keyrange.individual_commits.model.range_handovers import Handovers
 
     if known.seq > last:
         note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")

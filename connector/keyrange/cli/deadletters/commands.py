@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.commits.opening import GroupOption, SourceOption, TableArgument, ask, open_commits
+from keyrange.cli.commits.commit_source import (
+    GroupOption,
+    SourceOption,
+    TableArgument,
+    ask,
+    open_commits,
+)
 from keyrange.cli.commits.reset import (
     CheckpointOption,
     ConfirmOption,

@@ -14,7 +14,7 @@ import typer
 
 from keyrange.cli.commits.reset import ConfirmOption, WhoOption, WhyOption
 from keyrange.cli.members.document import describe, events
-from keyrange.cli.members.opening import MembersTableArgument, ask, open_table
+from keyrange.cli.members.member_table import MembersTableArgument, ask, open_table
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -39,7 +39,7 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.times import SinceOption, now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
-from keyrange.report.words import command_text, event_text, moved_text, slot_marks
+from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
 from keyrange.text.formats import clock, day, moment, number, percent, span
 from keyrange.text.plain import one_line
 

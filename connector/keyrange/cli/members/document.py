@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.document import bounds_of
-from keyrange.cli.members.opening import LiveGroup, LiveMember
+from keyrange.cli.members.member_table import LiveGroup, LiveMember
 from keyrange.cli.times import iso
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE

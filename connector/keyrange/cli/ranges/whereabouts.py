@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.commits.opening import open_commits
+from keyrange.cli.commits.commit_source import open_commits
 from keyrange.cli.keys import shown
 from keyrange.cli.members.document import owner as owner_of
-from keyrange.cli.members.opening import open_table
+from keyrange.cli.members.member_table import open_table
 from keyrange.cli.render import print_record
 from keyrange.cli.source import folded
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.runs import clipped
+from keyrange.keyed_state.model.state_runs import clipped
 from keyrange.ranges.model.key_ranges import KeyRange
 
 if TYPE_CHECKING:

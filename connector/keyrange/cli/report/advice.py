@@ -14,7 +14,7 @@ from keyrange.cli.source import SERVERS, folded
 from keyrange.cli.watch.reasons import Cause, Reason
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Where
+    from keyrange.cli.watch.observers import Where
 
 Document = Mapping[str, Any]
 # What to do, and the command for it, "" for none.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from keyrange.cli.commits.opening import GroupOption
+from keyrange.cli.commits.commit_source import GroupOption
 from keyrange.cli.render import note
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_pause
@@ -23,7 +23,7 @@ from keyrange.errors import error, invalid_options
 from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
-    from keyrange.report.parts import Sources
+    from keyrange.report.page_parts import Sources
 
 _EVERY_MS_MIN: Final = 100
 
@@ -75,8 +75,8 @@ def report(
     (--option commitTable=..., kafka.admin.bootstrap.servers=...). What cannot be read is said on
     the page, and the command ends with exit code 1.
     """
-    from keyrange.cli.report.sources import Collector, ReportWhere
-    from keyrange.cli.watch.sources import tables
+    from keyrange.cli.report.documents_read import Collector, ReportWhere
+    from keyrange.cli.watch.observers import tables
 
     library = load_library()
     every_ms = read_pause(every, "--every", _EVERY_MS_MIN)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from keyrange.cli.report.advice import advice
 from keyrange.cli.times import ms_of
 from keyrange.cli.watch.document import Seen, describe
+from keyrange.cli.watch.observers import Answer, Answers
 from keyrange.cli.watch.reasons import Reason, reasons
-from keyrange.cli.watch.sources import Answer, Answers
 from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag_text, state_text
-from keyrange.report.parts import QueryState, Source
+from keyrange.report.page_parts import QueryState, Source
 from keyrange.storage.model.spark_log import CheckpointProgress
 from keyrange.text.formats import span
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Ends, ToldBatch, Where
+    from keyrange.cli.watch.observers import Ends, ToldBatch, Where
 
 _LEVELS: Final = {"stuck": "bad", "unknown": "unknown", "idle": "unknown"}
 

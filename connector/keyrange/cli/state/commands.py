@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.cli.commits.commands import AtOption
-from keyrange.cli.commits.opening import (
+from keyrange.cli.commits.commit_source import (
     GroupOption,
     SourceOption,
     TableArgument,
@@ -50,7 +50,7 @@ from keyrange.text.formats import number
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
-    from keyrange.individual_commits.table.stored_state import StoredState
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -335,7 +335,7 @@ def _opened(
     source: str,
     option: list[str] | None,
 ) -> tuple[Snapshot, StoredState, Commits]:
-    from keyrange.individual_commits.table.stored_state import StoredState, state_directory
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
 
     named = named_options("", "", option)
     commits = open_commits(table, group, source, named)

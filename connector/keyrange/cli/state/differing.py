@@ -31,7 +31,7 @@ def differences(
     before: States, after: States, partition: TopicPartition
 ) -> Iterator[tuple[bytes, Any, Any]]:
     """Key by key; a part of the keys is in memory at once."""
-    from keyrange.individual_commits.table.stored_state import plain_rows
+    from keyrange.individual_commits.table.keyed_state_rows import plain_rows
 
     for span in split_evenly(SPACE, _SPANS):
         was, is_now = (

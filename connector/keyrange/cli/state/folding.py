@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.individual_commits.table.dead_letters import DeadLetter
-    from keyrange.individual_commits.table.state_fold import FoldPlan
-    from keyrange.individual_commits.table.stored_state import StoredState
+    from keyrange.individual_commits.table.keyed_state_fold import FoldPlan
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState
 
 KEYED_MODES: Final = ("record", "arrow")
 _SHOWN: Final = 20
@@ -53,7 +53,7 @@ def verify_fold(
     named: Mapping[str, str],
 ) -> dict[str, Any]:
     """What comes of the log, beside what is stored, as a document. Raises what reading does."""
-    from keyrange.individual_commits.table.state_fold import StateFold, plan_fold
+    from keyrange.individual_commits.table.keyed_state_fold import StateFold, plan_fold
 
     plan = plan_fold(commits, known, stored, from_seq)
     then = commits.table.known(plan.from_seq)

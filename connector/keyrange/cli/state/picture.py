@@ -10,7 +10,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.text.formats import number, size_text
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.stored_state import StoredState
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState
 
 _WIDTH: Final = 48
 # On a terminal that has no room for more beside the other columns.

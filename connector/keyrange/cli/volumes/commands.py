@@ -22,8 +22,8 @@ from keyrange.cli.render import (
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.guard import guard, reap, release
-from keyrange.cli.volumes.looks import AdminServersOption, guard_options, looks
-from keyrange.report.words import factor_text, volume_state
+from keyrange.cli.volumes.observations import AdminServersOption, guard_options, looks
+from keyrange.report.wording import factor_text, volume_state
 from keyrange.text.formats import moment, percent, size_text, span
 from keyrange.text.plain import one_line
 

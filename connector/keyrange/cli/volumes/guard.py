@@ -19,9 +19,9 @@ from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import iso, now
-from keyrange.cli.volumes.looks import AdminServersOption, guard_options
+from keyrange.cli.volumes.observations import AdminServersOption, guard_options
 from keyrange.guard.model import releasing
-from keyrange.options.volumes import VolumeOptions
+from keyrange.options.volume_checks import VolumeOptions
 
 if TYPE_CHECKING:
     from keyrange.guard.watch import Watch
@@ -45,7 +45,7 @@ def guard(
     releases what is held, as do Ctrl-C, a hang-up, and the end of whoever reads what is said; exit
     code 3 says that this could not be done in time.
     """
-    from keyrange.guard.shared import take_watch
+    from keyrange.guard.shared_watches import take_watch
 
     options = guard_options(bootstrap_servers, option)
     stop = threading.Event()
@@ -157,7 +157,7 @@ def _cluster(options: VolumeOptions) -> closing[Cluster]:
 
 def _enforce(options: VolumeOptions, watch: Watch, stop: threading.Event, say: Speaker) -> bool:
     from keyrange.guard.enforcer import Enforcer, QuotaStore
-    from keyrange.guard.plugin import say_of_plugin
+    from keyrange.guard.quota_plugin import say_of_plugin
     from keyrange.guard.quota_sources import base_rate
 
     # Another guard by each start.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.opening import GroupOption
+from keyrange.cli.commits.commit_source import GroupOption
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -27,10 +27,10 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import now, read_pause
-from keyrange.cli.volumes.looks import VolumeLooks
+from keyrange.cli.volumes.observations import VolumeLooks
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Where
+    from keyrange.cli.watch.observers import Where
 
 _EVERY_MS_MIN: Final = 50
 # What a look waits for at the most before it shows what is known; a single look waits for all.
@@ -77,7 +77,7 @@ def watch(
     elsewhere a line for each interval, and with --output json a document a line. Ctrl-C ends it.
     What does not answer is named, with what mends it; --once then ends with exit code 1.
     """
-    from keyrange.cli.watch.sources import Where, tables
+    from keyrange.cli.watch.observers import Where, tables
 
     every_ms = read_pause(interval, "--interval", _EVERY_MS_MIN)
     named = named_options(bootstrap_servers, "", option)
@@ -117,7 +117,7 @@ class Watcher:
     first; one that is gone later is said in the documents."""
 
     def __init__(self, where: Where) -> None:
-        from keyrange.cli.watch import sources as sources
+        from keyrange.cli.watch import observers as sources
         from keyrange.cli.watch.document import Seen
 
         self._where = where
@@ -140,7 +140,7 @@ class Watcher:
     def look(self, wait_s: float) -> dict[str, Any]:
         """Ask all sources, and say what is known after so long at the most."""
         from keyrange.cli.watch.document import describe
-        from keyrange.cli.watch.sources import Answers
+        from keyrange.cli.watch.observers import Answers
 
         until = time.monotonic() + wait_s
         self._checkpoint.ask()

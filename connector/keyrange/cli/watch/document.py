@@ -23,7 +23,7 @@ from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Answer, Answers, ToldBatch
+    from keyrange.cli.watch.observers import Answer, Answers, ToldBatch
     from keyrange.observing.model.query_progress import QueryProgress
 
 

@@ -15,7 +15,7 @@ from keyrange.observing.model.query_progress import lost_text
 from keyrange.text.formats import are, span
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.sources import Answers
+    from keyrange.cli.watch.observers import Answers
     from keyrange.kafka.open_transactions import HeldBack
 
 # Over how long a rate is told, at the least; a batch that takes longer is taken whole.

@@ -20,7 +20,7 @@ from typing import Final
 
 from keyrange.guard.model import quota_entities as entities
 from keyrange.guard.model.dry_run import Imagined
-from keyrange.guard.model.guard_states import IDLE, TRANSITIONS, GuardEvent, GuardState
+from keyrange.guard.model.enforcement_states import IDLE, TRANSITIONS, GuardEvent, GuardState
 from keyrange.guard.model.lease import REMOVED, Lease, LeaseWatch, is_held, next_epoch, read_lease
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, RATE, Hold, QuotaEntity, Quotas
 from keyrange.guard.model.ramp import WINDOW_MS, stepped

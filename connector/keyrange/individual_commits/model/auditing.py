@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from keyrange.individual_commits.model.claims import is_of_consumer
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.handovers import Handovers
-from keyrange.individual_commits.model.state import PartitionState, is_left
+from keyrange.individual_commits.model.partition_state import PartitionState, is_left
+from keyrange.individual_commits.model.range_claims import is_of_consumer
+from keyrange.individual_commits.model.range_handovers import Handovers
 from keyrange.kafka.model.offsets import TopicPartition
 
 

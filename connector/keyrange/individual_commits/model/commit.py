@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from keyrange.individual_commits.model.state import PartitionState
+from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 
 
 class CommitKind(Enum):
@@ -65,7 +65,8 @@ class Commit:
     what was done from there on is of no record any more. `runs` are, of a job that keeps state for
     keys, all that hold that of a partition. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
-    that wrote it, and the source that it writes. `claim` is of a consumer's fence (`claims.py`).
+    that wrote it, and the source that it writes. `claim` is of a consumer's fence
+    (`range_claims.py`).
     Raises ValueError where kind and batch contradict each other.
     """
 

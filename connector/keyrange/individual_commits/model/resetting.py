@@ -10,7 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
-from keyrange.individual_commits.model.state import (
+from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     by_offset,
     cut_at,
 )
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import RecordOutcome
 

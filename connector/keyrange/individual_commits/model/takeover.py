@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model import drivers
-from keyrange.individual_commits.model.agreement import lacking
+from keyrange.individual_commits.model import driver_fences
+from keyrange.individual_commits.model.checkpoint_agreement import lacking
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.drivers import last_source, living, next_group_seq
+from keyrange.individual_commits.model.driver_fences import last_source, living, next_group_seq
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.storage.model.driver import Driver, application_of
@@ -58,7 +58,7 @@ def begin(
         others.add(mark.resumes[0])
     if others and known.batch_id < 0 and not anew and owner not in (None, *stands):
         raise _gone_on(fence, str(owner))
-    queries = {each.source_id: each.query_id for each in drivers.begun(fences)}
+    queries = {each.source_id: each.query_id for each in driver_fences.begun(fences)}
     committed: dict[str, int] = {}
     for other in sorted(others):
         if known.batch_id >= 0:

@@ -17,20 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.claims import is_of_consumer
 from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
     CommitKind,
     CommitSettings,
 )
-from keyrange.individual_commits.model.cuts import read_cuts, write_cuts
-from keyrange.individual_commits.model.drivers import Fence, read_driver
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState
-from keyrange.individual_commits.table.piece_codec import read_piece, write_piece
-from keyrange.individual_commits.table.run_column import RUN_TYPE, read_runs, write_runs
+from keyrange.individual_commits.model.driver_fences import Fence, read_driver
+from keyrange.individual_commits.model.log_cuts import read_cuts, write_cuts
+from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.range_claims import is_of_consumer
+from keyrange.individual_commits.table.done_column import read_piece, write_piece
+from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.storage.store import Bounds
 
 _TIME = pa.timestamp("us", tz="UTC")

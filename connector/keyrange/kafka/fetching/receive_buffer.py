@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from keyrange.kafka.incoming import Incoming
+from keyrange.kafka.response_frames import Incoming
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.messages import protocol
-from keyrange.options.allowed import NotAllowed, check_path, not_allowed
+from keyrange.options.allowlist import NotAllowed, check_path, not_allowed
 from keyrange.options.jaas import file_of
 
 # MIT's codes of errors, as gssapi has them: without a sign.

@@ -12,7 +12,7 @@ from typing import Any
 from keyrange.errors import error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.security import kerberos, tokens
-from keyrange.options.allowed import NotAllowed, not_allowed
+from keyrange.options.allowlist import NotAllowed, not_allowed
 from keyrange.options.kafka_properties import ClientSettings, read_login
 from keyrange.text.packages import install_line
 

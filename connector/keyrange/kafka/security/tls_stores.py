@@ -19,7 +19,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.security import jks
-from keyrange.options.allowed import NotAllowed, check_path, not_allowed
+from keyrange.options.allowlist import NotAllowed, check_path, not_allowed
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import Secret
 from keyrange.text.packages import install_line

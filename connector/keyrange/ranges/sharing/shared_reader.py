@@ -28,9 +28,9 @@ from keyrange.ranges.model.splits import Split
 from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
 from keyrange.ranges.sharing.chunk_results import ResultWriter, mapped_results, read_results
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
-from keyrange.wire.batch_runs import RUNS, runs_of_readers
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
 from keyrange.wire.decode import Chunk
+from keyrange.wire.record_locations import RUNS, runs_of_readers
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.runs import StateRun
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 

@@ -11,9 +11,13 @@ import pytest
 
 from commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.state import KeyRangeState, PartitionState, PendingRecord
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
-from keyrange.individual_commits.table.piece_codec import write_piece
+from keyrange.individual_commits.table.done_column import write_piece
 from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange

@@ -15,9 +15,9 @@ from commit_contract import SOURCE, batch, condition, fence
 from delta_commits import golden_rows, table_at
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.claims import Claim, Claimed, read_claim, source_of
 from keyrange.individual_commits.model.commit import CommitSettings
-from keyrange.individual_commits.model.handovers import claim_of
+from keyrange.individual_commits.model.range_claims import Claim, Claimed, read_claim, source_of
+from keyrange.individual_commits.model.range_handovers import claim_of
 from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition

@@ -100,7 +100,7 @@ def test_a_query_says_it_once_a_run(
     reader.stop()
 
     caplog.clear()
-    monkeypatch.setattr("keyrange.kafka.subscribed.retrying", lambda *_: [])
+    monkeypatch.setattr("keyrange.kafka.subscribed_topics.retrying", lambda *_: [])
     KeyRangeBatchReader(parsed).partitions()
     assert len(warnings(caplog)) == 1
 

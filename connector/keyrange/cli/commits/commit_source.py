@@ -1,0 +1,140 @@
+"""What commands that look at a commit table share: which source of it, back through its commits,
+and what the broker says of the partitions that it knows.
+
+Rule of this file: nothing of Spark, and only commands that are told to ask a broker do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from keyrange.cli.render import note
+from keyrange.cli.source import check_partition, connected, folded, storage_of
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.batch_results import ErrorsByOffset
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.options.commits import beside
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.table.commit_admin import Commits
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.view import ClusterView
+
+TableArgument = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="The commit table: a directory or a URI such as s3://..."),
+]
+GroupOption = Annotated[
+    str, typer.Option("--group", help="Whose commits, where the table holds several groups.")
+]
+SourceOption = Annotated[
+    str,
+    typer.Option(
+        "--source", metavar="SOURCE_ID", help="Which source's commits; usually the last one's."
+    ),
+]
+
+
+def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
+    """What is known of some partitions. Raises INVALID_OPTIONS where there are none such."""
+    check_partition(topic, partition)
+    if not topic:
+        return known
+    states = {
+        each: state
+        for each, state in known.states.items()
+        if each.topic == topic and partition in (None, each.partition)
+    }
+    if not states:
+        named = topic if partition is None else f"{topic}-{partition}"
+        others = ", ".join(map(str, sorted(known.states))) or "none"
+        raise invalid_options([f"the commits know nothing of {named}; they know of: {others}"])
+    return replace(known, states=states)
+
+
+def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:
+    """The state at a commit, or at the last one. `named`: what said which. Raises INVALID_OPTIONS
+    where there is no such."""
+    last = commits.table.known()
+    if seq is not None and seq > last.seq:
+        raise invalid_options([f"{named} {seq}: the commits are 1 to {last.seq}"])
+    return last if seq is None else commits.table.known(seq)
+
+
+def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
+    """As `commit_admin.open_commits`, with the settings of the object store among options."""
+    from keyrange.individual_commits.table import commit_admin
+
+    commits = commit_admin.open_commits(path, group, source, storage_of(named))
+    if commits.others and not source:
+        note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
+    return commits
+
+
+def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
+    """The last errors of pending records, from beside the verdicts; nothing where there are none,
+    or where options of the source do not say that the query keeps its verdicts elsewhere."""
+    from keyrange.individual_commits.pending_errors import pending_errors
+
+    location = folded(named).get("verdictdirectory") or beside(commits.path, "_verdicts")
+    return pending_errors(location, commits.source_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A cluster that answers, and those of the partitions that are still the same ones there."""
+
+    options: SourceOptions
+    cluster: Cluster
+    view: ClusterView
+    partitions: frozenset[TopicPartition]
+
+    def logs(self) -> dict[TopicPartition, OffsetRange]:
+        """From where to where the logs of the partitions go."""
+        first, last = self.offsets_at(EARLIEST), self.offsets_at(LATEST)
+        return {each: OffsetRange(first[each], last[each]) for each in first}
+
+    def offsets_at(self, which: int) -> dict[TopicPartition, int]:
+        """EARLIEST, LATEST, or the first record not before a time in ms (-1: there is none)."""
+        if not self.partitions:
+            return {}
+        wanted = dict.fromkeys(sorted(self.partitions), which)
+        found = self.cluster.list_offsets(self.view, wanted)
+        return {partition: at for partition, (at, _) in found.items()}
+
+
+@contextmanager
+def ask(
+    named: Mapping[str, str],
+    states: Mapping[TopicPartition, PartitionState],
+    columns: Iterable[str] = (),
+) -> Iterator[Live]:
+    """Ask for partitions. What is deleted or was made anew is left out, with a note on stderr.
+
+    `named` are options of the source; `columns` those that are read. Raises what the source raises.
+    """
+    topics = sorted({partition.topic for partition in states})
+    wanted = {**named, "subscribe": ",".join(topics) or "none"}
+    if chosen := ",".join(columns):
+        wanted["columns"] = chosen
+    with connected(wanted) as (options, cluster):
+        view = cluster.describe(topics, may_miss=topics)
+        there = set(view.partitions())
+        same = set()
+        for partition, state in sorted(states.items()):
+            topic_id = view.topic_id(partition.topic)
+            if partition not in there:
+                note(f"{partition} is not in the cluster any more")
+            elif state.topic_id and topic_id and topic_id != state.topic_id:
+                note(f"{partition} is another topic by now, the commits are of {state.topic_id}")
+            else:
+                same.add(partition)
+        yield Live(options, cluster, view, frozenset(same))

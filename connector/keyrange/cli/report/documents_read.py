@@ -1,0 +1,356 @@
+"""Where a report is from: the documents of other commands, read by the functions that those have.
+
+Rule of this file: the checkpoint has to be there; whatever else cannot be read is said on the page.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from typing import Any, Final
+
+from keyrange.cli.checkpoint.export import choose_source
+from keyrange.cli.commits.commands import known_ends, recent_events
+from keyrange.cli.commits.commit_source import Live, ask, errors_of, open_commits
+from keyrange.cli.commits.document import gaps
+from keyrange.cli.deadletters.document import document
+from keyrange.cli.keys import short_key
+from keyrange.cli.members.member_table import ask as ask_members
+from keyrange.cli.members.member_table import open_table
+from keyrange.cli.ranges.commands import describe_plan, sample
+from keyrange.cli.source import ReadPlan, is_of_kafka, storage_of
+from keyrange.cli.times import iso, now
+from keyrange.cli.volumes.observations import VolumeLooks
+from keyrange.cli.watch.document import Seen
+from keyrange.cli.watch.observers import PROGRESSES, Ends, ToldBatch, Where, told_of
+from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_state import fresh
+from keyrange.kafka.model.offsets import LATEST
+from keyrange.report.page_parts import Source, Sources, partition_name
+from keyrange.report.sections.offsets import PENDING_MAX
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.model.spark_log import CheckpointProgress, untold
+
+_TAIL_BYTES: Final = 64 * 2**20
+_COMMITS_MAX: Final = 50
+_MEMBER_ROWS_MAX: Final = 50
+_EPOCHS_MAX: Final = 8
+_LETTERS_MAX: Final = 5_000
+_PLANS_MAX: Final = 30
+_LOOKS_PAUSE_MS: Final = 1_000
+
+# Which option brings what is not on the page.
+MISSING: Final = {
+    "progress": "For the lag by time, and rows per second, duration and records of each batch, "
+    "give the query's progress file with --progress FILE; "
+    "keyrange.ProgressListener(progress_file=FILE) in the job writes it.",
+    "ends": "For the lag as of now, name the cluster with --bootstrap-servers HOST:PORT.",
+    "plans": "For bytes and read amplification of batches, give --progress FILE; or "
+    "--bootstrap-servers HOST:PORT, with the query's own splitBy and parallelism as --option.",
+    "commits": "For what is done of each key range, give the query's commitTable with "
+    "--commits TABLE, if it has commitMode=individual.",
+    "members": "For the owners of key ranges, give the query's memberTable with --members TABLE, "
+    "if its key ranges belong to executors.",
+    "letters": "For records that fail, and those that were given up, give the query's commitTable "
+    "with --commits TABLE, or its deadLetterTable with --dead-letters TABLE.",
+    "volumes": "For the brokers' volumes, give --option kafka.admin.bootstrap.servers=HOST:PORT; "
+    "for the throttle factor also --option min.available.ratio=0.1 or min.available.bytes.",
+}
+# Options of the source by which a batch is planned.
+_PLANNED_BY: Final = frozenset(
+    {
+        "splitby",
+        "keyranges",
+        "keyrangescoverage",
+        "keyrangesperpartition",
+        "parallelism",
+        "nullkeys",
+        "accept.range.fetch",
+        "minpartitions",
+        "mintasks",
+        "bytespertask",
+        "maxrecordsperpartition",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportWhere(Where):
+    """Where the documents are: of which source of the query, and of how many batches."""
+
+    source: int | None
+    batches: int
+    letters: str
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """The options that say how the cluster is reached, and how a batch is planned."""
+        return {
+            name: value
+            for name, value in self.named.items()
+            if name.lower() in _PLANNED_BY or is_of_kafka(name)
+        }
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What is read with a document and is not in it: for the state of the query, and plans."""
+
+    ends: Ends | None = None
+    told: Sequence[ToldBatch] = ()
+    plans: dict[int, Any] = field(default_factory=dict)
+
+
+class Collector:
+    """Reads the documents, as often as it is asked. What cannot be read any more stays as it was
+    read last, and says so."""
+
+    def __init__(self, where: ReportWhere) -> None:
+        self._where = where
+        self._last: dict[str, Source] = {}
+        self._beside = _Beside()
+        self._seen = Seen()
+        # Two at first: what grows shows between them.
+        self._looks = VolumeLooks(where.named, _LOOKS_PAUSE_MS, skipped=1)
+
+    def collect(self) -> Sources:
+        """Raises what `keyrange checkpoint show` raises."""
+        from keyrange.cli.checkpoint.commands import describe
+        from keyrange.cli.report.document import history
+        from keyrange.cli.report.query_state import answers_of, query_state
+
+        where, beside = self._where, self._beside
+        progress = load_progress(open_directory(where.checkpoint))
+        source = choose_source(progress, where.source)
+        described = describe(progress, where.batches)
+        rows = [row for row in described["positions"] if row["source"] == source]
+        read = self._read_all(progress, source)
+        now_ms = now()
+        answers = answers_of(progress, read, beside.told, beside.ends, now_ms)
+        return Sources(
+            query=where.checkpoint,
+            at=iso(now_ms),
+            state=query_state(where, answers, self._seen, now_ms),
+            checkpoint={**described, "positions": rows},
+            history=history(progress, source, where.batches),
+            plans=Source(beside.plans, missing="" if where.asks_kafka else MISSING["plans"]),
+            **read,
+        )
+
+    def _read_all(self, progress: CheckpointProgress, source: int) -> dict[str, Source]:
+        """The sources beside the checkpoint, by their names."""
+        where, beside = self._where, self._beside
+        end = progress.planned[-1].ends[source]
+        source_id = end.commits.source_id if end and end.commits else ""
+        commits = self._read("commits", where.commits, lambda: _commits(where, source_id))
+        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, beside))
+        may_ask = not ends.failure
+        return {
+            "progress": self._read(
+                "progress", where.progress, lambda: _events(where, source, progress, beside)
+            ),
+            "ends": ends,
+            "commits": commits,
+            "members": self._read("members", where.members, lambda: _members(where, may_ask)),
+            "letters": self._read(
+                "letters", where.letters or where.commits, lambda: _letters(where, commits.document)
+            ),
+            "volumes": self._read("volumes", where.asks_brokers, lambda: Source(self._looks())),
+        }
+
+    def _read(self, name: str, wanted: object, read: Callable[[], Source]) -> Source:
+        """A document, or why it is not there."""
+        if not wanted:
+            return Source(missing=MISSING[name])
+        before = self._last.get(name, Source())
+        try:
+            found = read()
+        except KeyrangeError as failure:
+            found = _stale(before, str(failure))
+        except FAILURES as failure:
+            found = _stale(before, f"{type(failure).__name__}: {failure}")
+        self._last[name] = found
+        return found
+
+
+def _stale(before: Source, failure: str) -> Source:
+    return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
+
+
+def _events(
+    where: ReportWhere, source: int, progress: CheckpointProgress, beside: _Beside
+) -> Source:
+    from keyrange.cli.report.document import last_events
+
+    try:
+        lines = _tail(where.progress)
+        with suppress(*FAILURES):
+            # Where a full file was put aside.
+            lines = _tail(f"{where.progress}.1") + lines
+    except FAILURES as failure:
+        raise invalid_options([f"--progress {where.progress} cannot be read: {failure}"]) from None
+    found = last_events(lines, source, progress.query_id, where.batches)
+    last_first = islice(_progresses(lines, progress.query_id), PROGRESSES)
+    beside.told, _ = told_of(list(last_first)[::-1])
+    remarks = []
+    last = found["events"][-1]["batch"] if found["events"] else None
+    outdated = last is not None and untold(progress, last, now())
+    if outdated:
+        remarks.append(f"{where.progress} ends with batch {last}, and there were others since.")
+    if not found["events"]:
+        remarks.append(f"{where.progress} holds no batch of this query yet.")
+    if found["others"]:
+        remarks.append(f"{found['others']:,} batches of other queries are in the progress file.")
+    if found["unreadable"]:
+        remarks.append(f"{found['unreadable']:,} lines of the progress file could not be read.")
+    return Source(found["events"], remarks=tuple(remarks), outdated=outdated)
+
+
+def _progresses(lines: Sequence[bytes], query_id: str) -> Iterator[Mapping[str, Any]]:
+    """The documents of a query among lines, the last one first."""
+    for line in reversed(lines):
+        with suppress(ValueError, RecursionError):
+            document = json.loads(line)
+            if isinstance(document, dict) and document.get("id") == query_id:
+                yield document
+
+
+def _tail(path: str) -> list[bytes]:
+    """The last lines of a file, which may be larger than what is worth reading."""
+    parent, separator, name = path.rpartition("/")
+    with Directory(f"{parent}{separator}" if separator else ".").open(name) as file:
+        size = file.size()
+        begin = max(size - _TAIL_BYTES, 0)
+        file.seek(begin)
+        lines = bytes(file.read(size - begin)).split(b"\n")
+    return lines[1:] if begin else lines
+
+
+def _commits(where: ReportWhere, source_id: str) -> Source:
+    from keyrange.cli.commits.document import describe
+
+    commits = open_commits(where.commits, where.group, source_id, where.named)
+    known, now_ms = commits.table.known(), now()
+    last = commits.last(known.seq)
+    errors = errors_of(commits, where.named)
+    return Source(
+        {
+            "show": describe(known, last, known_ends(commits, known), now_ms, errors),
+            "gaps": _gaps(known, now_ms),
+            "causes": causes(known),
+            "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),
+        }
+    )
+
+
+def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
+    """The oldest pending records of each partition."""
+    return [
+        gap
+        for _, found in groupby(gaps(known, now_ms), key=partition_name)
+        for gap in heapq.nlargest(PENDING_MAX, found, key=lambda row: row["age_ms"])
+    ]
+
+
+def causes(known: Snapshot) -> list[dict[str, Any]]:
+    """How many records are pending for which cause, by how often they were delivered."""
+    counts = Counter(
+        (record.cause.name.lower(), record.deliveries)
+        for state in known.states.values()
+        for record in state.pending
+    )
+    return [
+        {"cause": cause, "deliveries": deliveries, "records": records}
+        for (cause, deliveries), records in sorted(counts.items())
+    ]
+
+
+def _ends(where: ReportWhere, progress: CheckpointProgress, source: int, beside: _Beside) -> Source:
+    """Where the logs end, by Kafka. While it answers, it also tells of transactions and plans."""
+    from keyrange.kafka.open_transactions import held_back
+
+    end = progress.planned[-1].ends[source]
+    assert end is not None
+    states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
+    with ask(where.reading, states) as asked:
+        found = asked.offsets_at(LATEST)
+        held = held_back(asked.cluster, asked.view, asked.partitions)
+        plans: dict[int, Any] = {}
+        remarks = _plan(asked, progress, source, min(where.batches, _PLANS_MAX), plans)
+    rows = [
+        {**partition._asdict(), "offset": offset} for partition, offset in sorted(found.items())
+    ]
+    gone = sorted(states.keys() - found.keys())
+    beside.ends, beside.plans = Ends(found, tuple(gone), held), plans
+    if gone:
+        remarks.append(f"{', '.join(map(str, gone))}: not in the cluster any more.")
+    return Source({"at": iso(now()), "ends": rows}, remarks=tuple(remarks))
+
+
+def _plan(
+    asked: Live, progress: CheckpointProgress, source: int, batches: int, plans: dict[int, Any]
+) -> list[str]:
+    """The last batches as `keyrange ranges plan` would plan their offsets, by number; what is wrong
+    with that is said."""
+    from keyrange.cli.report.document import ranges_of_batch
+
+    sampled = None
+    for batch in progress.planned[-batches:]:
+        ranges = ranges_of_batch(progress, source, batch)
+        if not ranges or not ranges.keys() <= asked.partitions:
+            continue
+        reading = ReadPlan(asked.options, asked.cluster, asked.view, ranges)
+        sampled = sampled or sample(reading)
+        try:
+            plan = describe_plan(reading, sampled)
+        except KeyrangeError as failure:
+            return [f"Batches were not planned: {failure}"]
+        plans[batch.batch_id] = {name: plan[name] for name in ("bytes", "read_amplification")}
+    return []
+
+
+def _members(where: ReportWhere, may_ask: bool) -> Source:
+    from keyrange.cli.members.document import describe, events
+
+    members = open_table(where.members, where.named)
+    rows = members.recent(_MEMBER_ROWS_MAX)
+    live = None
+    remarks: tuple[str, ...] = ()
+    if where.asks_kafka and may_ask:
+        try:
+            live = ask_members(where.reading, members.last)
+        except KeyrangeError as failure:
+            remarks = (f"The broker was not asked who is there: {failure}",)
+    first = {row.epoch: row for row in reversed(rows) if row.epoch}
+    epochs = [first[epoch] for epoch in sorted(first)[-_EPOCHS_MAX:]]
+    document = {
+        "list": describe(members.last, members.waiting, now(), live),
+        "history": events(rows, members.table.commands()),
+        "epochs": [describe(row, (), row.at_ms, None) for row in epochs],
+    }
+    return Source(document, remarks=remarks)
+
+
+def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
+    """The dead letters of the query's group, without what the records hold."""
+    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
+
+    letters = open_letters(where.commits, where.letters, storage_of(where.named))
+    group = where.group or (commits["show"]["group"] or "" if commits is not None else "")
+    found = chosen_letters(letters.read(), group)
+    newest = heapq.nlargest(_LETTERS_MAX, found, key=lambda each: each.written_at_ms)
+    names = ("topic", "partition", "offset", "written_at", "attempts", "cause", "status", "error")
+    rows = []
+    for each in newest:
+        row = document(each)
+        rows.append({name: row[name] for name in names} | {"key": short_key(each.key)})
+    left = len(found) - len(rows)
+    remarks = (f"{left:,} older dead letters are not here.",) if left else ()
+    return Source(rows, remarks=remarks)

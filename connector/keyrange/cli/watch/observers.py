@@ -1,0 +1,322 @@
+"""What `keyrange watch` looks at: a thread for each source, so that one that hangs holds up nobody.
+
+Rule of this file: nothing of Spark. Each source is read by the functions of the command that is
+made for it; here is only when, and what is kept of the last time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from keyrange.cli.commits.commit_source import errors_of
+from keyrange.cli.members.member_table import ask, open_table
+from keyrange.cli.source import SERVERS, folded, names, of_kafka, storage_of
+from keyrange.cli.times import ms_of, now
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
+from keyrange.options import parse_options
+from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import Directory
+from keyrange.storage.model.spark_log import CheckpointProgress
+from keyrange.text.plain import one_line
+
+if TYPE_CHECKING:
+    from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.open_transactions import HeldBack
+
+T = TypeVar("T")
+
+_TEXT_CHARACTERS_MAX: Final = 300
+PROGRESSES: Final = 60
+# What the query calls the tables that options of a command name.
+_TABLES: Final = {"commits": "committable", "members": "membertable", "letters": "deadlettertable"}
+_NO_PROGRESS: Final = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    KeyrangeError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where to look. `named` are options of the source; tables and file are "" where none are."""
+
+    checkpoint: str
+    named: Mapping[str, str] = field(default_factory=dict)
+    progress: str = ""
+    commits: str = ""
+    members: str = ""
+    group: str = ""
+
+    def has(self, option: str) -> bool:
+        return names(self.named, option)
+
+    @property
+    def asks_kafka(self) -> bool:
+        return self.has(SERVERS)
+
+    @property
+    def asks_brokers(self) -> bool:
+        return self.has("kafka.admin.bootstrap.servers")
+
+
+def tables(named: Mapping[str, str], **given: str) -> dict[str, str]:
+    """The query's tables as options of the command name them, else its own options."""
+    known = folded(named)
+    return {name: path or known.get(_TABLES[name], "") for name, path in given.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a source said last, and how long ago; `failure` is why it did not answer the last time,
+    and `waiting_ms` for how long it has been asked by now."""
+
+    value: T | None = None
+    age_ms: int = 0
+    failure: str = ""
+    waiting_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where partitions end, which of those that were asked for are gone, and what is `held` back
+    by open transactions."""
+
+    offsets: Mapping[TopicPartition, int]
+    gone: tuple[TopicPartition, ...] = ()
+    held: Mapping[TopicPartition, HeldBack] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldBatch:
+    """A batch as its progress says."""
+
+    progress: QueryProgress
+    done_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What all sources said; None of those that are not asked."""
+
+    checkpoint: Answer[CheckpointProgress]
+    progress: Answer[list[ToldBatch]] | None = None
+    broker: Answer[Ends] | None = None
+    commits: Answer[dict[str, Any]] | None = None
+    members: Answer[dict[str, Any]] | None = None
+    volumes: Answer[dict[str, Any]] | None = None
+
+    def each(self) -> Iterable[tuple[str, Answer[Any]]]:
+        named = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return ((name, answer) for name, answer in named if answer is not None)
+
+
+class Source(Generic[T]):
+    """Asks one thing again and again, in a thread that ends with the process."""
+
+    def __init__(self, name: str, ask: Callable[[], T]) -> None:
+        self.name = name
+        self._ask = ask
+        self._change = threading.Condition()
+        self._asked_at: float | None = None
+        self._answered_at = 0.0
+        self._value: T | None = None
+        self._failure = ""
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Ask, unless the last answer is still due."""
+        with self._change:
+            if self._asked_at is not None:
+                return
+            self._asked_at = time.monotonic()
+            self._change.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+                self._thread.start()
+
+    def wait(self, until: float) -> None:
+        """Until there is an answer, or a time of `time.monotonic()`."""
+        with self._change:
+            left_s = max(until - time.monotonic(), 0)
+            self._change.wait_for(lambda: self._asked_at is None, left_s)
+
+    @property
+    def answer(self) -> Answer[T]:
+        with self._change:
+            now = time.monotonic()
+            waiting_s = 0.0 if self._asked_at is None else now - self._asked_at
+            age_s = now - self._answered_at if self._value is not None else 0.0
+            return Answer(self._value, int(age_s * 1000), self._failure, int(waiting_s * 1000))
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._asked_at is not None)
+            value, failure = self._try()
+            with self._change:
+                if not failure:
+                    self._value, self._answered_at = value, time.monotonic()
+                self._failure, self._asked_at = failure, None
+                self._change.notify_all()
+
+    def _try(self) -> tuple[T | None, str]:
+        try:
+            return self._ask(), ""
+        except KeyrangeError as failure:
+            # Whole: the remedy stands at its end.
+            return None, one_line(" ".join(str(failure).split()))
+        except Exception as failure:
+            # Whatever a library raises of a file or a network: the view goes on without it.
+            return None, _short(f"{type(failure).__name__}: {failure}")
+
+
+def _short(text: str) -> str:
+    whole = " ".join(one_line(text).split())
+    return whole if len(whole) <= _TEXT_CHARACTERS_MAX else f"{whole[:_TEXT_CHARACTERS_MAX]} ..."
+
+
+class CheckpointSource:
+    """A checkpoint, read again: a planned batch is a file that does not change any more."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._directory: Directory | None = None
+
+    def __call__(self) -> CheckpointProgress:
+        """Raises INVALID_CHECKPOINT_PATH."""
+        if self._directory is None:
+            self._directory = open_directory(self._location, _Remembering)
+        return load_progress(self._directory)
+
+
+class _Remembering(Directory):
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self._known: dict[str, bytes] = {}
+
+    def numbered(self, directory: str) -> list[int]:
+        found = super().numbered(directory)
+        if directory == "offsets":
+            # The last one may be written just now.
+            there = {f"offsets/{number}" for number in found[:-1]}
+            self._known = {path: each for path, each in self._known.items() if path in there}
+        return found
+
+    def read(self, path: str) -> bytes:
+        if path not in self._known:
+            read = super().read(path)
+            if not path.startswith("offsets/"):
+                return read
+            self._known[path] = read
+        return self._known[path]
+
+
+class EndsSource:
+    """Where the partitions of a checkpoint end by now, over connections that are kept."""
+
+    def __init__(
+        self, named: Mapping[str, str], wanted: Callable[[], Mapping[TopicPartition, str]]
+    ) -> None:
+        self._named = named
+        self._wanted = wanted
+        self._cluster: Cluster | None = None
+
+    def __call__(self) -> Ends:
+        """`wanted` are partitions with the ids of their topics, "" where there is none. Raises what
+        the source raises."""
+        from keyrange.kafka.cluster import Cluster
+        from keyrange.kafka.open_transactions import held_back
+
+        wanted = self._wanted()
+        topics = sorted({partition.topic for partition in wanted})
+        if self._cluster is None:
+            named = {**of_kafka(self._named), "subscribe": ",".join(topics) or "none"}
+            self._cluster = Cluster(parse_options(named, "batch").client)
+        try:
+            view = self._cluster.describe(topics, may_miss=topics)
+            # Where either side knows no id of the topic, its name has to do.
+            there = {
+                partition
+                for partition in wanted.keys() & set(view.partitions())
+                if not wanted[partition]
+                or view.topic_id(partition.topic) in ("", wanted[partition])
+            }
+            found = self._cluster.list_offsets(view, dict.fromkeys(sorted(there), LATEST))
+            held = held_back(self._cluster, view, there)
+        except KeyrangeError:
+            self._cluster.close()
+            self._cluster = None
+            raise
+        ends = {partition: at for partition, (at, _) in found.items()}
+        return Ends(ends, tuple(sorted(wanted.keys() - there)), held)
+
+
+def read_told(path: str, query_id: str) -> list[ToldBatch]:
+    """The last batches of a query by its progress file, oldest first. Lines that are no progress
+    are left out. Raises OSError, and what they are where there are no others."""
+    from keyrange.observing.progress_file import read_last
+
+    found, unreadable = told_of(read_last(path, PROGRESSES, query_id))
+    if unreadable is not None and not found:
+        raise unreadable
+    return found
+
+
+def told_of(documents: Iterable[Mapping[str, Any]]) -> tuple[list[ToldBatch], Exception | None]:
+    """The batches of keyrange among progresses, and why the last one of the others is none."""
+    found = []
+    unreadable: Exception | None = None
+    for document in documents:
+        try:
+            told = _told(document)
+        except _NO_PROGRESS as failure:
+            unreadable = failure
+        else:
+            found += [told] if told is not None else []
+    return found, unreadable
+
+
+def _told(document: Mapping[str, Any]) -> ToldBatch | None:
+    progress = read_query_progress(document)
+    if progress is None:
+        return None
+    return ToldBatch(progress, ms_of(progress.began) + progress.duration_ms)
+
+
+class CommitsSource:
+    """The document of `keyrange commits show`."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._commits: Any = None
+
+    def __call__(self) -> dict[str, Any]:
+        from keyrange.cli.commits.document import describe
+        from keyrange.individual_commits.table import commit_admin
+
+        where = self._where
+        if self._commits is None:
+            storage = storage_of(where.named)
+            self._commits = commit_admin.open_commits(where.commits, where.group, "", storage)
+        try:
+            known = self._commits.table.known()
+            errors = errors_of(self._commits, where.named)
+            return describe(known, self._commits.last(known.seq), {}, now(), errors)
+        except BaseException:
+            # Another source may write here by now.
+            self._commits = None
+            raise
+
+
+def read_members(where: Where) -> dict[str, Any]:
+    """The document of `keyrange members list`, with who is there now where a broker is named."""
+    from keyrange.cli.members.document import describe
+
+    members = open_table(where.members, where.named)
+    asked = ask(of_kafka(where.named), members.last) if where.asks_kafka else None
+    return describe(members.last, members.waiting, now(), asked)

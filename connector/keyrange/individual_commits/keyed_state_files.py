@@ -1,0 +1,89 @@
+"""Where the state of keys is after a batch, and which of its files are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from keyrange.errors import error
+from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
+from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.storage.directory import FAILURES, Directory
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.batch_run import BatchRun
+
+# Files are looked for once in so many commits: it takes a list of them all.
+_SWEPT_EVERY: Final = 50
+
+Runs = dict[TopicPartition, tuple[StateRun, ...]]
+
+
+def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
+    """Where the state of the keys of a batch's partitions is after commit `seq`, `known` being the
+    last one before it. Raises STATE_LEFT_OUT where the batch's job keeps none, and others did."""
+    plan, manifest = running.plan, running.manifest
+    running.check_state()
+    if not running.keeps_state:
+        return {}
+    made = made_in(manifest.rows.get("state_run", []) if manifest is not None else [])
+    topic_ids = plan.planned.end.topic_ids
+    found: Runs = {}
+    for partition in plan.states:
+        before = plan.runs.get(partition, ())
+        now = known.runs_of(partition, topic_ids.get(partition.topic, ""))
+        if now != before and plan.planned.mark.resumes is None:
+            # Somebody has set it back since the batch was planned, and its records come again.
+            found[partition] = now
+        else:
+            found[partition] = tuple(after_batch(before, made.get(partition, ()), seq))
+    return found
+
+
+def made_in(rows: Iterable[Sequence[Any]]) -> dict[TopicPartition, list[MadeRun]]:
+    """The runs that tasks have written, as manifests name them."""
+    found: dict[TopicPartition, list[MadeRun]] = {}
+    for topic, number, file, first, until, from_hash, last_hash, *others in rows:
+        run = MadeRun(file, (first, until), KeyRange(from_hash, last_hash + 1), *others)
+        found.setdefault(TopicPartition(topic, number), []).append(run)
+    return found
+
+
+def remove_old(
+    running: BatchRun, table: CommitTable, commit: Commit, commits: CommitOptions, now_ms: int
+) -> None:
+    """Behind a batch and its commit, remove the files that no commit within the retention names.
+    Raises STATE_UNWRITABLE."""
+    if not running.keeps_state or commit.seq % _SWEPT_EVERY:
+        return
+    known, source_id = table.known(), commit.source_id
+    oldest_ms = now_ms - commits.state_retention_ms
+    first = first_since(table, known.seq, oldest_ms)
+    kept = files_of(known.runs)
+    if first > 1:
+        kept |= files_of(table.known(first - 1).runs)
+    for commit in table.history(first, known.seq + 1):
+        kept |= files_of(commit.runs)
+    try:
+        directory = Directory(commits.state_directory)
+        directory.remove_files(source_id, {name.rpartition("/")[2] for name in kept}, oldest_ms)
+    except FAILURES as failure:
+        text = f"old files of states cannot be removed: {failure}"
+        raise error("STATE_UNWRITABLE", text, path=commits.state_directory) from None
+
+
+def first_since(table: CommitTable, last: int, since_ms: int) -> int:
+    """The first commit that was written at `since_ms` or later, `last` + 1 if none was."""
+    low, high = 1, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        [commit] = table.history(middle, middle + 1)
+        if commit.committed_at_ms >= since_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,140 @@
+"""What a checkpoint and a commit table have to say alike before a query goes on from both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model.commit import (
+    KEY_HASH,
+    OFFSET_HASH,
+    CommitSettings,
+    Snapshot,
+)
+from keyrange.individual_commits.model.partition_state import is_left
+from keyrange.individual_commits.model.range_claims import (
+    Claims,
+    believed,
+    group_state,
+    of_topic,
+    pieces_of,
+)
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+
+_NO_COMMIT: Final = (
+    "the commit table has no commit of this query; it was deleted, or it is another one, or "
+    "nothing has said of the batch what is done"
+)
+
+
+def check_agreement(known: Snapshot, start: Checkpoint) -> None:
+    """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
+
+    Raises KeyrangeError: NO_VERDICT, COMMITS_BEHIND or COMMITS_AHEAD, which name a partition.
+    """
+    mark = start.commits
+    if mark is None or start.fresh:
+        return
+    if known.seq < mark.seq:
+        raise lacking(known, mark)
+    if known.seq == mark.seq:
+        there = f"the last commit is {known.seq}, as when it was planned"
+        raise error(
+            "NO_VERDICT",
+            "a batch finished and nothing of it is committed: "
+            + (there if known.seq else _NO_COMMIT),
+            source_id=mark.source_id,
+        )
+    for partition, at in sorted(start.known.items()):
+        state = known.states.get(partition)
+        topic_id = start.topic_ids.get(partition.topic, "")
+        # Of an earlier topic of that name nothing is asked.
+        if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+            continue
+        if state.position != at:
+            behind = state.position < at
+            raise error(
+                "COMMITS_BEHIND" if behind else "COMMITS_AHEAD",
+                f"partition {partition} stands at {at} in the checkpoint and at {state.position} "
+                "in the commit table",
+                source_id=mark.source_id,
+                seq=known.seq,
+            )
+
+
+def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
+    """The table lacks what a batch was planned from: it is gone, or an older copy."""
+    return error(
+        "COMMITS_BEHIND",
+        f"the checkpoint was planned from commit {mark.seq}, and the commit table is at commit "
+        f"{known.seq}",
+        source_id=mark.source_id,
+    )
+
+
+def check_terms(known: Snapshot, terms: CommitSettings) -> None:
+    """What the stored numbers rest on may change only while nothing is left to be done.
+
+    Raises COMMIT_TERMS_CHANGED.
+    """
+    if known.terms is not None and known.terms != terms and is_left(known.states):
+        raise _terms_changed(known, terms)
+
+
+def check_group_terms(
+    claims: Claims,
+    known: Mapping[str, Snapshot],
+    terms: CommitSettings,
+    topic_ids: Mapping[str, str],
+    living: Mapping[str, str],
+) -> None:
+    """As `check_terms`, for a consumer that is about to claim key ranges of its group.
+
+    `known` is by source, as `claims` are. What stands on other terms has to end at one offset of
+    its partition, with everything before it done by the whole group: a record may belong to other
+    keys' ranges from there on. `living` are the slots, by source, of those who go on with what they
+    hold: what two consumers place differently would come to both, or to none.
+    """
+    other = {s: each for s, each in known.items() if each.terms not in (None, terms)}
+    for source in sorted(other.keys() & living.keys()):
+        why = f"; consumer {living[source]} reads key ranges of the group that way"
+        raise _terms_changed(other[source], terms, why)
+    for partition in sorted({p for each in other.values() for p in each.states}):
+        every = {s: each.states[partition] for s, each in known.items() if partition in each.states}
+        states = of_topic(every, topic_ids.get(partition.topic, ""))
+        whole = group_state(claims, states, partition)
+        for span, source in believed(claims, partition, SPACE):
+            if whole is None or source not in other or source not in states:
+                continue
+            if any(each.scanned != whole.committed for each in pieces_of(states[source], span)):
+                raise _terms_changed(other[source], terms)
+
+
+def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> KeyrangeError:
+    names = {"hash": "splitBy", "null_keys": "nullKeys", "isolation": "commit.isolation"}
+    values = {KEY_HASH: "keyRange", OFFSET_HASH: "offset"}
+    option, was, is_now = next(
+        (name, values.get(before, before), values.get(after, after))
+        for field, name in names.items()
+        if (before := getattr(known.terms, field)) != (after := getattr(terms, field))
+    )
+    return error(
+        "COMMIT_TERMS_CHANGED",
+        f"option {option} was {was} and is {is_now}, and records that are not done are known by "
+        f"where that put them{why}",
+        seq=known.seq,
+    )
+
+
+def check_mode(planned: Checkpoint, individual: bool) -> None:
+    """A batch is finished in the mode that it was planned in. Raises COMMIT_TERMS_CHANGED."""
+    modes = (planned.commits is not None, individual)
+    was, is_now = ("individual" if each else "batch" for each in modes)
+    if was != is_now:
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            f"a batch that was planned with commitMode={was} is not finished, and commitMode is "
+            f"{is_now}",
+        )

@@ -1,0 +1,163 @@
+"""The state of keys made once more from the log: a function on the records that are done between
+two commits, in their order, above the state at the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.commit import CommitKind, Snapshot
+from keyrange.individual_commits.model.partition_state import PartitionState, fresh
+from keyrange.individual_commits.table.commit_admin import Commits
+from keyrange.individual_commits.table.keyed_state_rows import StoredState
+from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.keyed_state.model.state_runs import files_of
+from keyrange.keyed_state.variables import StateForm
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.storage.directory import Directory
+from keyrange.work.folding import FoldedState, fold, outcomes_in
+from keyrange.work.model.outcome import Cause
+from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.task import Job
+
+_NO_OUTPUT: Final = pa.schema([])
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPlan:
+    """What lies between two commits: where each partition stood at the first and stands at the
+    last, and how many dead letters its batches have given up."""
+
+    from_seq: int
+    before: dict[TopicPartition, PartitionState]
+    after: dict[TopicPartition, PartitionState]
+    dead: int
+
+    @property
+    def spans(self) -> dict[TopicPartition, OffsetRange]:
+        """The offsets that are to be read."""
+        found = {
+            each: OffsetRange(self.before[each].committed, state.position)
+            for each, state in self.after.items()
+            if self.before[each].committed < state.position
+        }
+        return dict(sorted(found.items()))
+
+
+def plan_fold(
+    commits: Commits, known: Snapshot, stored: StoredState, from_seq: int | None
+) -> FoldPlan:
+    """From a commit on, or from the first one whose state is kept. Raises INVALID_OPTIONS where
+    nobody can tell what should have come of it."""
+    timed = [each.name for each in stored.form.variables if each.ttl_ms]
+    if timed:
+        raise invalid_options(
+            [f"--function: when {timed[0]} expires depends on when batches ran, which no log tells"]
+        )
+    first = _first_kept(commits, known, stored) if from_seq is None else from_seq
+    dead = 0
+    for commit in commits.table.history(first + 1, known.seq + 1):
+        if commit.kind is CommitKind.RESET:
+            raise invalid_options(
+                [
+                    f"commit {commit.seq} has set records back by hand, so the function saw them "
+                    f"twice: give --from {commit.seq} or later"
+                ]
+            )
+        dead += sum(each.dead for each in commit.counts.values())
+    then = commits.table.known(first).states
+    before = {}
+    for partition in stored.runs:
+        state = known.states[partition]
+        was = then.get(partition, fresh(state.topic_id, 0))
+        if was.topic_id != state.topic_id:
+            raise invalid_options(
+                [f"{partition.topic} was created anew since commit {first}: give a later --from"]
+            )
+        before[partition] = was
+    return FoldPlan(first, before, {each: known.states[each] for each in stored.runs}, dead)
+
+
+def _first_kept(commits: Commits, known: Snapshot, stored: StoredState) -> int:
+    directory = Directory(stored.directory)
+    there = {f"{commits.source_id}/{name}" for name in directory.sizes(commits.source_id)}
+    then = Snapshot()
+    for commit in commits.forwards(known.seq + 1):
+        then = then.after(commit)
+        if commit.runs and files_of(then.runs) <= there:
+            return commit.seq
+    return known.seq
+
+
+class StateFold:
+    """A function on top of the state at a plan's first commit."""
+
+    def __init__(
+        self,
+        plan: FoldPlan,
+        base: StoredState,
+        form: StateForm,
+        function: Callable[..., Any],
+        mode: str,
+    ) -> None:
+        """`base`: the state at the plan's first commit; `form`: of the last one."""
+        self._plan = plan
+        self.states = FoldedState(form, base.blocks)
+        works = {partition: TaskPartition((SPACE,)) for partition in plan.after}
+        own = _without_output(function, mode)
+        self._job = Job(works, WorkSettings(), mode, _NO_OUTPUT, own)
+        self.records = 0
+        # What the function has raised: partition, offset and text.
+        self.failures: list[tuple[TopicPartition, int, str]] = []
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Fold batches of one partition each, in the order of offsets, with column keyHash."""
+        for rows in fold(self.states, self._job, self._done(batches)):
+            for told in outcomes_in(rows):
+                if told["cause"] != Cause.HELD_BACK:
+                    partition = TopicPartition(told["topic"], told["partition"])
+                    self.failures.append((partition, told["offset"], told["error"]))
+
+    def _done(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            topic, number = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
+            at = TopicPartition(topic, number)
+            found = done_between(batch, self._plan.before[at], self._plan.after[at])
+            self.records += found.num_rows
+            if found.num_rows:
+                yield found
+
+
+def _without_output(function: Callable[..., Any], mode: str) -> Callable[..., Any]:
+    def of_record(record: Any, state: Any) -> None:
+        function(record, state)
+
+    def of_batch(records: Any, groups: Any, state: Any) -> Any:
+        return (None, *tuple(function(records, groups, state))[1:])
+
+    return of_record if mode == "record" else of_batch
+
+
+def done_between(
+    batch: pa.RecordBatch, before: PartitionState, after: PartitionState
+) -> pa.RecordBatch:
+    """The records of a partition that have a key and are done `after` and not `before`; the batch
+    has columns offset and keyHash."""
+    chosen = _done(after, batch) & ~_done(before, batch)
+    chosen &= batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+    return batch.filter(pa.array(chosen))
+
+
+def _done(state: PartitionState, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    offsets, hashes = (batch.column(name).to_numpy() for name in ("offset", "keyHash"))
+    begins = np.array([piece.span.from_hash for piece in state.pieces], np.int64)
+    scanned = np.array([piece.scanned for piece in state.pieces], np.int64)
+    pending = np.array([record.offset for record in state.pending], np.int64)
+    at = np.searchsorted(begins, hashes, side="right") - 1
+    found: Any = (offsets < scanned[at]) & ~np.isin(offsets, pending)
+    return found  # type: ignore[no-any-return]

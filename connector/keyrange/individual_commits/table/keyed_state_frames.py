@@ -1,0 +1,89 @@
+"""`keyrange.state`: the state of keys as a DataFrame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+
+# About as many keys are read by one task.
+_TASK_ROWS: Final = 500_000
+
+
+def state(
+    spark: SparkSession,
+    table: str,
+    at: int | None = None,
+    *,
+    group: str = "",
+    source: str = "",
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The state of keys that a `keyrange.job` keeps: topic, partition, key and a column for each
+    variable, null where a key has none.
+
+    `table` is the query's commit table, as a path or URI. `at`: as of this commit; that of a batch
+    is in the rows of the table. `group` and `source` as of `keyrange commits`. `options` of the
+    query that say where its state is: stateDirectory, and commitTable.storage.NAME. What has
+    expired by its time to live is there until it is merged.
+
+    Raises INVALID_OPTIONS where there is no such source or commit, or it keeps no state.
+    """
+    from keyrange.individual_commits.table.commit_admin import open_commits
+
+    named = dict(options or {})
+    prefix = "committable.storage."
+    storage = {
+        name[len(prefix) :]: value
+        for name, value in named.items()
+        if name.lower().startswith(prefix)
+    }
+    commits = open_commits(table, group, source, storage)
+    last = commits.table.known()
+    if at is not None and not 1 <= at <= last.seq:
+        raise invalid_options([f"at={at}: the commits are 1 to {last.seq}"])
+    known = last if at is None else commits.table.known(at)
+    stored = StoredState(state_directory(table, named), known.runs)
+    if not stored.form.names:
+        raise invalid_options([f"the commits in {table} name no state"])
+    tasks = list(_tasks(stored))
+    directory, variables = stored.directory, stored.form.variables
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.to_pylist():
+                yield from _rows(directory, variables, task)
+
+    schema: Any = from_arrow_schema(stored.columns)
+    planned = spark.createDataFrame(tasks, "topic string, partition int, span string, runs string")
+    return planned.repartition(max(len(tasks), 1)).mapInArrow(read, schema)
+
+
+def _tasks(stored: StoredState) -> Iterator[tuple[str, int, str, str]]:
+    for partition, runs in sorted(stored.runs.items()):
+        rows = sum(run.rows for run in runs)
+        told = json.dumps([run.flat() for run in runs])
+        for span in split_evenly(SPACE, max(rows // _TASK_ROWS, 1)):
+            yield (*partition, json.dumps([span.from_hash, span.until_hash]), told)
+
+
+def _rows(
+    directory: str, variables: tuple[Variable, ...], task: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    partition = TopicPartition(task["topic"], task["partition"])
+    runs = tuple(map(StateRun.of_flat, json.loads(task["runs"])))
+    stored = StoredState(directory, {partition: runs})
+    # Those of the whole frame: a partition's own files may be older.
+    stored.form = StateForm(variables)
+    yield from stored.table_rows(partition, KeyRange(*json.loads(task["span"])))

@@ -1,0 +1,39 @@
+"""Column `state_runs` of the commit table: where the state of a partition's keys is. Key ranges
+have both ends in them, as in all columns that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.keyed_state.model.state_runs import StateRun
+
+RUN_TYPE: Final = pa.struct(
+    [
+        ("file", pa.string()),
+        ("first_group", pa.int32()),
+        ("until_group", pa.int32()),
+        ("lo", pa.int64()),
+        ("hi", pa.int64()),
+        ("from_seq", pa.int64()),
+        ("until_seq", pa.int64()),
+        ("rows", pa.int64()),
+        ("size_bytes", pa.int64()),
+    ]
+)
+
+
+def write_runs(runs: Sequence[StateRun] | None) -> list[dict[str, Any]] | None:
+    """The column of a partition; None where no state is kept."""
+    if runs is None:
+        return None
+    return [dict(zip(RUN_TYPE.names, run.flat(), strict=True)) for run in runs]
+
+
+def read_runs(told: Sequence[Mapping[str, Any]] | None) -> tuple[StateRun, ...] | None:
+    """What `write_runs` has written. Raises TypeError or ValueError for what cannot be a run."""
+    if told is None:
+        return None
+    return tuple(StateRun.of_flat(each[name] for name in RUN_TYPE.names) for each in told)

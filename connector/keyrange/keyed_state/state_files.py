@@ -1,0 +1,178 @@
+"""Files of states below the state directory: Parquet, rows sorted by hash, a run in row groups of
+its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.keyed_state.blocks import Numbers, within
+from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.keyed_state.variables import KEY_HASH, StateForm
+from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered, let_go
+
+_BLOCKS_KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A run in a file: its row groups [first, until), its rows, and their bytes in the file."""
+
+    groups: tuple[int, int]
+    rows: int
+    size_bytes: int
+
+
+class StateFileWriter:
+    """Writes runs to one file, which is there only if there are rows. A file that no commit names
+    is nobody's, and goes with what is not kept any more."""
+
+    def __init__(self, directory: Directory, source_id: str, form: StateForm) -> None:
+        self.name = f"{source_id}/{uuid.uuid4().hex}.parquet"
+        self._directory = directory
+        self._form = form
+        self._stream: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._runs: list[tuple[int, int]] = []
+        self._groups = 0
+
+    def add(self, blocks: Iterable[pa.RecordBatch]) -> bool:
+        """Write a run; whether it has rows. Raises STATE_UNWRITABLE."""
+        first = self._groups
+        try:
+            for block in blocks:
+                self._open().write_batch(block, row_group_size=block.num_rows)
+                self._groups += 1
+        except FAILURES as failure:
+            raise self._unwritable(failure) from None
+        if self._groups == first:
+            return False
+        self._runs.append((first, self._groups))
+        return True
+
+    def finish(self) -> list[Written]:
+        """The runs in the order in which they were added. Raises STATE_UNWRITABLE."""
+        if self._writer is None or self._stream is None:
+            return []
+        try:
+            self._writer.close()
+            self._stream.close()
+        except FAILURES as failure:
+            raise self._unwritable(failure) from None
+        [metadata] = self._told
+        return [_written(metadata, groups) for groups in self._runs]
+
+    def abandon(self) -> None:
+        let_go(self._writer, self._stream)
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._told: list[pq.FileMetaData] = []
+            self._stream = self._directory.create(self.name)
+            self._writer = pq.ParquetWriter(
+                self._stream,
+                self._form.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                # Hashes in order are close to one another.
+                column_encoding={KEY_HASH: "DELTA_BINARY_PACKED"},
+                write_page_checksum=True,
+                metadata_collector=self._told,
+            )
+        return self._writer
+
+    def _unwritable(self, failure: BaseException) -> KeyrangeError:
+        text = f"state cannot be kept: {failure}"
+        return error("STATE_UNWRITABLE", text, path=self._directory.uri(self.name))
+
+
+def _opened(directory: Directory, path: str) -> pq.ParquetFile:
+    source = directory.open(path)
+    return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+
+
+def _written(metadata: pq.FileMetaData, groups: tuple[int, int]) -> Written:
+    told = [metadata.row_group(number) for number in range(*groups)]
+    size = sum(
+        group.column(at).total_compressed_size for group in told for at in range(group.num_columns)
+    )
+    return Written(groups, sum(group.num_rows for group in told), size)
+
+
+class FileBlocks:
+    """A run in its file: a block is what a row group has of its keys, and read when it is asked
+    for."""
+
+    def __init__(self, directory: Directory, run: StateRun, form: StateForm | None) -> None:
+        """`form`: what rows are to be read for; None for any. Raises STATE_GONE, STATE_DAMAGED,
+        STATE_UNREADABLE, STATE_SCHEMA_CHANGED."""
+        self._uri = directory.uri(run.file)
+        self._span = run.span
+        self._kept: dict[int, pa.RecordBatch] = {}
+        try:
+            self._file = answered(lambda: _opened(directory, run.file))
+        except FileNotFoundError:
+            raise error(
+                "STATE_GONE", "a file of states that a commit names is gone", path=self._uri
+            ) from None
+        except FAILURES as failure:
+            raise self._unreadable(failure) from None
+        self.schema: pa.Schema = self._file.schema_arrow
+        if form is not None:
+            form.check(self.schema, self._uri)
+        self._groups, lowest, highest = [], [], []
+        for number in range(*run.groups):
+            low, high = self._bounds(number)
+            if low < run.span.until_hash and high >= run.span.from_hash:
+                self._groups.append(number)
+                lowest.append(max(low, run.span.from_hash))
+                highest.append(min(high, run.span.until_hash - 1))
+        self.bounds: tuple[Numbers, Numbers] = (
+            np.array(lowest, np.int64),
+            np.array(highest, np.int64),
+        )
+        # Compressed bytes of the blocks that were read.
+        self.read_bytes = 0
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        if number >= self._file.metadata.num_row_groups:
+            raise self._damaged("it has fewer row groups than its commit says")
+        told = self._file.metadata.row_group(number).column(0).statistics
+        if told is None or not told.has_min_max:
+            raise self._damaged("a row group does not say which hashes it has")
+        return told.min, told.max
+
+    def block(self, at: int) -> pa.RecordBatch:
+        if at not in self._kept:
+            number = self._groups[at]
+            while len(self._kept) >= _BLOCKS_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            group = self._file.metadata.row_group(number)
+            try:
+                table = answered(lambda: self._file.read_row_group(number, use_threads=False))
+            except FAILURES as failure:
+                raise self._unreadable(failure) from None
+            self.read_bytes += sum(
+                group.column(each).total_compressed_size for each in range(group.num_columns)
+            )
+            [batch] = table.combine_chunks().to_batches()
+            # Of other keys a newer run says what is true.
+            self._kept[at] = within(batch, self._span)
+        return self._kept[at]
+
+    def _unreadable(self, failure: BaseException) -> KeyrangeError:
+        if not is_unanswered(failure):
+            return self._damaged(failure)
+        text = f"the store did not give a file of states: {failure}"
+        return error("STATE_UNREADABLE", text, path=self._uri)
+
+    def _damaged(self, why: object) -> KeyrangeError:
+        return error("STATE_DAMAGED", f"a file of states cannot be read: {why}", path=self._uri)

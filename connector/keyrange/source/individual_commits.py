@@ -1,0 +1,399 @@
+"""Individual commits: the commit table says what is done and what is pending, and the next batch
+takes up what of it is due.
+
+The table is written by another process and read here. It is asked after every batch, before one is
+planned, and now and then in between, because somebody may set positions by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Final
+
+from keyrange.errors import error
+from keyrange.individual_commits.delivery_plans import (
+    plan_intakes,
+    planned_from,
+    resumed_from,
+    spans_of,
+    state_of,
+    work_settings,
+)
+from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_terms
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_delivery import (
+    PartitionDelivery,
+    due_records,
+    due_until_ms,
+    lags_too_far,
+    next_due_ms,
+)
+from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.table import CommitTable
+from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
+from keyrange.kafka.view import ClusterView
+from keyrange.keyed_state.model.state_runs import last_seq
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
+from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.source.model.topology import grown
+from keyrange.source.planning import Deliveries, check_partitions, count_ranges
+from keyrange.source.trigger_limits import SizesOf
+from keyrange.work.model.task_results import WorkSettings
+from keyrange.work.model.work_order import StateOrder
+
+_log = logging.getLogger(__name__)
+
+States = Mapping[TopicPartition, PartitionState]
+Intakes = dict[TopicPartition, PartitionDelivery]
+CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
+
+# How old may be what is known of the table while there is nothing to read.
+_KNOWN_AGE_S: Final = 5.0
+# And while a batch is planned: records behind a later reset would be handed out twice.
+_CURRENT_AGE_S: Final = 0.05
+
+
+class IndividualCommits(CommitStrategy):
+    """What the commit table says of one query, and the marks that its batches are planned by."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        open_table: OpenTable,
+        cuts_of: CutsOf | None = None,
+        keeps_state: bool = False,
+    ) -> None:
+        """`cuts_of` says where the portions of partitions may begin that slots read. `keeps_state`:
+        tasks keep state for keys."""
+        self._keeps_state = keeps_state
+        self._options = options
+        self._cuts_of = cuts_of
+        self._commits = options.commits
+        self._terms = options.commits.terms(options.key_ranges.nulls_first)
+        self._open_table = open_table
+        self._tables: dict[str, CommitTable] = {}
+        self._made_up = uuid.uuid4().hex
+        self._resumes: tuple[str, int] | None = None
+        self._start: Checkpoint | None = None
+        self._known = Snapshot()
+        self._asked_at = 0.0
+        # Whether the table was asked since the last look began.
+        self._is_current = False
+        self._states: States = {}
+        self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
+        self._held: set[tuple[TopicPartition, str]] = set()
+        self._grown: set[tuple[str, int]] = set()
+        self._waited_ms = 0
+
+    def look(self, start: Checkpoint) -> None:
+        """Ask the table, unless that was done shortly before."""
+        was_asked = start == self._start and time.monotonic() - self._asked_at < _KNOWN_AGE_S
+        self._is_current = not was_asked
+        if not was_asked:
+            self._ask(start)
+
+    def has_changed(self) -> bool:
+        if self._is_current and time.monotonic() - self._asked_at < _CURRENT_AGE_S:
+            return False
+        assert self._start is not None
+        seq = self._known.seq
+        self._ask(self._start)
+        self._is_current = True
+        return self._known.seq != seq
+
+    def _ask(self, start: Checkpoint) -> None:
+        now = time.monotonic()
+        if start.commits is None:
+            known = self._begin(start)
+        else:
+            known = self._table(start.commits.source_id).known()
+            check_agreement(known, start)
+        check_terms(known, self._terms)
+        self._start, self._known, self._asked_at = start, known, now
+
+    def resumed(
+        self, positions: Positions, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, PartitionState]:
+        if self._commits.on_fresh_start != "resume":
+            return {}
+        # A query whose first batch failed has written that it began, and nothing else.
+        last = self._table(self._made_up).last_source(self._commits.group, with_states=True)
+        if last is None:
+            return {}
+        before = self._table(last).known()
+        self._resumes = (last, before.seq)
+        return {
+            partition: state
+            for partition, state in resumed_from(before).states.items()
+            if partition in positions
+            and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
+        }
+
+    def nothing_there(self) -> None:
+        self._states = {}
+
+    def end(self, batch: NextBatch) -> Checkpoint | None:
+        """With the mark that it is planned by; None where nothing is handed out or has moved."""
+        start, base = batch.start, batch.base
+        # What is late does not wait.
+        latest = base.positions if batch.waits else batch.latest
+        check_partitions(latest, self._options)
+        if self._keeps_state:
+            self._say_grown(start, base)
+        states = {p: state_of(self._known, p, start, base) for p in base.positions}
+        self._states = states
+        latest = self._admissible(states, latest)
+        ends = batch.limited(latest, self._late(states) if batch.limits else {})
+        moved = batch.moved or ends.keys() != start.positions.keys()
+        due_at_ms = next_due_ms(states, self._commits.keeps_order)
+        until_ms = self._due_until_ms()
+        is_due = due_at_ms is not None and due_at_ms <= until_ms
+        new = ends != dict(base.positions)
+        if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
+            return None
+        mark = self._mark(start, ends, batch.sizes_of, until_ms if is_due else NEVER_DUE)
+        end = replace(base, positions=ends, commits=mark)
+        intakes = plan_intakes(self._known, start, end, self._options)
+        reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
+        if reached != ends:
+            end = replace(end, positions=reached)
+            intakes = plan_intakes(self._known, start, end, self._options)
+        self._say_slow(intakes, ends)
+        if not moved and all(intake.is_empty for intake in intakes.values()):
+            return None
+        # Lag is told of it.
+        beyond = {p: log for p, at in reached.items() if (log := batch.log_ends.get(p, 0)) > at}
+        return replace(end, commits=replace(mark, log_ends=beyond))
+
+    def reads(
+        self,
+        start: Checkpoint,
+        end: Checkpoint,
+        view: ClusterView,  # noqa: ARG002
+    ) -> Deliveries:
+        """What a planned batch hands out, of the partitions that it hands something out of."""
+        assert end.commits is not None
+        known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
+        check_terms(known, self._terms)
+        planned = plan_intakes(known, start, end, self._options)
+        intakes = {p: intake for p, intake in planned.items() if not intake.is_empty}
+        spans = {partition: self._own(partition, end.commits) for partition in intakes}
+        return Deliveries(intakes, spans, self._options)
+
+    def work_settings(self, end: Checkpoint) -> WorkSettings:
+        assert end.commits is not None
+        return work_settings(end.commits, self._commits)
+
+    def state_order(self, end: Checkpoint) -> StateOrder | None:
+        mark = end.commits
+        if not self._keeps_state or mark is None:
+            return None
+        known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
+        found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
+        runs = {partition: each for partition, each in found.items() if each}
+        seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
+        return StateOrder(seq, _now_ms() if mark.time_ms is None else mark.time_ms, runs)
+
+    def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
+        """How far each partition may be read, one with a range that lags too far not at all."""
+        ends = dict(latest)
+        for partition, state in states.items():
+            too_far = lags_too_far(state, self._commits.limits)
+            self._say_held(
+                partition,
+                "lag",
+                too_far,
+                f"a key range is {state.position - state.scanned} offsets behind, more than "
+                f"max.range.lag: partition {partition} takes in nothing new",
+            )
+            if too_far:
+                ends[partition] = state.position
+        return ends
+
+    def _say_grown(self, start: Checkpoint, base: Checkpoint) -> None:
+        """Producers choose a key's partition by how many there are."""
+        for topic, (were, count) in grown(start, base).items():
+            if (topic, count) not in self._grown:
+                self._grown.add((topic, count))
+                _log.warning(
+                    "topic %s has grown from %d to %d partitions: keys that producers write to "
+                    "other partitions than before begin without state there (guide: state.md)",
+                    topic,
+                    were,
+                    count,
+                )
+
+    def _late(self, states: States) -> dict[TopicPartition, float]:
+        """How many offsets of each partition are to be read that are not new, a key range's counted
+        by its part of the hash space."""
+        until_ms = self._due_until_ms()
+        return {
+            partition: len(due_records(state, until_ms, self._commits.keeps_order))
+            + sum(
+                (state.position - piece.scanned) * piece.span.size / SPACE.size
+                for piece in state.pieces
+            )
+            for partition, state in states.items()
+        }
+
+    def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
+        """They never go back, unless the topic is another one. None before the table was asked."""
+        if self._start is None:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for partition, position in at.positions.items():
+            state = self._known.states.get(partition)
+            topic_id = at.topic_ids.get(partition.topic, "")
+            same = state is not None and (not topic_id or state.topic_id in ("", topic_id))
+            offset = state.committed if state is not None and same else position
+            told_id, told = self._mirrored.get(partition, ("", -1))
+            if told_id == topic_id:
+                offset = max(offset, told)
+            self._mirrored[partition] = (topic_id, offset)
+            found[partition] = offset
+        return found
+
+    def due_in_s(self) -> float | None:
+        if (due_ms := next_due_ms(self._states, self._commits.keeps_order)) is None:
+            return None
+        return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
+
+    def _due_until_ms(self) -> int:
+        wait_ms_max = self._commits.policy.backoff_max_ms
+        return due_until_ms(self._states, _now_ms(), wait_ms_max, self._commits.keeps_order)
+
+    def waits_for_due(self) -> bool:
+        """Say what waits, or wait for it as the options say."""
+        if (due_in_s := self.due_in_s()) is None:
+            return False
+        left_ms = self._commits.available_now_timeout_ms - self._waited_ms
+        if self._commits.available_now == "drain" and due_in_s * 1000 <= left_ms:
+            # A moment longer: what is due at this very millisecond is due.
+            time.sleep(due_in_s + 0.001)
+            self._waited_ms += int(due_in_s * 1000) + 1
+            return True
+        _log.warning(
+            "%d records wait for their next delivery, the first for %.1f s more; "
+            "they come with the next run",
+            sum(len(state.pending) for state in self._states.values()),
+            due_in_s,
+        )
+        return False
+
+    def metrics(self) -> dict[str, Any]:
+        """What is not done: records, how many key ranges take in less, how far the slowest is
+        behind, in offsets, and the committed offsets that lie below the read position."""
+        states = self._states.values()
+        due_ms = next_due_ms(self._states, self._commits.keeps_order)
+        found = {
+            "pending": sum(len(state.pending) for state in states),
+            "partitionsHeld": len(self._held),
+            "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
+            "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
+            "committed": nested(
+                {p: s.committed for p, s in self._states.items() if s.committed < s.position}
+            ),
+        }
+        return {"commits": found, **({"state": self._state_size()} if self._keeps_state else {})}
+
+    def _state_size(self) -> dict[str, int]:
+        """What there is of state, as of the last commit that is known."""
+        runs = [run for each in self._known.runs.values() for run in each]
+        return {
+            "rows": sum(run.rows for run in runs),
+            "bytes": sum(run.size_bytes for run in runs),
+            "runs": len(runs),
+        }
+
+    def _begin(self, start: Checkpoint) -> Snapshot:
+        """What a query knows that has no commits yet."""
+        group, how = self._commits.group, self._commits.on_fresh_start
+        last = self._table(self._made_up).last_source(group, with_states=how == "resume")
+        if last is None or how == "ignore":
+            return Snapshot()
+        if how == "resume" and start.fresh and self._resumes is not None:
+            return resumed_from(self._table(self._resumes[0]).known(self._resumes[1]))
+        raise error(
+            "COMMITS_OF_ANOTHER_QUERY",
+            f"the checkpoint is {'new' if start.fresh else 'one of whole batches'}, and group "
+            f"'{group}' of the commit table has commits already",
+            source_id=last,
+        )
+
+    def _table(self, source_id: str) -> CommitTable:
+        if source_id not in self._tables:
+            self._tables[source_id] = self._open_table(self._commits, source_id)
+        return self._tables[source_id]
+
+    def _mark(self, start: Checkpoint, ends: Positions, sizes: SizesOf, due_ms: int) -> CommitMark:
+        keys = self._options.key_ranges
+        late = self._late(self._states)
+        pending = {
+            partition: OffsetRange(max(state.position - int(late[partition]), 0), ends[partition])
+            for partition, state in sorted(self._states.items())
+        }
+        pending = {partition: span for partition, span in pending.items() if span.size}
+        counts: Mapping[TopicPartition, int] = {}
+        if keys.split_by == "keyRange" and pending:
+            counts = count_ranges(pending, sizes(pending), self._options)
+        return CommitMark(
+            source_id=start.commits.source_id if start.commits else self._made_up,
+            seq=self._known.seq,
+            due_ms=due_ms,
+            ranges=counts,
+            pending_max=self._commits.limits.pending_max,
+            keeps_order=self._commits.keeps_order,
+            deliveries_max=self._commits.policy.deliveries_max,
+            resumes=self._resumes if start.commits is None and start.fresh else None,
+            cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
+            time_ms=_now_ms() if self._keeps_state else None,
+        )
+
+    def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:
+        keys = self._options.key_ranges
+        given = keys.given(partition) if keys.partial else None
+        return sorted(given) if given is not None else spans_of(partition, mark, self._options)
+
+    def _reached(
+        self, partition: TopicPartition, intake: PartitionDelivery, mark: CommitMark
+    ) -> int:
+        """How far the range comes that comes farthest: where all of them stop, the position does
+        not run away from them."""
+        if not self._options.key_ranges.partial:
+            return max(intake.start, *(cell.until_offset for cell in intake.cells))
+        own = {span.from_hash for span in self._own(partition, mark)}
+        ends = [c.until_offset for c in intake.cells if c.span.from_hash in own]
+        return max([intake.start, *ends])
+
+    def _say_slow(self, intakes: Intakes, ends: Positions) -> None:
+        for partition, intake in intakes.items():
+            slow = sum(cell.until_offset < ends[partition] for cell in intake.cells)
+            self._say_held(
+                partition,
+                "pending",
+                slow > 0,
+                f"{slow} of {len(intake.cells)} key ranges of partition {partition} take in less: "
+                f"they have {self._commits.limits.pending_max // 2} records or more that are not "
+                "done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
+            )
+
+    def _say_held(self, partition: TopicPartition, why: str, holds: bool, text: str) -> None:
+        """A warning when it begins, and a line when it is over."""
+        key = (partition, why)
+        if holds and key not in self._held:
+            self._held.add(key)
+            _log.warning("%s", text)
+        elif not holds and key in self._held:
+            self._held.remove(key)
+            _log.info("partition %s takes in everything again", partition)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,348 @@
+"""A user's Delta table that takes files which lie below it already, once for each batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.data_files import DataFile
+from keyrange.storage.delta_partitions import table_schema
+from keyrange.storage.held_table import HeldTable
+from keyrange.storage.model.driver import Driver, application_of_driver
+from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
+from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
+from keyrange.storage.store_failures import text_of
+
+# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
+# a table makes use of it.
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Rules for the values of columns, in the schema's metadata: files that are there were not held to
+# them.
+_RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
+_EXPRESSION: Final = "delta.generationExpression"
+_TRIES = 10
+# Versions between two times that expired files of the log are removed: it takes a list of the log.
+_CLEAN_EVERY: Final = 100
+
+
+class SinkTable:
+    """A table by its path or URI, for files of rows of one schema. `storage` are settings of the
+    object store."""
+
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        storage: Mapping[str, str],
+        partition_by: Sequence[PartitionColumn] | None = None,
+        held: HeldTable | None = None,
+    ) -> None:
+        """`partition_by`: None for what the table is partitioned by. `held`: the table, where it is
+        open from a batch before."""
+        self.uri = uri
+        self._given = None if partition_by is None else tuple(partition_by)
+        self._columns: tuple[PartitionColumn, ...] = self._given or ()
+        self._held = held or HeldTable(uri, storage)
+        self._delta = self._held.delta
+        self._schema = schema
+        self._storage = dict(storage)
+
+    @property
+    def partition_by(self) -> tuple[PartitionColumn, ...]:
+        """What files are to be partitioned by, once the table is prepared."""
+        return self._columns
+
+    def prepare(self) -> None:
+        """Make the table where there is none. Raises SINK_UNSUITABLE where it does not take files
+        of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
+        table_schema(self._schema, self._columns)
+        try:
+            table = self._open()
+        except self._delta.exceptions.TableNotFoundError:
+            table = self._create()
+        except Exception as failure:
+            self._held.close()
+            raise self._unwritable(failure) from None
+        self._check(table)
+
+    def append(
+        self,
+        files: Sequence[DataFile],
+        app_id: str,
+        batch_id: int,
+        check_files: bool,
+        driver: Driver | None = None,
+    ) -> None:
+        """Name files in the table's log, in one transaction: once for each batch of an application,
+        however often it is called, and not by a `driver` that another one has stopped.
+
+        `check_files`: whether they may be gone by now. Raises VERDICT_DAMAGED where they are,
+        SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
+        """
+        if not files:
+            return
+        written = {app_id: batch_id}
+        if driver is not None:
+            written[driver.application] = driver.number
+
+        def commit(table: Any) -> None:
+            if driver is not None:
+                self._check_driver(driver)
+            self._check(table)
+            self._check_partitions(table, files)
+            if check_files:
+                self._check_files(files, batch_id)
+            self._commit(table, files, written, {"keyrange.batchId": str(batch_id)})
+
+        self._once(commit, app_id, batch_id)
+
+    def stop_others(self, driver: Driver) -> None:
+        """Let the table take nothing more from the drivers that one has stopped: such a driver may
+        have looked whether it still counts, and go on to append.
+
+        Raises UNCOMMITTED_OUTPUT where one has appended what it has not committed, SINK_UNWRITABLE.
+        """
+        numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
+        self._once(lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number)
+        # A late transaction came before that one, which has seen it, or does not come any more.
+        for application, committed in driver.committed.items():
+            batch_id = self._version_of(application)
+            if batch_id is not None and batch_id > committed:
+                message = (
+                    f"the table has the output of batch {batch_id} of another query, whose commit "
+                    "is not there: its records would come again"
+                )
+                raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
+
+    def _version_of(self, application: str) -> int | None:
+        try:
+            return self._held.version_of(application)
+        except Exception as failure:
+            self._held.close()
+            raise self._unwritable(failure) from None
+
+    def _once(self, commit: Callable[[Any], None], app_id: str, version: int) -> None:
+        """Call `commit` with the table as it is, until it has written, or the table has a version
+        of an application."""
+        for _ in range(_TRIES):
+            try:
+                table = self._open()
+                if self._written(app_id, version):
+                    return
+                commit(table)
+                return
+            except KeyrangeError:
+                raise
+            except Exception as failure:
+                self._held.close()
+                # The transaction may have landed all the same, or another driver's.
+                if not self._has(app_id, version) and not self._is_conflict(failure):
+                    raise self._unwritable(failure) from None
+        raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
+
+    def _check_driver(self, driver: Driver) -> None:
+        last = self._held.version_of(driver.application)
+        if last is not None and last > driver.number:
+            message = (
+                f"driver {last} has begun, and driver {driver.number} is not to write to the table"
+            )
+            raise error("COMMITS_FENCED", message, source_id=driver.source_id, table=self.uri)
+
+    def _commit(
+        self,
+        table: Any,
+        files: Sequence[DataFile],
+        written: Mapping[str, int],
+        note: Mapping[str, str],
+    ) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        action = self._delta.transaction.AddAction
+        properties = self._delta.CommitProperties(
+            custom_metadata=dict(note),
+            app_transactions=[self._delta.Transaction(*each) for each in written.items()],
+        )
+        table.create_write_transaction(
+            [
+                action(
+                    each.name,
+                    each.size_bytes,
+                    each.partition_values,
+                    now_ms,
+                    True,
+                    each.statistics,
+                )
+                for each in files
+            ],
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=properties,
+            post_commithook_properties=self._delta.PostCommitHookProperties(
+                cleanup_expired_logs=None if table.version() % _CLEAN_EVERY == 0 else False
+            ),
+        )
+
+    def _open(self) -> Any:
+        self._held.refresh()
+        return self._held.table
+
+    def _written(self, app_id: str, version: int) -> bool:
+        written = self._held.version_of(app_id)
+        return written is not None and written >= version
+
+    def _create(self) -> Any:
+        try:
+            self._delta.DeltaTable.create(
+                self.uri,
+                table_schema(self._schema, self._columns),
+                mode="error",
+                partition_by=[each.name for each in self._columns],
+                storage_options=self._storage,
+                # Tried again after another writer has made the table, it would change its identity.
+                commit_properties=self._delta.CommitProperties(max_commit_retries=0),
+            )
+        except Exception as failure:
+            # Another writer may have been faster.
+            try:
+                return self._open()
+            except Exception:
+                raise self._unwritable(failure) from None
+        return self._open()
+
+    def _has(self, app_id: str, version: int) -> bool:
+        try:
+            self._open()
+            return self._written(app_id, version)
+        except Exception:
+            return False
+
+    @staticmethod
+    def _is_conflict(failure: Exception) -> bool:
+        return "concurrent transaction" in str(failure).lower()
+
+    def _check(self, table: Any) -> None:
+        why = self._unfit(table)
+        if why is not None:
+            raise self._unsuitable(why)
+
+    def _unfit(self, table: Any) -> str | None:
+        """Why files of the schema cannot be named in a table's log as they are."""
+        metadata, protocol = table.metadata(), table.protocol()
+        unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
+        if unknown:
+            return f"it has feature {unknown[0]}"
+        settings = metadata.configuration
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            return "its columns have other names in files"
+        if RETENTION_OF_TRANSACTIONS in settings:
+            return f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
+        constraints = sorted(name for name in settings if name.startswith("delta.constraints."))
+        if constraints:
+            return f"rows would not be held to {constraints[0]}"
+        schema = table.schema()
+        why = self._unfit_partitions(metadata.partition_columns, _expressions(schema))
+        if why is not None:
+            return why
+        computed = [each.name for each in self._columns if each.unit is not None]
+        text = _without_expressions(schema, computed)
+        rules = [rule for rule in _RULES if rule in text]
+        if rules:
+            return f"rows would not be held to what a column says with {rules[0]}"
+        return self._unfit_column(schema)
+
+    def _unfit_partitions(self, names: Sequence[str], expressions: Mapping[str, str]) -> str | None:
+        if self._given is None:
+            generated = {
+                name: generated_column(name, expressions[name])
+                for name in names
+                if name in expressions
+            }
+            self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
+        elif [each.name for each in self._given] != list(names):
+            given = [str(each) for each in self._given]
+            return f"it is partitioned by {_listed(names)} and would be by {_listed(given)}"
+        for each in self._columns:
+            text = expressions.get(each.name)
+            if text is not None and generated_column(each.name, text) != each:
+                return f"column {each.name} is generated as {text} and would be {each}"
+        try:
+            table_schema(self._schema, self._columns)
+        except KeyrangeError as failure:
+            return f"it is partitioned by {_listed(names)}: {failure.message}"
+        return None
+
+    def _unfit_column(self, schema: Any) -> str | None:
+        there = {field.name: field for field in schema.fields}
+        whole = table_schema(self._schema, self._columns)
+        for field in self._delta.Schema.from_arrow(whole).fields:
+            found = there.get(field.name)
+            if found is None:
+                return f"it has no column {field.name}"
+            if found.type != field.type:
+                return f"column {field.name} is {found.type} and would be {field.type}"
+        required = [name for name, field in there.items() if not field.nullable]
+        return f"column {required[0]} takes no nulls" if required else None
+
+    def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
+        """Files may have been written for a table that was another one."""
+        names = table.metadata().partition_columns
+        for each in files:
+            if each.partition_values.keys() != set(names):
+                own = _listed(list(each.partition_values))
+                why = f"it is partitioned by {_listed(names)}, and file {each.name} by {own}"
+                raise self._unsuitable(why)
+
+    def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
+        infos = self._held.files.get_file_info([each.name for each in files])
+        for each, info in zip(files, infos, strict=True):
+            if info.size != each.size_bytes:
+                raise error(
+                    "VERDICT_DAMAGED",
+                    f"{each.name}, output of batch {batch_id}, is not there as it was written, "
+                    "and the table's log does not name it yet",
+                    table=self.uri,
+                )
+
+    def _unsuitable(self, why: str) -> KeyrangeError:
+        return error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)
+
+    def _unwritable(self, failure: Exception) -> KeyrangeError:
+        return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _expressions(schema: Any) -> dict[str, str]:
+    """The expressions of generated columns."""
+    found = {field.name: field.metadata.get(_EXPRESSION) for field in schema.fields}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _without_expressions(schema: Any, names: Sequence[str]) -> str:
+    """The schema's JSON without the expressions of columns whose values keep to them."""
+    fields = json.loads(schema.to_json())["fields"]
+    for field in fields:
+        if field["name"] in names:
+            field["metadata"].pop(_EXPRESSION, None)
+    return json.dumps(fields)

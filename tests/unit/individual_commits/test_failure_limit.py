@@ -1,0 +1,238 @@
+"""Batches in which records fail: the line of the log, and how many may fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from commit_tables import MemoryCommitTable
+from committing import commit_states
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import api, outcome_collection
+from keyrange.individual_commits import each_batch as module
+from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.last_results import result_of
+from keyrange.individual_commits.model.batch_results import BatchResult, Failure
+from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.partition_state import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
+from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
+from keyrange.individual_commits.running_batch import Planned
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import parse_options
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.appended_files import HANDED_ON
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import member_rows, other_rows
+
+PLACE = TopicPartition("t", 0)
+# Nobody looks at the frame of a verdict's rows.
+READER = SimpleNamespace(schema=lambda _: SimpleNamespace(parquet=lambda *_: None))
+NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=SimpleNamespace(read=READER))
+SECRET = "KeyError: 's3cret'"
+
+
+class Batch:
+    """Batch 5 of a query: 100 records, or those that were pending before, and what its job says."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, pending: int = 0) -> None:
+        self.home, self.table = home, MemoryCommitTable("s")
+        self.until = 0 if pending else 100
+        start, mark = Checkpoint({PLACE: 0}), CommitMark("s", 0)
+        if pending:
+            records = tuple(PendingRecord(at, at, 1) for at in range(pending))
+            state = PartitionState("", 100, (KeyRangeState(SPACE, 100, records),))
+            commit_states(self.table.store, "s", {PLACE: state})
+            seq = self.table.known().seq
+            start, mark = Checkpoint({PLACE: 100}), CommitMark("s", seq, due_ms=10**15)
+        end = Checkpoint({PLACE: 101 if pending else 100}, commits=mark)
+        planned = Planned(f"query of {home}", 5, start, end, 4)
+        monkeypatch.setattr(module, "read_planned", lambda *_: planned)
+        monkeypatch.setattr(outcome_collection, "handed_on", lambda found: found)
+        self.sink: Any = SimpleNamespace(
+            uri="/sink", prepare=lambda: None, append=lambda *_, **__: None
+        )
+        self.query_id = planned.query_id
+
+    def run(self, done: int, errors: Sequence[str | None], **options: str) -> None:
+        """`errors` are those of the first records, None of one that waits."""
+
+        def rows(attempt: str, path: str) -> Any:
+            outcomes = [
+                {
+                    "topic": "t",
+                    "partition": 0,
+                    "offset": at,
+                    "key_hash": at,
+                    "cause": int(Cause.HELD_BACK if text is None else Cause.REJECTED),
+                    "error": text,
+                }
+                for at, text in enumerate(errors)
+            ]
+            Path(path).mkdir(parents=True)
+            file = Path(path) / "part-0.parquet"
+            batch = other_rows(pa.schema([]), member_rows("outcome", outcomes))
+            pq.write_table(pa.Table.from_batches([batch]), file)
+            found: Any = {member: [] for member in HANDED_ON}
+            found["outcome_file"].append((attempt, file.name, file.stat().st_size))
+            found["done"].append(("t", 0, done))
+            return found
+
+        def job(*_: Any) -> None:
+            current("the test").said = True
+            current("the test").append_verdict(StructType([]), rows, self.sink)
+
+        given = {
+            "kafka.bootstrap.servers": "h:9",
+            "subscribe": "t",
+            "commitMode": "individual",
+            "commitTable": "/t",
+            "verdictDirectory": str(self.home),
+            "commitTable.onFreshStart": "ignore",
+            **options,
+        }
+        parsed = parse_options(given, "stream")
+        EachBatch(job, parsed, "/c", open_table=lambda *_: self.table)(NOTHING, 5)
+
+    @property
+    def is_committed(self) -> bool:
+        return any(each.kind is CommitKind.BATCH for each in self.table.store[1:])
+
+
+def test_one_line_says_what_failed_and_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(96, [SECRET, None, SECRET, "ValueError: s3cret"])
+    [line] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert line == (
+        "batch 5: 3 records failed, 0 of them for the last time, and 1 wait for them: "
+        "KeyError 2 (such as offset 0 of t-0), ValueError 1 (such as offset 3 of t-0)"
+    )
+    assert result_of(batch.query_id, 5) == BatchResult(96, 3, 1, 0, 4)
+    kept = {at: each.text for at, each in pending_errors(str(tmp_path), "s").items()}
+    assert kept == {(PLACE, 0): SECRET, (PLACE, 2): SECRET, (PLACE, 3): "ValueError: s3cret"}
+
+
+def test_errors_that_cannot_be_kept_change_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    (tmp_path / "s" / "pending_errors.json").mkdir(parents=True)
+    batch.run(99, [SECRET])
+    assert batch.is_committed
+    assert "batch 5 is committed; its errors cannot be told: " in caplog.text
+
+
+def test_a_batch_in_which_nothing_fails_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(100, [])
+    assert caplog.records == []
+    assert result_of(batch.query_id, 5) == BatchResult(100, 0, 0, 0, 0)
+
+
+def test_a_partition_that_is_not_in_the_batch_counts_and_keeps_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(tmp_path, monkeypatch, pending=1)
+    other = TopicPartition("t", 1)
+    [state] = batch.table.known().states.values()
+    commit_states(batch.table.store, "s", {other: state})
+    failed = [Failure(other, 0, Cause.REJECTED, SECRET)]
+    PendingErrors(str(tmp_path), "s").update({other: state}, failed)
+    batch.run(1, [SECRET], **{"commitTable.onFreshStart": "resume"})
+    assert result_of(batch.query_id, 5) == BatchResult(1, 1, 0, 0, 2)
+    assert pending_errors(str(tmp_path), "s").keys() == {(PLACE, 0), (other, 0)}
+
+
+def test_texts_of_a_column_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that looks like the name of one may be a customer's."""
+    plan = SimpleNamespace(
+        commits=SimpleNamespace(transactional=False),
+        intakes={},
+        keeps_offsets=False,
+        nulls_first=True,
+        terms=lambda **_: None,
+        wants_mentions=False,
+        works=dict,
+    )
+    run: Any = SimpleNamespace(
+        plan=plan, said=False, errors_are_exceptions=True, check_first=lambda _: None
+    )
+    run.make_verdict = lambda *_, **__: None
+    monkeypatch.setattr(api, "current", lambda _: run)
+    names = ("topic", "partition", "offset", "keyHash", "why")
+    schema = StructType()
+    for name in names:
+        schema = schema.add(name, "string")
+    frame: Any = SimpleNamespace(columns=names, schema=schema)
+    api.materialize(frame)
+    assert run.errors_are_exceptions
+    api.materialize(frame, "why")
+    assert not run.errors_are_exceptions
+
+
+def test_more_failures_than_may_be_stop_the_query_before_anything_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.sink.append = lambda *_, **__: pytest.fail("nothing is to be written")
+    with pytest.raises(KeyrangeError) as raised:
+        batch.run(79, [SECRET] * 21, maxFailureRatio="0.2")
+    assert raised.value.condition.name == "TOO_MANY_FAILURES"
+    assert raised.value.message == (
+        "21 of 100 records failed, and maxFailureRatio is 0.2: "
+        "KeyError 21 (such as offset 0 of t-0) (batch=5)"
+    )
+    assert not batch.is_committed
+    # The next run calls the function again: here one that was corrected.
+    batch.sink.append = lambda *_, **__: None
+    batch.run(80, [SECRET] * 20, maxFailureRatio="0.2")
+    assert result_of(batch.query_id, 5) == BatchResult(80, 20, 0, 0, 20)
+
+
+@pytest.mark.parametrize(("done", "ratio"), [(0, "0.9"), (10**6, "0.0")])
+def test_ten_failures_may_stop_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, ratio: str
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    with pytest.raises(KeyrangeError, match="TOO_MANY_FAILURES"):
+        batch.run(done, [SECRET] * 10, maxFailureRatio=ratio)
+
+
+@pytest.mark.parametrize("errors", [[SECRET] * 9, [SECRET] * 9 + [None] * 91])
+def test_few_failures_stop_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: list[str | None]
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(0, errors, maxFailureRatio="0.2")
+    assert batch.is_committed
+
+
+def test_records_that_come_again_stop_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(tmp_path, monkeypatch, pending=20)
+    batch.run(1, [SECRET] * 20, **{"maxFailureRatio": "0.0", "commitTable.onFreshStart": "resume"})
+    assert batch.is_committed
+
+
+def test_without_the_option_all_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(0, [SECRET] * 100)
+    assert batch.is_committed

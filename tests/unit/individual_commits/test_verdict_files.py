@@ -1,0 +1,127 @@
+"""What the files of a verdict say, as one process reads it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import verdict_files
+from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.outcome_collection import REPORTED, reported_in
+from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.work.model.outcome import Cause, RecordOutcome
+from keyrange.work.outcome_rows import (
+    done_rows,
+    handed_back_rows,
+    member_rows,
+    other_rows,
+    output_rows,
+)
+
+PLACE = TopicPartition("t", 0)
+OUTPUT = pa.schema([pa.field("text", pa.string())])
+
+
+def output(count: int, placed: bool = False) -> pa.RecordBatch:
+    place = None
+    if placed:
+        place = {
+            "topic": pa.array(["t"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+        }
+    rows = pa.RecordBatch.from_arrays([pa.array(["x"] * count)], schema=OUTPUT)
+    return output_rows(rows, place)
+
+
+def record(offset: int, cause: Cause) -> pa.RecordBatch:
+    row = {
+        "topic": "t",
+        "partition": 0,
+        "offset": offset,
+        "key_hash": offset + 7,
+        "cause": int(cause),
+    }
+    return other_rows(OUTPUT, member_rows("outcome", [row]))
+
+
+def mentioned() -> pa.RecordBatch:
+    row = {"topic": "t", "partition": 0, "block": 6, "bits": b"x"}
+    return other_rows(OUTPUT, member_rows("mentioned", [row]))
+
+
+def file_of(*batches: pa.RecordBatch) -> bytes:
+    """A file with a row group for each batch."""
+    data = io.BytesIO()
+    with pq.ParquetWriter(data, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return data.getvalue()
+
+
+def rows_in(data: bytes) -> verdict_files.Found:
+    return verdict_files.rows_in(pa.BufferReader(data), REPORTED)
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
+    back = handed_back_rows({PLACE: {0: 90}}, {PLACE: [KeyRange(5, 9)]})
+    data = file_of(
+        output(5, placed),
+        record(3, Cause.REJECTED),
+        output(5, placed),
+        record(4, Cause.HELD_BACK),
+        mentioned(),
+        other_rows(OUTPUT, back),
+        other_rows(OUTPUT, done_rows({PLACE: 10})),
+    )
+    told = reported_in(rows_in(data))
+    assert told.not_done == {
+        PLACE: {3: RecordOutcome(3, 10, Cause.REJECTED), 4: RecordOutcome(4, 11, Cause.HELD_BACK)}
+    }
+    assert told.handed_back == {PLACE: [(KeyRange(5, 9), 90)]}
+    assert told.done == {PLACE: 10}
+
+
+def test_a_group_of_nothing_but_output_is_not_read() -> None:
+    metadata = pq.ParquetFile(
+        pa.BufferReader(file_of(output(5), record(3, Cause.REJECTED), output(2)))
+    ).metadata
+    assert list(verdict_files._groups_with(metadata, "_keyrange.outcome.topic")) == [1]
+
+
+def test_a_file_of_output_alone_says_nothing() -> None:
+    assert rows_in(file_of(output(5))) == {member: [] for member in REPORTED}
+
+
+def test_records_are_looked_up_by_their_offsets() -> None:
+    data = file_of(record(3, Cause.REJECTED), output(2), record(4, Cause.REJECTED))
+    wanted = {"outcome": ("topic", "offset", "record")}
+    assert verdict_files.rows_in(pa.BufferReader(data), wanted, {4, 9}) == {
+        "outcome": [("t", 4, None)]
+    }
+
+
+def test_all_parts_are_read_and_a_broken_one_is_damage(tmp_path: Path) -> None:
+    store = VerdictStore(str(tmp_path), "s")
+    attempt, path = store.new_attempt(3)
+    Path(path).mkdir(parents=True)
+    for number in range(3):
+        done = other_rows(OUTPUT, done_rows({PLACE: 10**number}))
+        (Path(path) / f"part-{number}").write_bytes(file_of(done))
+    end = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
+    made = Manifest(3, attempt, store.files_of(3, attempt), {}, *planned(end, end))
+    assert reported_in(verdict_files.merged(store.rows_in(made, REPORTED), REPORTED)).done == {
+        PLACE: 111
+    }
+    (Path(path) / "part-1").write_bytes(b"rows")
+    with pytest.raises(KeyrangeError, match=r"\[VERDICT_DAMAGED\]"):
+        store.rows_in(made, REPORTED)
