@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.guard.model.throttle_factor import Limit, Policy, Recovery, Throttle
+from keyrange.guard.model.throttle_factor import Policy, Throttle
+from keyrange.guard.model.volume_limit import Limit, Recovery
 from keyrange.guard.model.volume_readings import VolumeReading
 from volume_samples import reading, volume
 

@@ -23,7 +23,8 @@ from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.factor_sources import ClusterVolumes
 from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
-from keyrange.guard.model.throttle_factor import Limit, Policy
+from keyrange.guard.model.throttle_factor import Policy
+from keyrange.guard.model.volume_limit import Limit
 from keyrange.kafka import log_dirs
 from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster

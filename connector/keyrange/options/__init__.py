@@ -6,22 +6,18 @@ Names are not case-sensitive. All violations are reported together, before the f
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given import GivenOptions, by_name, near_option
-from keyrange.options.kafka_properties import (
-    parse_client_options,
-    property_without_prefix,
-    unknown_property,
-)
+from keyrange.options.given import GivenOptions
+from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
+from keyrange.options.option_names import BY_NAME, check_names, unknown
 from keyrange.options.parsing import Violations
 from keyrange.options.positions import (
     EndOptions,
@@ -48,7 +44,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_BY_NAME: Final = by_name(OPTIONS)
 
 
 def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> SourceOptions:
@@ -58,7 +53,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     what holds for both.
     """
     violations = Violations()
-    given = GivenOptions(_BY_NAME, violations, mode)
+    given = GivenOptions(BY_NAME, violations, mode)
     client: dict[str, str] = {}
     admin: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -71,7 +66,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
         elif folded.startswith(STORAGE_PREFIX):
             storage[name[len(STORAGE_PREFIX) :]] = value
         elif not given.take(name, value):
-            violations.add(name, _unknown(name))
+            violations.add(name, unknown(name))
     source = given.settings(
         SourceOptions,
         client=parse_client_options(client, violations),
@@ -107,29 +102,6 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
         map_in_arrow=mapping,
         values=values,
     )
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Whether the source has options of these names, whatever they are given.
-
-    For who uses a few of many. Raises one InvalidError that names all that it has not.
-    """
-    violations = Violations()
-    for name in names:
-        folded = name.lower()
-        prefix = next((each for each in (ADMIN_PREFIX, "kafka.") if folded.startswith(each)), "")
-        if prefix:
-            unknown = unknown_property(folded.removeprefix(prefix), prefix)
-        else:
-            is_known = folded in _BY_NAME or folded.startswith(STORAGE_PREFIX)
-            unknown = None if is_known else _unknown(name)
-        if unknown is not None:
-            violations.add(name, unknown)
-    violations.check()
-
-
-def _unknown(name: str) -> str:
-    return property_without_prefix(name) or f"does not exist{near_option(name, _BY_NAME)}"
 
 
 def _check_together(source: SourceOptions, violations: Violations) -> None:

@@ -9,7 +9,8 @@ from typing import Final, Generic, TypeVar
 
 from keyrange.guard.model.enforcement import Settings
 from keyrange.guard.model.ramp import floor_rate
-from keyrange.guard.model.throttle_factor import Policy, VolumeName
+from keyrange.guard.model.throttle_factor import Policy
+from keyrange.guard.model.volume_limit import VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.parsing import (

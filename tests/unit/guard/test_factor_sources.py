@@ -20,8 +20,9 @@ from keyrange.guard.factor_sources import (
     open_factor_source,
 )
 from keyrange.guard.model import volume_readings
-from keyrange.guard.model.throttle_factor import Factor, Limit, Policy
+from keyrange.guard.model.throttle_factor import Factor, Policy
 from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.volume_limit import Limit
 from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.kafka import log_dirs
 from keyrange.options.kafka_properties import ClientSettings

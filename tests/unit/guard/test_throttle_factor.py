@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.guard.model.throttle_factor import Factor, Limit, Policy, Recovery, Throttle
+from keyrange.guard.model.throttle_factor import Factor, Policy, Throttle
 from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.volume_limit import Limit, Recovery
 from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from volume_samples import MINUTE, reading, volume
 

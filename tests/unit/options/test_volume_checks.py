@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.guard.model.throttle_factor import Limit, Policy, VolumeName
+from keyrange.guard.model.throttle_factor import Policy
+from keyrange.guard.model.volume_limit import Limit, VolumeName
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS

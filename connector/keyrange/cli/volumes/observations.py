@@ -15,7 +15,8 @@ import typer
 
 from keyrange.cli.arguments import named_values
 from keyrange.cli.times import iso, now
-from keyrange.guard.model.throttle_factor import Factor, Limit, Throttle
+from keyrange.guard.model.throttle_factor import Factor, Throttle
+from keyrange.guard.model.volume_limit import Limit
 from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS

@@ -1,0 +1,39 @@
+"""Which options there are: a name that none has is refused with the one that may be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from keyrange.options.commits import STORAGE_PREFIX
+from keyrange.options.given import by_name, near_option
+from keyrange.options.kafka_properties import property_without_prefix, unknown_property
+from keyrange.options.parsing import Violations
+from keyrange.options.source import OPTIONS
+from keyrange.options.volume_checks import ADMIN_PREFIX
+
+BY_NAME: Final = by_name(OPTIONS)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Whether the source has options of these names, whatever they are given.
+
+    For who uses a few of many. Raises one InvalidError that names all that it has not.
+    """
+    violations = Violations()
+    for name in names:
+        folded = name.lower()
+        prefix = next((each for each in (ADMIN_PREFIX, "kafka.") if folded.startswith(each)), "")
+        if prefix:
+            problem = unknown_property(folded.removeprefix(prefix), prefix)
+        else:
+            is_known = folded in BY_NAME or folded.startswith(STORAGE_PREFIX)
+            problem = None if is_known else unknown(name)
+        if problem is not None:
+            violations.add(name, problem)
+    violations.check()
+
+
+def unknown(name: str) -> str:
+    """What is said of an option that does not exist: the one that may be meant."""
+    return property_without_prefix(name) or f"does not exist{near_option(name, BY_NAME)}"
