@@ -48,7 +48,7 @@ from keyrange.members.table import assignments
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.members import MEMBERS
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Conflict
+from keyrange.storage.table_store import Conflict
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.delta_spark import SparkStore

@@ -23,7 +23,7 @@ from commit_contract import SOURCE, batch, fence
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table import commit_table
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
-from keyrange.storage import delta_rs, store
+from keyrange.storage import delta_rs, table_store
 
 STEPS = (
     "before data file",
@@ -104,7 +104,7 @@ def arrange(path: Path, step: str) -> None:
             around(deltalake.DeltaTable, "create", None, die)
 
 
-class Hasty(store.Layout):
+class Hasty(table_store.Layout):
     """Nothing that a compaction replaced is kept, so that vacuum has something to do."""
 
     __slots__ = ()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from commit_contract import SOURCE, batch, fence
 from keyrange.individual_commits.model.commit import Commit
-from keyrange.individual_commits.table.commit_rows import rows_of
+from keyrange.individual_commits.table.commit_schema import rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
     DeltaCommitTable,
@@ -22,7 +22,7 @@ from keyrange.individual_commits.table.commit_table import (
 from keyrange.options.commits import CommitOptions
 from keyrange.options.secrets import Secret
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Transaction
+from keyrange.storage.table_store import Transaction
 
 GOLDEN = Path(__file__).parent / "golden"
 COMMITS = [fence(1), batch(2), batch(3)]

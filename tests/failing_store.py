@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.table.assignments import TABLE_CONDITIONS
-from keyrange.storage.store import Bounds, Conflict, Transaction, within
+from keyrange.storage.table_store import Bounds, Conflict, Transaction, within
 
 
 class Fault(StrEnum):

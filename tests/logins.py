@@ -14,7 +14,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.parsing import Violations
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.decode import DecodeSettings
 
 KAFKA = "org.apache.kafka.common.security."

@@ -8,7 +8,7 @@ from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
-from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
+from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.individual_commits.table.commit_rows import SCHEMA
-from keyrange.storage.store import Bounds, Conflict, Transaction
+from keyrange.individual_commits.table.commit_schema import SCHEMA
+from keyrange.storage.table_store import Bounds, Conflict, Transaction
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Any, Final
 import delta_commits
 import member_samples
 from commit_contract import SOURCE, batch, fence
-from keyrange.individual_commits.table import commit_rows, commit_table
-from keyrange.members.table import assignment_rows, assignments
-from keyrange.storage.store import Layout
+from keyrange.individual_commits.table import commit_schema, commit_table
+from keyrange.members.table import assignment_schema, assignments
+from keyrange.storage.table_store import Layout
 
 Call = Callable[[Any], object]
 
@@ -72,7 +72,7 @@ def commits(source_id: str = SOURCE) -> Subject:
         last=lambda table: table.known().seq,
         entry=entry,
         begin=lambda seq, run_id: fence(seq, run_id, source_id),
-        rows_of=commit_rows.rows_of,
+        rows_of=commit_schema.rows_of,
         of_another_log=fence(1, source_id="another"),
         looks=(lambda table: table.known(),),
         writes=(lambda table: table.append(entry(4)),),
@@ -100,7 +100,7 @@ ASSIGNMENTS: Final = Subject(
     last=_last_row,
     entry=lambda seq: member_samples.stored(seq, _epoch(seq)),
     begin=lambda seq, run_id: member_samples.stored(seq, _epoch(seq), run_id),
-    rows_of=assignment_rows.rows_of,
+    rows_of=assignment_schema.rows_of,
     of_another_log=member_samples.command(number=1),
     looks=(lambda table: table.last(), lambda table: table.commands()),
     writes=(

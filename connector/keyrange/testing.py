@@ -17,11 +17,11 @@ from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, vari
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.ddl import parse_ddl
-from keyrange.work.folding import FoldedState, fold, outcomes_in
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.task import Job
+from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
+from keyrange.work.task_context import Job
 
 _TOPIC: Final = "topic"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from brokers import Topics, wait_until
 from commanding import succeed
 from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
-from keyrange.individual_commits.model import takeover
+from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.storage.model.driver import Driver
@@ -43,7 +43,7 @@ def job(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> Make
 def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two drivers write that they have begun when both have looked who else there is: the one that
     looked first, which goes on, and then the other."""
-    append, begin = DeltaCommitTable.append, takeover.begin
+    append, begin = DeltaCommitTable.append, driver_takeover.begin
     both, is_first_on = threading.Barrier(2), threading.Event()
     made: list[int] = []
 
@@ -60,7 +60,7 @@ def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
         is_first_on.set()
         return driver
 
-    monkeypatch.setattr(takeover, "begin", begin_and_say_so)
+    monkeypatch.setattr(driver_takeover, "begin", begin_and_say_so)
     monkeypatch.setattr(DeltaCommitTable, "append", append_together)
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import strategies
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.table.commit_rows import MS_MAX
+from keyrange.individual_commits.table.commit_schema import MS_MAX
 from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
-from keyrange.members.table.assignment_rows import (
+from keyrange.members.table.assignment_schema import (
     SCHEMA,
     Command,
     Stored,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.members.model.binding import (
+from keyrange.members.model.late_binding import (
     NO_SLOT,
     Binding,
     Give,

@@ -27,7 +27,7 @@ from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.task import Job
+from keyrange.work.task_context import Job
 from working import OUTPUT, Sent, VirtualHands, batches_of, run
 
 PARTITION = TopicPartition("t", 0)

@@ -1,5 +1,5 @@
-"""Tables in memory by the rules of `keyrange.storage.store.Store`, each of whose calls may fail:
-before anything is done, or after it was (then nobody knows), or late."""
+"""Tables in memory by the rules of `keyrange.storage.table_store.Store`, each of whose calls may
+fail: before anything is done, or after it was (then nobody knows), or late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import error
-from keyrange.storage.store import Bounds, Conflict, Layout, Transaction
+from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 from simulation.faults import Faults
 
 

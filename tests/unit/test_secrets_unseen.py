@@ -18,12 +18,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.security import sasl
+from keyrange.kafka.security import sasl_mechanisms
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import executor_process, member_directory
-from keyrange.members.model.binding import PinRule
+from keyrange.members.model.late_binding import PinRule
 from keyrange.members.setup import MemberSetup, to_json
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
@@ -138,7 +138,7 @@ def test_a_token_endpoint(said: pytest.LogCaptureFixture, answer: tuple[int, byt
             }
         )
         with pytest.raises(KeyrangeError) as caught:
-            sasl.new_client(settings, "127.0.0.1")
+            sasl_mechanisms.new_client(settings, "127.0.0.1")
     assert MARK not in whole_text(caught.value)
 
 

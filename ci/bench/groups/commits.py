@@ -26,7 +26,7 @@ from keyrange.individual_commits.model.partition_state import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.table.commit_rows import SCHEMA, rows_of
+from keyrange.individual_commits.table.commit_schema import SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
     DeltaCommitTable,
@@ -38,7 +38,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Transaction
+from keyrange.storage.table_store import Transaction
 
 PARTITIONS = 8
 RANGES = 8

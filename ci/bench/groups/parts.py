@@ -19,9 +19,9 @@ from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
 from bench.task_profile import READING, WRITING, seconds_of_parts
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.view import ClusterView
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire import fetch_response

@@ -25,7 +25,7 @@ from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import Broker
+    from keyrange.kafka.cluster_view import Broker
 
 OK, MISSING, FAILED = "ok", "not there", "failed"
 _DETAIL_CHARACTERS_MAX = 500

@@ -21,7 +21,7 @@ from keyrange.options.secrets import parse_secret
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import ClusterView
+    from keyrange.kafka.cluster_view import ClusterView
 
 ServersOption = Annotated[
     str, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")

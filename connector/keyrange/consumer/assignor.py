@@ -8,8 +8,8 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.members.model.assignment import Assignment, Owned, assign, tempered
 from keyrange.members.model.shares import Interest, subscribers
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange

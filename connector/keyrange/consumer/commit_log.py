@@ -46,10 +46,10 @@ from keyrange.individual_commits.model.range_claims import (
     source_of,
     write_claim,
 )
-from keyrange.individual_commits.table.commit_rows import CLAIM_COLUMNS, claims_of, fence_bounds
+from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.storage.store import Store, Transaction
+from keyrange.storage.table_store import Store, Transaction
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from keyrange.members.model.messages import Peer
 from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.model.shares import Interest, Share, interests_of, write_share
 from keyrange.members.status import now_ms as passed_ms
-from keyrange.members.table.assignment_rows import Stored
+from keyrange.members.table.assignment_schema import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
 _log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.kafka.view import ClusterView
 
 _EVERY_S: Final = 1.0
 

@@ -9,21 +9,21 @@ from contextlib import contextmanager
 
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.mirroring import Mirroring
+from keyrange.consumer.partition_work import Longs, PartitionWork
 from keyrange.consumer.reading import Batch, OwnedRangeReader
 from keyrange.consumer.requested_ranges import added, recreated, tell_lost
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.table_opening import new_commit_log
 from keyrange.consumer.truncated_logs import ANEW, Leaders, Turn
-from keyrange.consumer.work import Longs, PartitionWork
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Spans
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.position_lookup import bind, resolve_positions
-from keyrange.kafka.view import ClusterView
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, merge

@@ -11,8 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.consumer.partition_work import PartitionWork
 from keyrange.consumer.records import partition_of
-from keyrange.consumer.work import PartitionWork
 from keyrange.errors import error
 from keyrange.individual_commits.model import delivery_plan
 from keyrange.individual_commits.model.partition_delivery import (
@@ -22,14 +22,14 @@ from keyrange.individual_commits.model.partition_delivery import (
 )
 from keyrange.individual_commits.model.partition_state import PendingRecord
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, complement
-from keyrange.ranges.model.splits import Delivery, Split
+from keyrange.ranges.model.offset_splits import Delivery, Split
 
 _log = logging.getLogger(__name__)
 

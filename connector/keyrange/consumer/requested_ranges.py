@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.range_claims import Spans
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, overlap
 

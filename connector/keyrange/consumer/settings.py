@@ -9,7 +9,7 @@ from typing import Final
 
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
-from keyrange.options.given import GivenOptions, by_name, near_option
+from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits import outcome_collection, release
+from keyrange.individual_commits import outcome_collection
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.failure_limit import check_failures
 from keyrange.individual_commits.model import manifest as manifests
@@ -20,6 +20,7 @@ from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, ReportedResults
+from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
@@ -216,10 +217,9 @@ class BatchRun:
             if not self.plan.commits.transactional:
                 self._staged = []
             elif self.manifest is not None:
-                named = self.manifest.staged
-                self._staged = [release.needed(self._store, batch_id) for batch_id in named]
+                self._staged = [needed(self._store, each) for each in self.manifest.staged]
             else:
-                self._staged = release.staged(self._store, self.plan.planned, self.plan.states)
+                self._staged = staged(self._store, self.plan.planned, self.plan.states)
         return self._staged
 
     def _floors(self) -> Mapping[int, Floors]:
@@ -228,8 +228,8 @@ class BatchRun:
         found = self.staged()
         if not found:
             return {}
-        before = release.needed(self._store, self.plan.planned.batch_id - 1)
-        return release.floors_of(found, before, self.plan.reached)
+        before = needed(self._store, self.plan.planned.batch_id - 1)
+        return floors_of(found, before, self.plan.reached)
 
     def _output(self, manifest: Manifest) -> DataFrame:
         rows = self.rows_of(manifest)
@@ -240,7 +240,7 @@ class BatchRun:
             partition: (self.plan.states[partition].committed, judged.state.committed)
             for partition, judged in self.judged().items()
         }
-        return release.released(
+        return released(
             [(each, self.rows_of(each)) for each in [*self.staged(), manifest] if each.files],
             bounds,
             self.plan.planned.end.topic_ids,

@@ -58,7 +58,7 @@ class JobReader(KeyRangeStreamReader):
         self.keeps_state = bool(definition.state)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from keyrange.jobs.task import JobTask
+        from keyrange.jobs.job_task import JobTask
 
         return JobTask(self._options, self._definition).rows(partition)
 

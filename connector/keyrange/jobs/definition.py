@@ -29,9 +29,9 @@ BYTES_MAX: Final = 64 << 20
 @dataclass(frozen=True, slots=True)
 class JobDefinition:
     """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
-    pickled, and empty where there is none; `mode` as of `keyrange.work.task.Job`. `columns` are
-    read. `table` is where output goes, to files of `target_bytes` compressed by `codec`. `state`:
-    what is kept for keys."""
+    pickled, and empty where there is none; `mode` as of `keyrange.work.task_context.Job`. `columns`
+    are read. `table` is where output goes, to files of `target_bytes` compressed by `codec`.
+    `state`: what is kept for keys."""
 
     table: str
     schema: str

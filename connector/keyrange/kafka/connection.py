@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import security_protocol_hint
 from keyrange.kafka.response_frames import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
-from keyrange.kafka.security import sasl, tokens
+from keyrange.kafka.security import sasl_mechanisms, tokens
 from keyrange.kafka.socket_opening import open_socket
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import UnseenBytes
@@ -284,7 +284,7 @@ class Connection:
             )
         try:
             began = time.monotonic()
-            client, user = sasl.new_client(self._settings, self.host)
+            client, user = sasl_mechanisms.new_client(self._settings, self.host)
             # What gives tokens and tickets has deadlines of its own.
             self._ready_by += time.monotonic() - began
             lifetime_ms = self._exchange(client, user)
@@ -307,7 +307,7 @@ class Connection:
             if answer.error_code:
                 tokens.forget()
                 said = answer.error_message or protocol.error_name(answer.error_code)
-                hint = sasl.why_refused(self._settings.sasl_mechanism, user)
+                hint = sasl_mechanisms.why_refused(self._settings.sasl_mechanism, user)
                 raise self._sasl_failed(f"{said}{hint and '; ' + hint}", user)
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
             client.receive(answer.auth_bytes)

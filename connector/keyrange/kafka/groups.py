@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView, read_epoch_ends
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic
-from keyrange.kafka.view import ClusterView, read_epoch_ends
 
 # How Kafka says that a group has members, to a commit by none of them.
 _HAS_MEMBERS: Final = frozenset(

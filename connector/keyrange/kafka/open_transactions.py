@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages.transactions import DESCRIBE_PRODUCERS, describe_producers
 from keyrange.kafka.model.offsets import (
@@ -18,7 +19,6 @@ from keyrange.kafka.model.offsets import (
     OffsetRange,
     TopicPartition,
 )
-from keyrange.kafka.view import Broker, ClusterView
 
 # Who asks has other questions too, that this one must not hold up.
 _ASK_MS: Final = 5_000

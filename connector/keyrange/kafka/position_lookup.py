@@ -8,6 +8,7 @@ from typing import Final
 
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import group_offsets
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, Positions, TopicPartition
 from keyrange.kafka.model.position_options import (
@@ -18,8 +19,7 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.kafka.view import ClusterView
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 
 def resolve_positions(

@@ -19,10 +19,10 @@ from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaE
 from keyrange.guard.model.releasing import RECORDS_MAX, packed
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.messages.produce import PRODUCE, ProducedRecord, produce, record_batch
-from keyrange.kafka.view import Broker
 
 _log = logging.getLogger(__name__)
 

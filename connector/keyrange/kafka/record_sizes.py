@@ -12,11 +12,11 @@ import numpy as np
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.kafka.view import Broker, ClusterView
 from keyrange.wire import fetch_response
 
 if TYPE_CHECKING:

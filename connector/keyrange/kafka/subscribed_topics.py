@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import Assign, SubscribePattern, Subscription
-from keyrange.kafka.view import ClusterView
 
 _log = logging.getLogger(__name__)
 

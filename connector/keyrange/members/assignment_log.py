@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from keyrange.members.model.assignment import Assignment, Since, unbroken
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.reassignment_timing import Membership, Timeouts
-from keyrange.members.table.assignment_rows import Stored, StoredMember
+from keyrange.members.table.assignment_schema import Stored, StoredMember
 from keyrange.members.table.assignments import AssignmentTable
 from keyrange.options.members import MemberOptions
 

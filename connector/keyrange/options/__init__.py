@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given import GivenOptions
+from keyrange.options.given_options import GivenOptions
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import MapInArrow, choose_mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyrange.options import source_values
-from keyrange.options.given import GivenOptions
+from keyrange.options.given_options import GivenOptions
 from keyrange.options.option import BOTH, option
 from keyrange.options.parsing import Violations, importable
 

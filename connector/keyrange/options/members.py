@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from keyrange.members.model.binding import PinRule
+from keyrange.members.model.late_binding import PinRule
 from keyrange.options.commits import IS_PATH, CommitOptions, beside
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import INT32_MAX, option

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from keyrange.options.commits import STORAGE_PREFIX
-from keyrange.options.given import by_name, near_option
+from keyrange.options.given_options import by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix, unknown_property
 from keyrange.options.parsing import Violations
 from keyrange.options.source import OPTIONS

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options import source_values
-from keyrange.options.given import GivenOptions
+from keyrange.options.given_options import GivenOptions
 from keyrange.options.option import BOTH, option
 from keyrange.options.parsing import Violations, one_of
 

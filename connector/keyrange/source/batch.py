@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.splits import Split, plan_splits
+from keyrange.ranges.model.offset_splits import Split, plan_splits
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.driver_version import with_version
 from keyrange.source.task_reader import read_task
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import ClusterView
+    from keyrange.kafka.cluster_view import ClusterView
 
 _Places = Mapping[TopicPartition, int]
 

@@ -11,9 +11,9 @@ from keyrange.errors import error
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement
 from keyrange.individual_commits.model.partition_state import is_left
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, pending
 from keyrange.kafka.position_lookup import earliest
-from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import Checkpoint

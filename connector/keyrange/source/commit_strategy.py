@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads

@@ -18,6 +18,7 @@ from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.shared_watches import leave_watch, take_watch
 from keyrange.guard.watch import Watch
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import (
     READ_UNCOMMITTED,
     OffsetRange,
@@ -28,7 +29,6 @@ from keyrange.kafka.model.offsets import (
 from keyrange.kafka.model.retention_deadline import Retention, must_reach, young_since_ms
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.retention import retentions
-from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.source.trigger_limits import SizesOf
 

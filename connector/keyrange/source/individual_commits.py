@@ -35,8 +35,8 @@ from keyrange.individual_commits.model.partition_delivery import (
 )
 from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.table import CommitTable
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
-from keyrange.kafka.view import ClusterView
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange

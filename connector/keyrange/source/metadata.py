@@ -6,9 +6,9 @@ import time
 from typing import Final
 
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.kafka.subscribed_topics import describe
-from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 
 # A question to the cluster may take this part of one core's time while nothing comes.

@@ -23,17 +23,16 @@ from pyspark.sql.datasource import InputPartition
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.individual_commits.model.checkpoint_agreement import check_mode
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.kafka.position_lookup import resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
-from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.batch_commits import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
-from keyrange.source.data_loss_check import DataLossCheck
 from keyrange.source.guard_hold import Admission
 from keyrange.source.individual_commits import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
@@ -41,6 +40,7 @@ from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoi
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
 from keyrange.source.model.topology import Findings
 from keyrange.source.pinned_tasks import PinnedTaskPlans
+from keyrange.source.planned_data_loss import DataLossCheck
 from keyrange.source.planning import BatchReads, Ranges
 from keyrange.source.tasks import TaskMaker, TaskPlans
 from keyrange.source.trigger_limits import TriggerLimits

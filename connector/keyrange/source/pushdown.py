@@ -26,7 +26,7 @@ from keyrange.source.model.filters import Condition, Constraints, Operator, cons
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import ClusterView
+    from keyrange.kafka.cluster_view import ClusterView
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _OPERATORS: Final[dict[type[spark.Filter], Operator]] = {

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.options import KeyRangeOptions, SourceOptions
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from keyrange.kafka.cluster import Cluster
+    from keyrange.kafka.cluster_view import ClusterView
     from keyrange.kafka.fetching.fetch import SplitReader
-    from keyrange.kafka.view import ClusterView
     from keyrange.options.kafka_properties import ClientSettings
     from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 
@@ -139,7 +139,7 @@ def _kept_cluster(settings: ClientSettings) -> Cluster:
 
 
 def _view(task: ReadTask) -> ClusterView:
-    from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
+    from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 
     leaders: dict[str, dict[int, Leader]] = {}
     for topic, partition, node_id in task.leaders:

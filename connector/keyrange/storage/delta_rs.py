@@ -19,8 +19,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.compaction import small_files, statistics_of
 from keyrange.storage.held_table import HeldTable
-from keyrange.storage.store import Bounds, Conflict, Layout, Transaction, within
 from keyrange.storage.store_failures import reading, text_of, writing_fault
+from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction, within
 
 _LOG = logging.getLogger(__name__)
 _Found = TypeVar("_Found")

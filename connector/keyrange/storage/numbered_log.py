@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.store import Bounds, Conflict, Store, TableConditions, Transaction
+from keyrange.storage.table_store import Bounds, Conflict, Store, TableConditions, Transaction
 
 _TRIES: Final = 10
 

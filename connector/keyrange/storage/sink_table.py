@@ -15,8 +15,8 @@ from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.held_table import HeldTable
 from keyrange.storage.model.driver import Driver, application_of_driver
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
-from keyrange.storage.store import RETENTION_OF_TRANSACTIONS
 from keyrange.storage.store_failures import text_of
+from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
 # a table makes use of it.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.store import Conflict, TableConditions
+from keyrange.storage.table_store import Conflict, TableConditions
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TEXT_MAX = 400

@@ -18,16 +18,16 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import Keys, Numbers
 from keyrange.keyed_state.handles import Current, Entries, Entry, KeyState, check_of
 from keyrange.keyed_state.variables import StateForm
+from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_runs import RecordRun
 from keyrange.work.records import UNFIT, Record, Row, RowForm, WrongResult
-from keyrange.work.run import ArrowWorker, RecordWorker
-from keyrange.work.task import Task
+from keyrange.work.task_context import Task
 
 
 class States(Protocol):
-    """Where states come from and go to: `keyrange.keyed_state.store.TaskStates`."""
+    """Where states come from and go to: `keyrange.keyed_state.task_states.TaskStates`."""
 
     @property
     def form(self) -> StateForm: ...

@@ -12,9 +12,9 @@ from keyrange.consumer import group_leader as module
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import error
+from keyrange.kafka.cluster_view import Broker, ClusterView, Topic
+from keyrange.kafka.cluster_view import Leader as PartitionLeader
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
-from keyrange.kafka.view import Broker, ClusterView, Topic
-from keyrange.kafka.view import Leader as PartitionLeader
 from keyrange.members.model.messages import Peer
 from keyrange.members.model.shares import Interest, Share, read_share, write_interest
 from keyrange.members.table.assignment_admin import open_members, write_command

@@ -17,8 +17,8 @@ from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.shares import Interest, Share, write_share
 from keyrange.members.range_listener import KeyRangeListener

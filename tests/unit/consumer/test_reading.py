@@ -13,12 +13,12 @@ import pytest
 from keyrange.consumer import reading as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.members import status
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 FIRST = TopicPartition("t", 0)
 END = 10

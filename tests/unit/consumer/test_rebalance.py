@@ -14,9 +14,9 @@ from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim
+from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
-from keyrange.kafka.view import ClusterView, Topic
 from keyrange.members.model.group_states import GroupState
 from keyrange.members.model.shares import Interest, Share, read_interest, write_share
 from keyrange.members.range_listener import KeyRangeListener

@@ -20,8 +20,8 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
     fresh,
 )
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.view import ClusterView
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World

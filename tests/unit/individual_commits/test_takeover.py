@@ -11,7 +11,7 @@ from commit_tables import MemoryCommitTable
 from committing import state
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
-from keyrange.individual_commits.model.takeover import begin
+from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.storage.model.driver import Driver

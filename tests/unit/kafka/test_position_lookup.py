@@ -9,6 +9,7 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.kafka import position_lookup, subscribed_topics
+from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.model.position_options import (
     Everywhere,
@@ -19,8 +20,7 @@ from keyrange.kafka.model.position_options import (
     Timestamps,
 )
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern
-from keyrange.kafka.view import Broker, ClusterView, Leader, Topic
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 VIEW = ClusterView(

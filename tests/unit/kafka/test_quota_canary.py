@@ -12,10 +12,10 @@ import pytest
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
 from keyrange.kafka import quota_canary
+from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
-from keyrange.kafka.view import Broker
 from keyrange.options.kafka_properties import ClientSettings
 
 

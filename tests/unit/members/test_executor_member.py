@@ -19,8 +19,8 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_member import greeted, read_bound
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
-from keyrange.members.model.binding import PinRule, WorkUnitCounts
 from keyrange.members.model.greeting import Greeting
+from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.members.setup import MemberSetup
 from keyrange.members.slots import Slot, slot
 from keyrange.members.status import MemberStatus, now_ms, write_status

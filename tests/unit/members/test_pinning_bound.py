@@ -12,14 +12,14 @@ import pytest
 from keyrange.individual_commits.delivery_plans import spans_of
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_state import fresh
+from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.kafka.view import ClusterView, Leader, Topic
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.model.pinned_plan import plan_pinned
 from keyrange.members.pinning import Pinning, route_to
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.source.pinned_tasks import PinnedTaskPlans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.members.model.binding import PinRule
+from keyrange.members.model.late_binding import PinRule
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import rows_of

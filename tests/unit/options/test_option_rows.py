@@ -13,7 +13,7 @@ import pytest
 from keyrange import options
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.options import OPTIONS, SourceOptions
-from keyrange.options.given import GivenOptions, by_name, near_option
+from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import made_of, option, option_fields, rows_of
 from keyrange.options.parsing import (

@@ -11,9 +11,9 @@ from committing import rejected
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
-from keyrange.kafka.view import ClusterView
 from keyrange.options import parse_options
 from keyrange.source import guard_hold as guard_hold_module
 from keyrange.source.guard_hold import Admission

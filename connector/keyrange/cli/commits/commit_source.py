@@ -26,7 +26,7 @@ from keyrange.options.commits import beside
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.view import ClusterView
+    from keyrange.kafka.cluster_view import ClusterView
 
 TableArgument = Annotated[
     str,

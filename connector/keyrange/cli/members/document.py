@@ -16,7 +16,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
-    from keyrange.members.table.assignment_rows import Command, Stored, StoredMember
+    from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
 
 # Of a slot that owns ranges and has no member, and of a member that the driver has not seen.
 UNKNOWN: Final = "unknown"

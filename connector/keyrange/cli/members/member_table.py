@@ -18,7 +18,7 @@ from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 if TYPE_CHECKING:
     from keyrange.members.group import GroupMemberView
     from keyrange.members.table.assignment_admin import Members
-    from keyrange.members.table.assignment_rows import Stored
+    from keyrange.members.table.assignment_schema import Stored
 
 MembersTableArgument = Annotated[
     str,

@@ -47,7 +47,7 @@ from keyrange.text.formats import number, percent
 
 if TYPE_CHECKING:
     from keyrange.kafka.record_sizes import RecordSizes
-    from keyrange.members.table.assignment_rows import Stored
+    from keyrange.members.table.assignment_schema import Stored
     from keyrange.ranges.model.range_plan import RangeEstimate
 
 app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
@@ -289,7 +289,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.splits import Split, cut
+    from keyrange.ranges.model.offset_splits import Split, cut
 
     settings = read_settings(replace(reading.options, columns=("keyHash",)))
     reader = SplitReader(reading.cluster, reading.view, settings)

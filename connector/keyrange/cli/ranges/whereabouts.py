@@ -20,7 +20,7 @@ from keyrange.keyed_state.model.state_runs import clipped
 from keyrange.ranges.model.key_ranges import KeyRange
 
 if TYPE_CHECKING:
-    from keyrange.members.table.assignment_rows import Stored
+    from keyrange.members.table.assignment_schema import Stored
 
 _SLOTS: Final = "slot.directory"
 _GROUP: Final = "commitgroup"

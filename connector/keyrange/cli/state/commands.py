@@ -40,8 +40,8 @@ from keyrange.cli.source import (
     named_options,
 )
 from keyrange.cli.state.differing import differences, jsonable, print_states, state_row
-from keyrange.cli.state.folding import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.state.picture import described, line_of
+from keyrange.cli.state.verify import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.times import iso, now
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot

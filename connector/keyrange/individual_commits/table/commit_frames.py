@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.table.commit_rows import SCHEMA
+from keyrange.individual_commits.table.commit_schema import SCHEMA
 from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 
 _READ: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi", "done")

@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
 from keyrange.individual_commits.model.driver_fences import Fence, last_source
 from keyrange.individual_commits.model.fencing import is_written, outrun
 from keyrange.individual_commits.model.table import CommitTable
-from keyrange.individual_commits.table.commit_rows import (
+from keyrange.individual_commits.table.commit_schema import (
     ADDED,
     FENCE_COLUMNS,
     SCHEMA,
@@ -27,7 +27,7 @@ from keyrange.individual_commits.table.commit_rows import (
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.numbered_log import Entry, NumberedLog, pages
-from keyrange.storage.store import Bounds, Layout, Store, TableConditions, Transaction
+from keyrange.storage.table_store import Bounds, Layout, Store, TableConditions, Transaction
 
 TABLE_CONDITIONS: Final = TableConditions(
     gone="COMMITS_GONE",

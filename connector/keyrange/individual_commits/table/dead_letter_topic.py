@@ -10,6 +10,7 @@ from typing import Any, Final
 from keyrange.errors import error
 from keyrange.individual_commits.table.dead_letters import DeadLetter
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.leader_requests import Answers, Failures, LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.produce import (
@@ -21,7 +22,6 @@ from keyrange.kafka.messages.produce import (
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
-from keyrange.kafka.view import ClusterView
 from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)

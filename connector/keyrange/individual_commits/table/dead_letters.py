@@ -17,7 +17,7 @@ from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.numbered_log import Entry, Writes
-from keyrange.storage.store import Bounds, Layout, Store, Transaction
+from keyrange.storage.table_store import Bounds, Layout, Store, Transaction
 from keyrange.work.model.outcome import Cause
 
 _TIME = pa.timestamp("us", tz="UTC")

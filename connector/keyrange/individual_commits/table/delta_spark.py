@@ -22,8 +22,8 @@ from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetters, open_dead_letters
 from keyrange.options.commits import CommitOptions
-from keyrange.storage.store import Bounds, Conflict, Layout, Transaction
 from keyrange.storage.store_failures import read_fault, writing_fault
+from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 
 _LOG = logging.getLogger(__name__)
 

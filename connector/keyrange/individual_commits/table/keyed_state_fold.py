@@ -20,10 +20,10 @@ from keyrange.keyed_state.model.state_runs import files_of
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage.directory import Directory
-from keyrange.work.folding import FoldedState, fold, outcomes_in
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.task import Job
+from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
+from keyrange.work.task_context import Job
 
 _NO_OUTPUT: Final = pa.schema([])
 

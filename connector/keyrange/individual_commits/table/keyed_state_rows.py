@@ -18,7 +18,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.state_files import FileBlocks
-from keyrange.keyed_state.store import with_state
+from keyrange.keyed_state.task_states import with_state
 from keyrange.keyed_state.variables import KEY, StateForm, form_of
 from keyrange.options.commits import beside
 from keyrange.ranges.model.key_hash import hash_of

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.individual_commits.model.partition_state import KeyRangeState
-from keyrange.individual_commits.table.commit_rows import MS_MAX, MS_MIN
+from keyrange.individual_commits.table.commit_schema import MS_MAX, MS_MIN
 from keyrange.individual_commits.table.done_column import read_piece
 
 # What of a row of the commit table stands beside what was in its blob.

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
@@ -31,8 +32,7 @@ from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange
 from keyrange.kafka.position_lookup import bind_splits
-from keyrange.kafka.view import ClusterView
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire import fetch_response
 from keyrange.wire.decode import Chunk, Decoder, Workspace, scan_chunk
 

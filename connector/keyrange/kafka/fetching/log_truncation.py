@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.view import ClusterView
 
 _log = logging.getLogger(__name__)
 

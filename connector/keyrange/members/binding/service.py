@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
-from keyrange.members.model.binding import (
+from keyrange.members.model.greeting import Address
+from keyrange.members.model.late_binding import (
     NO_SLOT,
     Binding,
     Give,
@@ -27,7 +28,6 @@ from keyrange.members.model.binding import (
     Wait,
     WorkUnitCounts,
 )
-from keyrange.members.model.greeting import Address
 
 _log = logging.getLogger(__name__)
 

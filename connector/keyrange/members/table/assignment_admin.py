@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keyrange.errors import invalid_options
-from keyrange.members.table.assignment_rows import Command, Stored
+from keyrange.members.table.assignment_schema import Command, Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.members.table.assignment_rows import (
+from keyrange.members.table.assignment_schema import (
     ASSIGNMENT,
     COMMAND,
     SCHEMA,
@@ -26,7 +26,7 @@ from keyrange.members.table.assignment_rows import (
 )
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.numbered_log import Entry, NumberedLog, pages
-from keyrange.storage.store import Layout, Store, TableConditions
+from keyrange.storage.table_store import Layout, Store, TableConditions
 
 TABLE_CONDITIONS: Final = TableConditions(
     gone="ASSIGNMENT_GONE",

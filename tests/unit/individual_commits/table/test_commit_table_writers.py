@@ -15,11 +15,11 @@ from commit_contract import FLIGHTS, append_all, batch, condition, fence, state
 from delta_commits import COMMITS, in_epoch, leave_by_version_1, table_at
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
-from keyrange.individual_commits.table.commit_rows import rows_of
+from keyrange.individual_commits.table.commit_schema import rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Conflict, Transaction
+from keyrange.storage.table_store import Conflict, Transaction
 from racing_writers import Writes, before_the_next_write, in_threads
 
 pytestmark = pytest.mark.ordinary

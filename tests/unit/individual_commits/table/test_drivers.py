@@ -14,8 +14,8 @@ from delta_commits import golden_rows
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_fences import Fence, begun, living, read_driver
-from keyrange.individual_commits.model.takeover import begin
-from keyrange.individual_commits.table.commit_rows import SCHEMA
+from keyrange.individual_commits.model.driver_takeover import begin
+from keyrange.individual_commits.table.commit_schema import SCHEMA
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.source.model.checkpoint import CommitMark
 from memory_store import MemoryStore, Shared

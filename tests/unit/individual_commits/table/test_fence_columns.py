@@ -18,12 +18,12 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitSettings
 from keyrange.individual_commits.model.range_claims import Claim, Claimed, read_claim, source_of
 from keyrange.individual_commits.model.range_handovers import claim_of
-from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
+from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.store import Transaction
+from keyrange.storage.table_store import Transaction
 
 FLIGHTS = TopicPartition("flights", 0)
 LOWER, UPPER = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)

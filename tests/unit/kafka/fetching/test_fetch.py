@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import EARLIEST, LATEST
-from keyrange.kafka.view import ClusterView
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.decode import DecodeSettings
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from keyrange.errors import CorruptError, DataLossError, KeyrangeError, error
+from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching import log_truncation
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.view import ClusterView, Leader, Topic
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.decode import DecodeSettings
 from scripted_broker import ID, Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

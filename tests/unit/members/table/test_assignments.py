@@ -12,7 +12,7 @@ import pytest
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.assignment import Since
-from keyrange.members.table.assignment_rows import SCHEMA, Stored, read_rows, rows_of
+from keyrange.members.table.assignment_schema import SCHEMA, Stored, read_rows, rows_of
 from keyrange.members.table.assignments import LAYOUT, AssignmentTable
 from keyrange.storage.checksum import crc32c
 from keyrange.storage.delta_rs import DeltaRsStore

@@ -18,7 +18,7 @@ from damaged_tables import (
     note_transaction,
 )
 from keyrange.errors import KeyrangeError
-from keyrange.members.table.assignment_rows import SCHEMA, rows_of
+from keyrange.members.table.assignment_schema import SCHEMA, rows_of
 from keyrange.storage.checksum import crc32c
 from member_samples import append_all, command, stored, table_at
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.kafka.position_lookup import earliest
-from keyrange.kafka.view import ClusterView
 from keyrange.options import SourceOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.model.lost_offsets import Lost, LostOffsets, left_behind, passed_over

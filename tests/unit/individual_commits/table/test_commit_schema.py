@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.partition_state import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.table.commit_rows import SCHEMA, commits_of, rows_of
+from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.done_column import write_piece
 from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 from keyrange.kafka.model.offsets import TopicPartition

@@ -18,19 +18,19 @@ from pyspark.sql.types import StructType
 from keyrange.individual_commits.verdicts import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
 from keyrange.jobs.keyed_task import partitions_of, state_rows, state_settings
-from keyrange.keyed_state.store import TaskStates
+from keyrange.keyed_state.task_states import TaskStates
 from keyrange.keyed_state.variables import StateForm
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output
+from keyrange.work.function_workers import run_task
 from keyrange.work.keyed import KEYED_WORKERS
 from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.outcome_rows import other_rows
 from keyrange.work.record_timer import RecordTimer
-from keyrange.work.run import run_task
-from keyrange.work.task import Job, JsonValues, Task
+from keyrange.work.task_context import Job, JsonValues, Task
 
 
 class JobTask:

@@ -20,14 +20,14 @@ from keyrange.keyed_state.blocks import (
     sorted_by_hash,
     within,
 )
-from keyrange.keyed_state.store import alive, with_state
+from keyrange.keyed_state.task_states import alive, with_state
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.work.function_workers import run_task
 from keyrange.work.keyed import KEYED_WORKERS
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimer
-from keyrange.work.run import run_task
-from keyrange.work.task import Job, Task
+from keyrange.work.task_context import Job, Task
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
 
@@ -49,13 +49,13 @@ class FoldedState:
         self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
-        """As of `keyrange.keyed_state.store.TaskStates`."""
+        """As of `keyrange.keyed_state.task_states.TaskStates`."""
         runs = [*self._changes[partition].runs(), *self._below(partition, SPACE)]
         found = look_up(runs, wanted, self.form)
         return alive(found, self.form, self.time_ms)
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """As of `keyrange.keyed_state.store.TaskStates`."""
+        """As of `keyrange.keyed_state.task_states.TaskStates`."""
         self._changes[partition].add(sorted_by_hash(rows))
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from keyrange.work.outcome_rows import OutcomeRows, bounded, other_rows, output_
 from keyrange.work.record_runs import Numbers, RecordRun, cut
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
-from keyrange.work.task import Job, Task
+from keyrange.work.task_context import Job, Task
 
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
 # What a function raises that makes its record a rejected one: a function that calls exit() would

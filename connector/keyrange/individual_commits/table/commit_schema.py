@@ -31,7 +31,7 @@ from keyrange.individual_commits.table.done_column import read_piece, write_piec
 from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.storage.store import Bounds
+from keyrange.storage.table_store import Bounds
 
 _TIME = pa.timestamp("us", tz="UTC")
 
