@@ -25,6 +25,7 @@ _CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 if _CLASSES.exists():
     _JVM += [f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable"]
 os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JVM))
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark_conf"))
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would whom a test sends one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -85,10 +86,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.ui.enabled", "false")
-        # Compiling code for each of many short queries costs a sixth of a test's CPU.
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.driver.memory", "2g")
         .getOrCreate()
     )

@@ -43,7 +43,6 @@ def connect_server(home: Path, place: Place) -> Iterator[str]:
     confs = jars.delta_confs() | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
     }
     log_path = home / "server.log"
     with log_path.open("wb") as log:

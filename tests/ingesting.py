@@ -79,9 +79,6 @@ class Ingest:
                 [
                     str(Path(sys.executable).parent / "spark-submit"),
                     *("--master", master, "--jars", delta_jars, *submit),
-                    *("--conf", "spark.ui.enabled=false"),
-                    *("--conf", "spark.sql.shuffle.partitions=2"),
-                    *("--conf", "spark.databricks.delta.snapshotPartitions=2"),
                     *(f"--conf={name}={value}" for name, value in (confs or {}).items()),
                     str(JOBS / job),
                     *("--bootstrap-servers", topics.cluster.bootstrap_servers),

@@ -45,7 +45,6 @@ BRIEF = {
     "expansion.timeout.ms": "1000",
 }
 CONFS = {
-    "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "640m",

@@ -17,7 +17,7 @@ import sys
 from pyspark.sql import SparkSession
 
 servers, topic, checkpoint = sys.argv[1:]
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[1]").getOrCreate()
 options = {
     "kafka.bootstrap.servers": servers,
     "subscribe": topic,

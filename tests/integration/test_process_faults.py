@@ -28,7 +28,7 @@ class Job:
 
     def __init__(self, topics: Topics, topic: str, home: Path, master: str, by: str) -> None:
         self.log = home / f"job-{time.monotonic_ns()}.log"
-        confs = jars.delta_confs() | {"spark.ui.enabled": "false"}
+        confs = jars.delta_confs()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
