@@ -66,7 +66,7 @@ MEMBER_CONDITIONS: Final = (
         "the row in the message",
         _MEMBERS,
     ),
-    # Tasks that ask what they read: spark/binding, members/executor_member.py
+    # Tasks that ask what they read: members/binding/, members/executor_member.py
     Condition(
         "BINDING_UNREACHABLE",
         Kind.UNAVAILABLE,

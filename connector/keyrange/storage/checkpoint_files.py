@@ -1,6 +1,7 @@
 """The files of a checkpoint directory.
 
-Rule of this file: what bytes mean is said in `core.spark_log`; here they are found and read.
+Rule of this file: `keyrange.storage.model.spark_log` says what bytes mean; here they are found and
+read.
 """
 
 from __future__ import annotations

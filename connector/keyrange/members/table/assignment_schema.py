@@ -77,7 +77,7 @@ class Stored:
     `run_id` is the driver's own, made up when it began. `assignment` is None while there is none
     yet; a row with the epoch of the one before says that something about the members changed.
     `since` says which assignment gave each slot the ranges that it has had without a break.
-    `membership` is the state of `core.members.membership` as JSON. `commands_until` is the number
+    `membership` is the state of `reassignment_timing.py` as JSON. `commands_until` is the number
     of the last command that the driver has taken, `member_group` the Kafka group of the members.
     `reached` says whether executors have reached a driver, and it is tried where a run relies on
     that and has not seen it yet; "" where nobody knows.

@@ -1,9 +1,9 @@
 """Read key ranges of a partition beside other readers on the same host, each byte once.
 
-Whoever comes first fetches a chunk, decodes it and leaves the others' rows in a file (host/); his
-own he keeps. While another is at work on the chunk that he needs, a reader makes the next one. What
-cannot be kept, or is gone, or was left unfinished by a reader that died, is read again: sharing
-saves work, the rows do not depend on it.
+The reader that comes first fetches a chunk and decodes it. It keeps its own rows and leaves those
+of the others in a file (`chunk_results.py`). While another one works on the chunk that a reader
+needs, that reader makes the next one. A reader reads again what cannot be kept, is gone, or was
+left unfinished by a reader that died: sharing saves work, the rows do not depend on it.
 
 To wait for another reader is no progress: it counts towards the reader's own deadline, so that the
 deadlines of readers that wait for the same broker do not add up. Who was not given way until then
