@@ -232,7 +232,8 @@ _BAD_LABELS = """(() => {
 def test_no_label_is_cut_or_lies_upon_another(page: Page, tmp_path: Path) -> None:
     for name, made in samples(tmp_path).items():
         address = written(made, tmp_path / f"{name}.html")
-        for width, scheme in ((520, "light"), (520, "dark"), (1600, "light"), (1600, "dark")):
+        # A scheme changes colours alone.
+        for width, scheme in ((520, "light"), (1600, "dark")):
             page.scheme(scheme)
             page.size(width, 900)
             page.open(address)
