@@ -23,7 +23,8 @@ class Feeder:
 
     def _feed(self) -> None:
         try:
-            with self._topics.producer() as producer:
+            # A broker that is cut off from the controller names itself the leader for ever.
+            with self._topics.producer(metadata_max_age_ms=5_000) as producer:
                 while not self._stopped.wait(0.1):
                     numbers = range(self.sent, self.sent + self._per_second // 10)
                     send(producer, self._topic, (self.record(n) for n in numbers))
@@ -40,6 +41,10 @@ class Feeder:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self.check()
+
+    def check(self) -> None:
+        """Fails where records have ceased to come."""
         assert self.failure is None, repr(self.failure)
 
     def stop(self) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from deltalake import DeltaTable
-from kafka import TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 
-from brokers import Topics
+from brokers import Topics, client_config
 from key_feeder import Feeder
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.status import oldest_progress
@@ -58,10 +58,12 @@ class Counting:
 
     def settle(self) -> Assignment:
         """Until three executors are there, and have all key ranges."""
+        self.feeder.check()
         return self.run.settle(3)
 
     def holds(self) -> None:
         """All that was sent until now is there once, and each key was counted in its order."""
+        self.feeder.check()
         sent, path = self.feeder.sent, self.run.place / "table"
         self.run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows() >= sent)
         rows = DeltaTable(path).to_pyarrow_table().to_pylist()
@@ -118,8 +120,11 @@ class Counting:
         return found
 
     def in_sync(self) -> int:
-        """How many replicas of each partition are in sync, the fewest of any partition."""
-        [told] = self.topics.admin.describe_topics([self.run.topic])
+        """How many replicas of each partition are in sync, the fewest of any partition, as one of
+        the brokers says. A new client asks another one: a broker that is cut off from the
+        controller repeats what it last heard."""
+        with closing(KafkaAdminClient(**client_config(self.topics.cluster))) as admin:
+            [told] = admin.describe_topics([self.run.topic])
         return min(len(each["isr_nodes"]) for each in told["partitions"])
 
     def leader(self, topic: str, partition: int) -> Host:
