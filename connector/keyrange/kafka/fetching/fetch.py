@@ -4,8 +4,8 @@ The request for the next chunk leaves before the present chunk is decoded, so th
 network work meanwhile; across the border of two splits too. One receive buffer is used for all
 chunks: the next answer waits in the kernel until the present chunk has been handed over.
 
-What passes by itself is tried again for as long as `poll_timeout_ms` brings no progress. Records
-that are gone are an error, or with `fail_on_data_loss` False a warning and the rest of the range.
+What passes by itself is tried again for as long as `poll_timeout_ms` brings no progress.
+`lost_records` decides about records that are gone.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.fetching.exchange import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.fetching.log_truncation import LogChecks, read_elsewhere
+from keyrange.kafka.fetching.lost_records import LostRecords
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange
+from keyrange.kafka.model.offsets import EARLIEST
 from keyrange.kafka.position_lookup import bind_splits
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire import fetch_response
@@ -56,6 +57,7 @@ class SplitReader:
         self._workspace = Workspace(settings.decode)
         self._deadline = self.new_deadline()
         self._checks = LogChecks(cluster)
+        self._losses = LostRecords(cluster, settings)
         # Replicas of the client's rack that have failed.
         self._avoided: set[int] = set()
         self.bytes_received = 0
@@ -178,7 +180,7 @@ class SplitReader:
         timeout_ms = max(self._deadline.left_ms, 1_000)
         failure = self._checks.truncated(cursor, self._view, epoch, timeout_ms)
         if failure is not None:
-            self._lose(failure)
+            self._losses.tell(failure)
         cursor.leader_epoch = epoch
 
     def _receive(self, asked: InFlight) -> Chunk | None:
@@ -267,22 +269,19 @@ class SplitReader:
         cursor.replica = -1
         if not self._deadline.passed:
             return
-        # Only the leader knows whether the records are gone or late.
-        latest, _ = self._offset(self._refresh(cursor), cursor, LATEST)
-        if latest >= cursor.split.until_offset:
+        if not self._losses.skip_cut_back(cursor, self._refresh(cursor)):
             self._again(
                 cursor,
                 f"the high watermark is {fetched.high_watermark}, the last stable offset "
                 f"{fetched.last_stable_offset}",
             )
-        self._lost(cursor, f"the log ends at {latest}")
-        cursor.position = cursor.split.until_offset
 
     def _handle(self, cursor: Cursor, code: int) -> None:
         """An error code of the broker: data loss, refusal, or try again."""
         cursor.leave_replica()
         if code == Code.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(cursor)
+            if not self._losses.skip_out_of_range(cursor, self._refresh(cursor)):
+                self._again(cursor, protocol.error_name(code))
         elif code in _TOPIC_GONE:
             self._topic_gone(cursor, code)
         elif code == Code.TOPIC_AUTHORIZATION_FAILED:
@@ -298,67 +297,18 @@ class SplitReader:
                 offset=cursor.position,
             )
 
-    def _out_of_range(self, cursor: Cursor) -> None:
-        partition = cursor.split.topic_partition
-        view = self._refresh(cursor)
-        earliest, _ = self._offset(view, cursor, EARLIEST)
-        latest, _ = self._offset(view, cursor, LATEST)
-        if earliest <= cursor.position <= latest:
-            # A new leader may be a little behind for a moment.
-            self._again(cursor, "OFFSET_OUT_OF_RANGE")
-            return
-        began = cursor.position > cursor.split.from_offset
-        if began or not cursor.from_earliest or earliest < cursor.position:
-            self._lost(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
-        if earliest > cursor.position:
-            cursor.position = min(earliest, cursor.split.until_offset)
-        else:
-            cursor.position = cursor.split.until_offset
-
-    def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> tuple[int, int]:
-        partition = cursor.split.topic_partition
-        return self._cluster.list_offsets(view, {partition: which}, READ_UNCOMMITTED)[partition]
-
     def _topic_gone(self, cursor: Cursor, code: int) -> None:
         """Deleted, or created anew with another id; or only metadata that is not there yet."""
-        split = cursor.split
-        before = self._view.topic_id(split.topic)
+        planned_id = self._view.topic_id(cursor.split.topic)
         try:
             view = self._refresh(cursor)
         except KeyrangeError as failure:
             if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION":
                 raise
-            self._lost(cursor, "the topic was deleted")
-            cursor.position = split.until_offset
+            self._losses.skip_deleted(cursor)
             return
-        now = view.topic_id(split.topic)
-        if before and now and before != now:
-            if self.settings.raises_recreated:
-                raise error(
-                    "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                    f"some data may have been lost: topic {split.topic} was deleted and created "
-                    f"anew, its id was {before} and is {now}",
-                )
-            self._lost(cursor, f"the topic was recreated, its id was {before} and is {now}")
-            cursor.position = split.until_offset
-            return
-        self._again(cursor, protocol.error_name(code))
-
-    def _lost(self, cursor: Cursor, what: str) -> None:
-        """Raise, or with failOnDataLoss=false warn about, records that cannot be read any more."""
-        split = cursor.split
-        span = OffsetRange(cursor.position, split.until_offset)
-        failure = error(
-            "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
-            f"some data may have been lost: cannot read offsets {span} of topic partition "
-            f"{split.topic_partition}: {what}",
-        )
-        self._lose(failure)
-
-    def _lose(self, failure: KeyrangeError) -> None:
-        if self.settings.fail_on_data_loss:
-            raise failure
-        _log.warning("%s Going on with what is left.", failure)
+        if not self._losses.skip_recreated(cursor, planned_id, view):
+            self._again(cursor, protocol.error_name(code))
 
     def _again(self, cursor: Cursor, why: str) -> None:
         """Before the same place is asked again: wait, and ask who leads; or give up."""
@@ -378,8 +328,7 @@ class SplitReader:
             self._refresh(cursor)
         except KeyrangeError as failure:
             if failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION":
-                self._lost(cursor, "the topic was deleted")
-                cursor.position = cursor.split.until_offset
+                self._losses.skip_deleted(cursor)
             elif not failure.retriable:
                 raise
 

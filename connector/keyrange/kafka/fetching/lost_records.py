@@ -1,0 +1,100 @@
+"""Records that a task cannot read any more: OFFSET_OUT_OF_RANGE, a log that ends before what is
+read does, and a topic that was deleted or created anew.
+
+Records that are gone are an error, or with `fail_on_data_loss` False a warning and the rest of the
+range. What only looks like a loss for a moment is asked for again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
+from keyrange.kafka.fetching.cursor import Cursor
+from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange
+
+_log = logging.getLogger(__name__)
+
+
+class LostRecords:
+    """Decides whether records of a split are lost, and moves its cursor behind those that are.
+
+    The calls return whether there are any; else the same place is asked again. They raise
+    DataLossError with `fail_on_data_loss`. `view` has just been asked for.
+    """
+
+    def __init__(self, cluster: Cluster, settings: ReadSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+
+    def skip_out_of_range(self, cursor: Cursor, view: ClusterView) -> bool:
+        """OFFSET_OUT_OF_RANGE: what lies before the log begins, or behind its end, is lost."""
+        partition = cursor.split.topic_partition
+        earliest = self._offset(view, cursor, EARLIEST)
+        latest = self._offset(view, cursor, LATEST)
+        if earliest <= cursor.position <= latest:
+            # A new leader may be a little behind for a moment.
+            return False
+        began = cursor.position > cursor.split.from_offset
+        if began or not cursor.from_earliest or earliest < cursor.position:
+            self._lose_rest(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
+        if earliest > cursor.position:
+            cursor.position = min(earliest, cursor.split.until_offset)
+        else:
+            cursor.position = cursor.split.until_offset
+        return True
+
+    def skip_cut_back(self, cursor: Cursor, view: ClusterView) -> bool:
+        """No records came: they are lost if the log ends before the split does, and late if not."""
+        # Only the leader knows whether the records are gone or late.
+        latest = self._offset(view, cursor, LATEST)
+        if latest >= cursor.split.until_offset:
+            return False
+        self._lose_rest(cursor, f"the log ends at {latest}")
+        cursor.position = cursor.split.until_offset
+        return True
+
+    def skip_recreated(self, cursor: Cursor, planned_id: str, view: ClusterView) -> bool:
+        """The topic is lost if its id is another than the split was planned with. Raises
+        TOPIC_RECREATED with `raises_recreated`."""
+        split = cursor.split
+        now = view.topic_id(split.topic)
+        if not (planned_id and now and planned_id != now):
+            return False
+        if self._settings.raises_recreated:
+            raise error(
+                "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+                f"some data may have been lost: topic {split.topic} was deleted and created "
+                f"anew, its id was {planned_id} and is {now}",
+            )
+        self._lose_rest(cursor, f"the topic was recreated, its id was {planned_id} and is {now}")
+        cursor.position = split.until_offset
+        return True
+
+    def skip_deleted(self, cursor: Cursor) -> None:
+        """The cluster does not know the topic: the rest of the split is lost."""
+        self._lose_rest(cursor, "the topic was deleted")
+        cursor.position = cursor.split.until_offset
+
+    def tell(self, failure: KeyrangeError) -> None:
+        """Raise a loss, or with failOnDataLoss=false warn about it."""
+        if self._settings.fail_on_data_loss:
+            raise failure
+        _log.warning("%s Going on with what is left.", failure)
+
+    def _lose_rest(self, cursor: Cursor, what: str) -> None:
+        split = cursor.split
+        span = OffsetRange(cursor.position, split.until_offset)
+        failure = error(
+            "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+            f"some data may have been lost: cannot read offsets {span} of topic partition "
+            f"{split.topic_partition}: {what}",
+        )
+        self.tell(failure)
+
+    def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> int:
+        partition = cursor.split.topic_partition
+        return self._cluster.list_offsets(view, {partition: which}, READ_UNCOMMITTED)[partition][0]
