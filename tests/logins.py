@@ -12,6 +12,7 @@ from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.kafka.security import sasl_handshake
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.parsing import Violations
 from keyrange.ranges.model.offset_splits import Split
@@ -93,11 +94,11 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made = self.lost = 0
-        authenticate, receive = Connection._authenticate, Connection.receive
+        authenticate, receive = sasl_handshake.authenticate, Connection.receive
 
-        def counted(connection: Connection) -> None:
+        def counted(connection: Connection, settings: ClientSettings) -> float:
             self.made += 1
-            authenticate(connection)
+            return authenticate(connection, settings)
 
         def received(connection: Connection, *given: object, **context: object) -> object:
             try:
@@ -106,5 +107,5 @@ class Watched:
                 self.lost += 1
                 raise
 
-        monkeypatch.setattr(Connection, "_authenticate", counted)
+        monkeypatch.setattr(sasl_handshake, "authenticate", counted)
         monkeypatch.setattr(Connection, "receive", received)

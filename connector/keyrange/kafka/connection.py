@@ -23,10 +23,9 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import security_protocol_hint
 from keyrange.kafka.response_frames import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
-from keyrange.kafka.security import sasl_mechanisms, tokens
+from keyrange.kafka.security import sasl_handshake
 from keyrange.kafka.socket_opening import open_socket
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.secrets import UnseenBytes
 
 __all__ = ["Connection", "ConnectionLost"]
 
@@ -34,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-_REAUTHENTICATE_AT: Final = 0.85
 
 
 class Connection:
@@ -80,7 +78,9 @@ class Connection:
             connection._sock = open_socket(host, port, settings, connection._ready_by, proven)
             connection._agree_on_versions()
             if settings.security_protocol.startswith("SASL"):
-                connection._authenticate()
+                connection._authenticate_again_at = sasl_handshake.authenticate(
+                    connection, settings
+                )
             connection._ready_by = float("inf")
             connection._ready = True
         except ConnectionLost as lost:
@@ -120,6 +120,10 @@ class Connection:
         """How long a request may take: from when it is sent, or from when its answer is waited for
         where that is later, until the answer is whole."""
         self._timeout_s = max(timeout_ms, 1) / 1000
+
+    def extend_connecting(self, seconds: float) -> None:
+        """Connecting may take so much longer."""
+        self._ready_by += seconds
 
     def fetch_version(self) -> int:
         """The version of Fetch to speak; raises UNSUPPORTED_BROKER below Kafka 2.3."""
@@ -268,59 +272,6 @@ class Connection:
                 broker=self.address,
             )
         return min(high, most)
-
-    def _authenticate(self) -> None:
-        """SASL. The broker closes or refuses on a wrong password, and says so at once."""
-        mechanism = self._settings.sasl_mechanism
-        answer = self.call(protocol.SASL_HANDSHAKE, protocol.sasl_handshake(mechanism))
-        if answer.error_code == protocol.Code.ILLEGAL_SASL_STATE:
-            raise self._sasl_failed(
-                security_protocol_hint.has_no_sasl(self._settings.security_protocol)
-            )
-        if answer.error_code:
-            raise self._sasl_failed(
-                f"the listener offers {', '.join(answer.mechanisms) or 'no mechanism'}, "
-                f"not {mechanism}"
-            )
-        try:
-            began = time.monotonic()
-            client, user = sasl_mechanisms.new_client(self._settings, self.host)
-            # What gives tokens and tickets has deadlines of its own.
-            self._ready_by += time.monotonic() - began
-            lifetime_ms = self._exchange(client, user)
-        except (KeyrangeError, ConnectionLost):
-            raise
-        except Exception as failure:
-            # Each mechanism has errors of its own: of Kerberos, of AWS, of a broker's bad answer.
-            raise self._sasl_failed(f"{type(failure).__name__}: {failure}") from None
-        if lifetime_ms > 0:
-            # KIP-368: the broker cuts the connection at the end of the lifetime; a connection that
-            # comes near it is replaced between two requests.
-            self._authenticate_again_at = time.monotonic() + lifetime_ms / 1000 * _REAUTHENTICATE_AT
-
-    def _exchange(self, client: Any, user: str) -> int:
-        """The messages of a mechanism; returns the session's lifetime in ms, 0 without one."""
-        lifetime_ms = 0
-        while not client.is_done():
-            request = protocol.sasl_authenticate(UnseenBytes(client.auth_bytes()))
-            answer = self.call(protocol.SASL_AUTHENTICATE, request)
-            if answer.error_code:
-                tokens.forget()
-                said = answer.error_message or protocol.error_name(answer.error_code)
-                hint = sasl_mechanisms.why_refused(self._settings.sasl_mechanism, user)
-                raise self._sasl_failed(f"{said}{hint and '; ' + hint}", user)
-            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-            client.receive(answer.auth_bytes)
-        return lifetime_ms
-
-    def _sasl_failed(self, message: str, user: str = "") -> KeyrangeError:
-        return error(
-            "SASL_AUTHENTICATION_FAILED",
-            f"authentication failed: {message}",
-            broker=self.address,
-            mechanism=self._settings.sasl_mechanism,
-            **{"user": user} if user else {},
-        )
 
     def _bad_length(
         self, head: bytes, count: int, bytes_max: int, context: dict[str, Any]
