@@ -24,6 +24,7 @@ from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import USUAL
 from keyrange.wire import kernels, record_batches
+from keyrange.wire.aborted_transactions import leave_out_aborted
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.fetch_response import AbortedTransaction
@@ -90,7 +91,7 @@ def scan_chunk(
     Split from decoding so that the next request can leave as soon as its offset is known.
     """
     table = record_batches.scan(data, topic, partition, from_offset)
-    record_batches.leave_out_aborted(table, data, aborted, topic, partition)
+    leave_out_aborted(table, data, aborted, topic, partition)
     next_offset = int(table[-1]["last_offset"]) + 1 if len(table) else from_offset
     return Chunk(data, table, next_offset)
 

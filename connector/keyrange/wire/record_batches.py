@@ -1,22 +1,18 @@
-"""The record batches of one fetched chunk: scanned, checked, and the aborted ones marked.
+"""The record batches of one fetched chunk: scanned and checked.
 
 A chunk is what a broker answers for one topic-partition: whole batches of format v2, the last one
-perhaps cut off. Control batches hold no records for users. Under read_committed the broker sends
-aborted batches too, with the list of aborted transactions, and the reader leaves them out
-(kafka.apache.org/documentation, "Message Format"; KIP-98).
+perhaps cut off. Control batches hold no records for users (kafka.apache.org/documentation,
+"Message Format").
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import kernels
-from keyrange.wire.fetch_response import AbortedTransaction
 from keyrange.wire.kernels import BATCH
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -24,7 +20,6 @@ Batches = np.ndarray[Any, Any]
 
 
 _TABLE_ROWS = 1024
-_ABORT = 0
 
 
 _SCAN_FAULTS = {
@@ -75,71 +70,6 @@ def _scan_fault(
     if status == kernels.BAD_MAGIC:
         message = f"{message}, but v{int(chunk[at + 16])}"
     return error(condition, message, topic=topic, partition=partition, offset=offset)
-
-
-def leave_out_aborted(
-    batches: Batches,
-    chunk: Bytes,
-    aborted: Sequence[AbortedTransaction],
-    topic: str,
-    partition: int,
-) -> None:
-    """Clear `keep` of the batches that belong to aborted transactions.
-
-    `aborted` is the list of the same fetch response: it names every transaction that overlaps it.
-    Raises CorruptError for a marker that cannot be read: taken for another one, it would make
-    committed records disappear.
-    """
-    if not aborted:
-        return
-    waiting = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
-    heapq.heapify(waiting)
-    open_producers: set[int] = set()
-    for row in np.flatnonzero(batches["attributes"] & kernels.TRANSACTIONAL):
-        batch = batches[row]
-        while waiting and waiting[0][0] <= batch["last_offset"]:
-            open_producers.add(heapq.heappop(waiting)[1])
-        producer_id = int(batch["producer_id"])
-        if producer_id not in open_producers:
-            continue
-        if not batch["attributes"] & kernels.CONTROL:
-            batch["keep"] = 0
-        else:
-            marker = _marker(chunk, batch)
-            if marker is None:
-                raise error(
-                    "CORRUPT_BATCH",
-                    "the marker at the end of a transaction cannot be read",
-                    topic=topic,
-                    partition=partition,
-                    offset=int(batch["base_offset"]),
-                )
-            if marker == _ABORT:
-                open_producers.discard(producer_id)
-
-
-def _marker(chunk: Bytes, batch: Any) -> int | None:
-    """The type of a control batch's one record: its key is version int16, type int16."""
-    record = np.empty(1, kernels.RECORD)
-    cursor = new_cursor()
-    whole = np.array([batch], BATCH)
-    whole["keep"] = 1
-    first, after = int(batch["base_offset"]), int(batch["last_offset"]) + 1
-    status = kernels.index_records(
-        chunk,
-        whole,
-        1,
-        cursor,
-        record,
-        first,
-        after,
-        1 << 62,
-        0,
-    )
-    if status != kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
-        return None
-    at = int(record[0]["key_at"])
-    return int.from_bytes(chunk[at + 2 : at + 4].tobytes(), "big", signed=True)
 
 
 def new_cursor() -> Any:

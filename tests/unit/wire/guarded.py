@@ -23,7 +23,16 @@ from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
-from keyrange.wire import columns, compression, decode, kernels, record_batches, record_selection
+from keyrange.wire import (
+    aborted_transactions,
+    columns,
+    compression,
+    decode,
+    kernels,
+    record_batches,
+    record_selection,
+)
+from keyrange.wire.fetch_response import AbortedTransaction
 from unit.wire import mutations
 
 PAGE = mmap.PAGESIZE
@@ -94,7 +103,14 @@ def put_guards() -> None:
     """Let the modules of keyrange.wire allocate between guards."""
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
     numpy.empty, numpy.zeros, numpy.array = empty, zeros, array
-    for module in (columns, compression, decode, record_batches, record_selection):
+    for module in (
+        aborted_transactions,
+        columns,
+        compression,
+        decode,
+        record_batches,
+        record_selection,
+    ):
         module.np = numpy
     columns._allocate = _allocate
     record_selection._bytes = lambda text: guarded(text or b"\0")
@@ -137,7 +153,7 @@ def one_case(random: Random) -> None:
         random.choice(READS), random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
     )
     sizes = replace(sizes, selection=selection(random))
-    aborted = [record_batches.AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
+    aborted = [AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
     try:
         chunk = decode.scan_chunk(guarded(data), "t", 0, low, aborted)
         decoder = decode.Decoder("t", 0, sizes, placement=placement(random))

@@ -9,13 +9,10 @@ import pytest
 from keyrange.errors import CorruptError, KeyrangeError
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (
     COMPRESS,
-    CONTROL,
     LOG_APPEND,
     TIMESTAMP_MS_MAX,
-    TRANSACTIONAL,
     Batch,
     Log,
     Record,
@@ -250,17 +247,3 @@ def test_headers_count_towards_the_size_of_a_batch() -> None:
     chunk = scan_chunk(array(encode_batch(Batch(0, records))), "t", 0, 0)
     decoder = Decoder("t", 0, DecodeSettings(columns=COLUMNS, batch_bytes=40_000))
     assert [batch.num_rows for batch in decoder.decode(chunk, 0, 10)] == [3, 3, 3, 1]
-
-
-def test_an_unreadable_marker_is_refused() -> None:
-    """Taken for another one, it would make the committed records behind it disappear."""
-    broken = Batch(2, (Record(key=b"\x00"),), flags=TRANSACTIONAL | CONTROL, producer_id=7)
-    log = Log(
-        (
-            Batch(0, (Record(), Record(1)), flags=TRANSACTIONAL, producer_id=7),
-            broken,
-            Batch(3, (Record(),), flags=TRANSACTIONAL, producer_id=7),
-        )
-    )
-    with pytest.raises(CorruptError, match=r"marker.*topic=t, partition=0, offset=2"):
-        scan_chunk(array(log.encode()), "t", 0, 0, (AbortedTransaction(7, 0),))

@@ -1,4 +1,4 @@
-"""Scanning chunks: what a batch's header may say, where batches lie, which ones are aborted."""
+"""Scanning chunks: what a batch's header may say, where batches lie."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ import pytest
 
 from keyrange.errors import CorruptError
 from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (
-    TRANSACTIONAL,
     Batch,
-    Log,
     Record,
     array,
     encode_batch,
-    encode_record,
-    marker,
-    raw_batch,
     rows_of,
     sealed,
 )
@@ -126,85 +120,3 @@ def test_overlap_is_noticed_between_two_rounds_of_the_scan() -> None:
     data = b"".join(encode_batch(batch(offset)) for offset in range(1024))
     with pytest.raises(CorruptError, match=ORDER):
         scan(data + encode_batch(batch(1023, 5)))
-
-
-def transaction(offset: int, producer: int, count: int = 1) -> Batch:
-    return batch(offset, count, flags=TRANSACTIONAL, producer_id=producer)
-
-
-def committed(log: Log, *aborted: tuple[int, int]) -> list[int]:
-    entries = [AbortedTransaction(*entry) for entry in aborted]
-    chunk = scan_chunk(array(log.encode()), "t", 0, log.start, entries)
-    rows = rows_of(Decoder("t", 0, DecodeSettings()).decode(chunk, log.start, log.end))
-    return [row.offset for row in rows]
-
-
-def test_overlapping_transactions_are_told_apart() -> None:
-    log = Log(
-        (
-            transaction(0, 1),
-            transaction(1, 2),
-            batch(2),
-            transaction(3, 1, 2),
-            marker(5, 1, commit=False),
-            transaction(6, 2),
-            transaction(7, 1),
-            marker(8, 2, commit=True),
-            transaction(9, 2),
-            marker(10, 1, commit=True),
-            marker(11, 2, commit=False),
-            batch(12),
-        )
-    )
-    assert committed(log, (2, 9), (1, 0)) == [1, 2, 6, 7, 12]
-    assert committed(log) == [0, 1, 2, 3, 4, 6, 7, 9, 12]
-
-
-def test_a_commit_marker_does_not_end_an_aborted_transaction() -> None:
-    log = Log((transaction(0, 1), marker(1, 1, commit=True), transaction(2, 1)))
-    assert committed(log, (1, 0)) == []
-
-
-def test_a_marker_alone_ends_a_transaction_that_was_compacted_away() -> None:
-    log = Log((marker(5, 1, commit=False), transaction(6, 1), marker(7, 1, commit=True)))
-    assert committed(log, (1, 2)) == [6]
-
-
-def test_an_aborted_transaction_may_have_begun_before_the_chunk() -> None:
-    log = Log((transaction(50, 1), marker(51, 1, commit=False), transaction(52, 1)))
-    assert committed(log, (1, 3)) == [52]
-
-
-def test_the_same_producer_aborts_twice() -> None:
-    log = Log(
-        (
-            transaction(0, 1),
-            marker(1, 1, commit=False),
-            transaction(2, 1),
-            marker(3, 1, commit=True),
-            transaction(4, 1),
-            marker(5, 1, commit=False),
-        )
-    )
-    assert committed(log, (1, 0), (1, 4)) == [2]
-
-
-def test_batches_without_a_transaction_stay_whatever_their_producer() -> None:
-    log = Log((batch(0, producer_id=1), transaction(1, 1), marker(2, 1, commit=False)))
-    assert committed(log, (1, 0)) == [0]
-
-
-def test_control_batches_are_left_out_even_when_they_cannot_be_read() -> None:
-    hostile = raw_batch(marker(1, 1, commit=False), 0, b"\xff" * 30, 1)
-    data = encode_batch(transaction(0, 1)) + hostile + encode_batch(batch(2))
-    chunk = scan_chunk(array(data), "t", 0, 0)
-    rows = rows_of(Decoder("t", 0, DecodeSettings()).decode(chunk, 0, 9))
-    assert [row.offset for row in rows] == [0, 2]
-
-
-def test_records_of_a_control_batch_are_not_users_even_uncommitted() -> None:
-    record = encode_record(Record(key=b"\0\0\0\1", value=b"secret"))
-    data = raw_batch(marker(0, 1, commit=True), 0, record, 1) + encode_batch(batch(1))
-    assert [
-        row.value for row in rows_of(Decoder("t", 0, DecodeSettings()).decode(scan(data), 0, 9))
-    ] == [b"1"]
