@@ -1,4 +1,4 @@
-"""What is written to a table once, and logs whose entries count from 1 without gaps.
+"""Logs in a table, whose entries count from 1 without gaps.
 
 A table holds any number of such logs, each under an application id of its own. The version of an
 entry's transaction is its number, so that of two writers one only can write a number.
@@ -7,70 +7,16 @@ entry's transaction is its number, so that of two writers one only can write a n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.table_store import Bounds, Conflict, Store, TableConditions, Transaction
-
-_TRIES: Final = 10
+from keyrange.storage.conflict_retry import Entry, RetryingWriter
+from keyrange.storage.table_store import Bounds, Store, TableConditions, Transaction
 
 _Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is written at once: rows, the transactions that they stand under, and a note."""
-
-    rows: pa.Table
-    transactions: Sequence[Transaction]
-    note: Mapping[str, str]
-
-
-class Writes:
-    """Writes to a table, each of them once. The messages call what is written `noun`."""
-
-    def __init__(self, store: Store, conditions: TableConditions, noun: str) -> None:
-        self._store = store
-        self._conditions = conditions
-        self._noun = noun
-
-    def append(self, next_entry: Callable[[], Entry | None]) -> bool:
-        """Write what `next_entry` returns; whether this call has written it.
-
-        `next_entry` looks at the table, before each try and after a write that failed: None says
-        that the table has it already. What it raises ends the tries. Raises `unwritable` where the
-        store failed, or other writers were faster every time.
-        """
-        entry = next_entry()
-        for _ in range(_TRIES):
-            if entry is None:
-                return False
-            try:
-                self._store.write(entry.rows, entry.transactions, entry.note)
-                return True
-            except Conflict:
-                entry = next_entry()
-            except KeyrangeError as failure:
-                if self._is_left(failure, next_entry):
-                    raise
-                return False
-        message = f"the {self._noun} was not written: other writers were faster every time"
-        raise error(self._conditions.unwritable, message, table=self._store.uri)
-
-    def _is_left(self, failure: KeyrangeError, next_entry: Callable[[], Entry | None]) -> bool:
-        """Whether a write that failed is not in the table: it may have landed all the same."""
-        try:
-            return next_entry() is not None
-        except KeyrangeError as second:
-            if second.condition.name != self._conditions.unreadable:
-                raise
-            what = f"whether the {self._noun} was written all the same cannot be seen either"
-            message = f"{failure.message}; {what}: {second.message}"
-            raise error(failure.condition.name, message) from None
 
 
 def pages(from_number: int, until_number: int | None, last: int, size: int) -> Iterator[range]:
@@ -80,7 +26,7 @@ def pages(from_number: int, until_number: int | None, last: int, size: int) -> I
         yield range(at, min(at + size, until))
 
 
-class NumberedLog(Writes):
+class NumberedLog(RetryingWriter):
     """One log of a table. `column` holds the numbers, and `bounds` tell its rows from others. All
     calls raise KeyrangeError by the table's `conditions`."""
 

@@ -25,8 +25,9 @@ from keyrange.individual_commits.table.commit_schema import (
     rows_of,
 )
 from keyrange.options.commits import CommitOptions
+from keyrange.storage.conflict_retry import Entry
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.numbered_log import Entry, NumberedLog, pages
+from keyrange.storage.numbered_log import NumberedLog, pages
 from keyrange.storage.table_store import Bounds, Layout, Store, TableConditions, Transaction
 
 TABLE_CONDITIONS: Final = TableConditions(

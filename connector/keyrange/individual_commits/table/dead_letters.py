@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
+from keyrange.storage.conflict_retry import Entry, RetryingWriter
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.numbered_log import Entry, Writes
 from keyrange.storage.table_store import Bounds, Layout, Store, Transaction
 from keyrange.work.model.outcome import Cause
 
@@ -135,7 +135,7 @@ class DeadLetters:
     def __init__(self, store: Store) -> None:
         self._store = store
         # They are not numbered: batches that gave nothing up have none.
-        self._writes = Writes(store, TABLE_CONDITIONS, "batch of dead letters")
+        self._writer = RetryingWriter(store, TABLE_CONDITIONS, "batch of dead letters")
 
     def append(
         self, source_id: str, batch_id: int, letters: Sequence[DeadLetter], now_ms: int
@@ -156,7 +156,7 @@ class DeadLetters:
                 return None
             return Entry(rows, [Transaction(app_id, batch_id, written)], note)
 
-        self._writes.append(next_entry)
+        self._writer.append(next_entry)
 
     def read(self, choice: Choice | None = None) -> list[DeadLetter]:
         """The chosen dead letters, by topic, partition, offset and batch."""
@@ -192,7 +192,7 @@ class DeadLetters:
             self._store.refresh()
             return entry
 
-        self._writes.append(next_entry)
+        self._writer.append(next_entry)
 
     def maintain(self) -> None:
         """Compact and vacuum where it is time to."""

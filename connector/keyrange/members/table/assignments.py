@@ -24,8 +24,9 @@ from keyrange.members.table.assignment_schema import (
     rows_of,
     same,
 )
+from keyrange.storage.conflict_retry import Entry
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.numbered_log import Entry, NumberedLog, pages
+from keyrange.storage.numbered_log import NumberedLog, pages
 from keyrange.storage.table_store import Layout, Store, TableConditions
 
 TABLE_CONDITIONS: Final = TableConditions(
