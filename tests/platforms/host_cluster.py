@@ -233,6 +233,8 @@ class HostCluster(PinnedCluster):
             "spark.driver.bindAddress": driver.address,
             "spark.cores.max": "3",
             "spark.executor.cores": "1",
+            # The next attempt goes to another host, as deploy.md says.
+            "spark.excludeOnFailure.taskAndStage.enabled": "true",
         }
         self.names = ",".join(f"{network[name].hostname}:{INSIDE}" for name in WORKERS)
         self.driver_name, self.driver_address = driver.hostname, driver.address
