@@ -77,7 +77,7 @@ def process_into(
     SINK_UNSUITABLE for a table with constraints, other columns or property
     delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
-    from keyrange.storage.held_table import HeldTable
+    from keyrange.storage.cached_delta_table import CachedDeltaTable
     from keyrange.storage.sink_table import SinkTable
 
     run = current("keyrange.process_into")
@@ -89,8 +89,8 @@ def process_into(
     job = _job(run.plan, function, output, mode)
     run.said = True
     uri, storage = table.rstrip("/"), run.plan.commits.revealed_storage()
-    held = run.tables.setdefault(uri, HeldTable(uri, storage))
-    sink = SinkTable(uri, job.schema, storage, held=held)
+    cached = run.tables.setdefault(uri, CachedDeltaTable(uri, storage))
+    sink = SinkTable(uri, job.schema, storage, cached=cached)
     handed_on = StructType([]).add(HIDDEN, HIDDEN_SPARK)
 
     def rows(attempt: str, outcomes: str) -> DataFrame:

@@ -30,7 +30,7 @@ from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
-    from keyrange.storage.held_table import HeldTable
+    from keyrange.storage.cached_delta_table import CachedDeltaTable
     from keyrange.storage.sink_table import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
@@ -46,7 +46,7 @@ class BatchRun:
         store: VerdictStore,
         now_ms: int,
         check: Callable[[], None] = lambda: None,
-        tables: dict[str, HeldTable] | None = None,
+        tables: dict[str, CachedDeltaTable] | None = None,
         driver: Driver | None = None,
     ) -> None:
         """`check` raises COMMITS_FENCED where another driver has taken over from `driver`. `tables`

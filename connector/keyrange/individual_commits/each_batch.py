@@ -44,7 +44,7 @@ from keyrange.text.plain import one_line
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
-    from keyrange.storage.held_table import HeldTable
+    from keyrange.storage.cached_delta_table import CachedDeltaTable
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class _Run:
     driver: Driver
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
-    tables: dict[str, HeldTable] = field(default_factory=dict)
+    tables: dict[str, CachedDeltaTable] = field(default_factory=dict)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from keyrange.storage.model.driver import application_of
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
-    from keyrange.storage.held_table import HeldTable
+    from keyrange.storage.cached_delta_table import CachedDeltaTable
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
@@ -49,18 +49,18 @@ class JobTable:
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = self.definition.partition_by
-        return SinkTable(self.definition.table, schema, self.storage, columns, self._held)
+        return SinkTable(self.definition.table, schema, self.storage, columns, self._cached)
 
     @cached_property
-    def _held(self) -> HeldTable:
+    def _cached(self) -> CachedDeltaTable:
         """Open from one batch to the next."""
-        from keyrange.storage.held_table import HeldTable
+        from keyrange.storage.cached_delta_table import CachedDeltaTable
 
-        return HeldTable(self.definition.table, self.storage)
+        return CachedDeltaTable(self.definition.table, self.storage)
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens it by itself.
-        return {name: value for name, value in vars(self).items() if name != "_held"}
+        return {name: value for name, value in vars(self).items() if name != "_cached"}
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""

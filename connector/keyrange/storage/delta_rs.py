@@ -16,9 +16,9 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.compaction import small_files, statistics_of
-from keyrange.storage.held_table import HeldTable
 from keyrange.storage.store_failures import reading, text_of, writing_fault
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction, within
 
@@ -46,8 +46,8 @@ class DeltaRsStore:
     skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
-        self._held = HeldTable(uri, storage)
-        self._delta = self._held.delta
+        self._cached = CachedDeltaTable(uri, storage)
+        self._delta = self._cached.delta
         self._uri = uri
         self._layout = layout
         self._conditions = layout.conditions
@@ -63,12 +63,12 @@ class DeltaRsStore:
 
     @property
     def _table(self) -> Any:
-        return self._held.table
+        return self._cached.table
 
     def refresh(self) -> bool:
         with reading(self._uri, self._storage, self._conditions):
             try:
-                is_other = self._held.refresh()
+                is_other = self._cached.refresh()
             except self._delta.exceptions.TableNotFoundError as failure:
                 self._refuse_missing(failure)
                 return False
@@ -80,7 +80,7 @@ class DeltaRsStore:
         if self._table is None:
             return None
         with reading(self._uri, self._storage, self._conditions):
-            return self._held.version_of(app_id)
+            return self._cached.version_of(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(columns or self._layout.schema.names)
@@ -118,11 +118,11 @@ class DeltaRsStore:
             try:
                 return look()
             except FileNotFoundError:
-                known = self._held.transactions()
-                if not self._held.refresh():
+                known = self._cached.transactions()
+                if not self._cached.refresh():
                     raise
                 self._check()
-                if known != {name: self._held.version_of(name) for name in known}:
+                if known != {name: self._cached.version_of(name) for name in known}:
                     raise
                 return look()
 
@@ -132,14 +132,14 @@ class DeltaRsStore:
         if self._table is None and not self.refresh():
             self._create()
         with reading(self._uri, self._storage, self._conditions):
-            if not self._held.is_same():
+            if not self._cached.is_same():
                 raise Conflict
         for each in transactions:
             known = self.version_of(each.app_id)
             if known is not None and known != each.after:
                 raise Conflict
         written = {each.app_id: each.version for each in transactions}
-        mark, before = self._held.new_mark(), self._held.version
+        mark, before = self._cached.new_mark(), self._cached.version
         properties = self._delta.CommitProperties(
             custom_metadata={**note, **mark},
             max_commit_retries=_TRIES,
@@ -157,10 +157,10 @@ class DeltaRsStore:
                     cleanup_expired_logs=False
                 ),
             )
-            self._held.written(mark, before, written)
+            self._cached.written(mark, before, written)
             self._lacks_columns = False
         except Exception as failure:
-            self._held.close()
+            self._cached.close()
             if any(word in str(failure).lower() for word in _CONFLICTS):
                 raise Conflict from None
             raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
@@ -177,7 +177,7 @@ class DeltaRsStore:
                 self._compacted_at = version - _COMPACT_EVERY + _AGAIN_AFTER
                 self._tidy_up()
         except Exception as failure:
-            self._held.close()
+            self._cached.close()
             if type(failure).__name__ == "CommitFailedError":
                 return
             text = text_of(failure, self._storage)
@@ -193,7 +193,7 @@ class DeltaRsStore:
         except KeyrangeError:
             raise
         except Exception as failure:
-            self._held.close()
+            self._cached.close()
             if type(failure).__name__ == "CommitFailedError":
                 raise Conflict from None
             raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
@@ -217,8 +217,8 @@ class DeltaRsStore:
             # own retention nothing is taken, for it may be part of a commit under way.
             self._table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
-        self._compacted_at = self._held.version
-        self._held.open()
+        self._compacted_at = self._cached.version
+        self._cached.open()
         self._check()
 
     def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
@@ -226,7 +226,7 @@ class DeltaRsStore:
         row is there twice."""
         actions: list[Any] = []
         now_ms = time.time_ns() // 1_000_000
-        files = self._held.files
+        files = self._cached.files
         for old in bins:
             rows = self._read([each["path"] for each in old], {}, self._layout.schema.names)
             name = f"part-{uuid.uuid4()}.zstd.parquet"
@@ -304,7 +304,7 @@ class DeltaRsStore:
                 raise error(self._conditions.gone, message, table=self._uri)
             self._table_id = str(metadata.id)
         except KeyrangeError:
-            self._held.close()
+            self._cached.close()
             raise
 
     def _files(self, bounds: Bounds) -> pa.Table:
@@ -328,6 +328,6 @@ class DeltaRsStore:
             paths,
             schema=self._layout.schema,
             format="parquet",
-            filesystem=self._held.files,
+            filesystem=self._cached.files,
         )
         return data.to_table(columns=columns, filter=within(bounds))

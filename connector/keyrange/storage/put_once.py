@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.storage.cached_delta_table import load_deltalake
 from keyrange.storage.directory import Directory
-from keyrange.storage.held_table import load_deltalake
 from keyrange.storage.store_failures import text_of
 
 # Delta has no table without a column.

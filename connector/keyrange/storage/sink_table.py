@@ -10,9 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
-from keyrange.storage.held_table import HeldTable
 from keyrange.storage.model.driver import Driver, application_of_driver
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.store_failures import text_of
@@ -54,15 +54,15 @@ class SinkTable:
         schema: pa.Schema,
         storage: Mapping[str, str],
         partition_by: Sequence[PartitionColumn] | None = None,
-        held: HeldTable | None = None,
+        cached: CachedDeltaTable | None = None,
     ) -> None:
-        """`partition_by`: None for what the table is partitioned by. `held`: the table, where it is
-        open from a batch before."""
+        """`partition_by`: None for what the table is partitioned by. `cached`: the table, where it
+        is open from a batch before."""
         self.uri = uri
         self._given = None if partition_by is None else tuple(partition_by)
         self._columns: tuple[PartitionColumn, ...] = self._given or ()
-        self._held = held or HeldTable(uri, storage)
-        self._delta = self._held.delta
+        self._cached = cached or CachedDeltaTable(uri, storage)
+        self._delta = self._cached.delta
         self._schema = schema
         self._storage = dict(storage)
 
@@ -80,7 +80,7 @@ class SinkTable:
         except self._delta.exceptions.TableNotFoundError:
             table = self._create()
         except Exception as failure:
-            self._held.close()
+            self._cached.close()
             raise self._unwritable(failure) from None
         self._check(table)
 
@@ -135,9 +135,9 @@ class SinkTable:
 
     def _version_of(self, application: str) -> int | None:
         try:
-            return self._held.version_of(application)
+            return self._cached.version_of(application)
         except Exception as failure:
-            self._held.close()
+            self._cached.close()
             raise self._unwritable(failure) from None
 
     def _once(self, commit: Callable[[Any], None], app_id: str, version: int) -> None:
@@ -153,14 +153,14 @@ class SinkTable:
             except KeyrangeError:
                 raise
             except Exception as failure:
-                self._held.close()
+                self._cached.close()
                 # The transaction may have landed all the same, or another driver's.
                 if not self._has(app_id, version) and not self._is_conflict(failure):
                     raise self._unwritable(failure) from None
         raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
 
     def _check_driver(self, driver: Driver) -> None:
-        last = self._held.version_of(driver.application)
+        last = self._cached.version_of(driver.application)
         if last is not None and last > driver.number:
             message = (
                 f"driver {last} has begun, and driver {driver.number} is not to write to the table"
@@ -202,11 +202,11 @@ class SinkTable:
         )
 
     def _open(self) -> Any:
-        self._held.refresh()
-        return self._held.table
+        self._cached.refresh()
+        return self._cached.table
 
     def _written(self, app_id: str, version: int) -> bool:
-        written = self._held.version_of(app_id)
+        written = self._cached.version_of(app_id)
         return written is not None and written >= version
 
     def _create(self) -> Any:
@@ -312,7 +312,7 @@ class SinkTable:
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
-        infos = self._held.files.get_file_info([each.name for each in files])
+        infos = self._cached.files.get_file_info([each.name for each in files])
         for each, info in zip(files, infos, strict=True):
             if info.size != each.size_bytes:
                 raise error(

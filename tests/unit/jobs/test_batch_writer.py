@@ -1,4 +1,4 @@
-"""How a job's table is held in the process that writes its log."""
+"""How a job's table is cached in the process that writes its log."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_it_stays_open_over_batches_and_another_process_opens_it(tmp_path: Path)
     path = str(tmp_path / "table")
     table = JobTable(JobDefinition(path, SCHEMA.json(), "", "record", ("value",)), {})
     append(table, 0)
-    held = table._held.table
+    cached = table._cached.table
     append(table, 1)
-    assert table._held.table is held
+    assert table._cached.table is cached
     append(copy.copy(table), 2)
     append(table, 2)
     append(table, 3)

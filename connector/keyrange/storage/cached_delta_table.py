@@ -30,7 +30,7 @@ _ENTRY_BYTES: Final = 1 << 20
 _NOWHERE: Final = b"\0"
 
 
-class HeldTable:
+class CachedDeltaTable:
     """One table. `storage` are settings of the object store. What fails is raised as it is."""
 
     def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
