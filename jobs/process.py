@@ -37,7 +37,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import keyrange
 from ingest import TABLE_FLAGS, run_query, source_arguments, table_settings, with_trigger
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.outcome_collection import schema_of
+from keyrange.individual_commits.reported_outcomes import schema_of
 from keyrange.jobs.named_function import named_function
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import keyrange
 from keyrange.individual_commits import each_batch as individually
-from keyrange.individual_commits import outcome_collection
+from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
@@ -73,7 +73,7 @@ class Drivers:
         self.table = f"{self.home}/table"
         self.monkeypatch.setattr(individually, "read_planned", read)
         self.monkeypatch.setattr(batch_writer, "read_offsets", lambda *at: [read(*at)])
-        self.monkeypatch.setattr(outcome_collection, "handed_on", lambda found: found)
+        self.monkeypatch.setattr(reported_outcomes, "handed_on", lambda found: found)
 
     def options(self, how: str) -> SourceOptions:
         given = {

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
-from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, check_columns, schema_of
+from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.options.commits import IS_PATH
 from keyrange.work.appended_files import Target, work_into
 from keyrange.work.function_signature import call_mistake

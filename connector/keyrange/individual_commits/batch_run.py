@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits import outcome_collection
+from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.failure_limit import check_failures
 from keyrange.individual_commits.model import manifest as manifests
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
-from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, ReportedResults
+from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdicts import VerdictStore
@@ -128,7 +128,7 @@ class BatchRun:
         if manifest is None:
             attempt, path = self._store.new_attempt(at.batch_id)
             with self._store.writing():
-                found = outcome_collection.handed_on(rows(attempt, path))
+                found = reported_outcomes.handed_on(rows(attempt, path))
             manifest = self._publish(_with_files(found), form, table.uri)
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
@@ -188,7 +188,7 @@ class BatchRun:
         again."""
         most = self.plan.commits.failure_ratio_max
         if most is not None and made.counted:
-            told = outcome_collection.reported_in(self._said_in(made, outcome_collection.REPORTED))
+            told = reported_outcomes.reported_in(self._said_in(made, reported_outcomes.REPORTED))
             check_failures(self.plan, told, most, lambda: self._failures_in(made))
 
     def _check_terms(
@@ -235,7 +235,7 @@ class BatchRun:
         rows = self.rows_of(manifest)
         if not self.plan.commits.transactional:
             names = StructType.fromJson(dict(manifest.schema)).names
-            return rows.where(outcome_collection.is_output()).select(*names)
+            return rows.where(reported_outcomes.is_output()).select(*names)
         bounds = {
             partition: (self.plan.states[partition].committed, judged.state.committed)
             for partition, judged in self.judged().items()
@@ -283,7 +283,7 @@ class BatchRun:
 
     def reject(self, frame: DataFrame, error_column: str | None) -> None:
         self.said = True
-        for row in outcome_collection.rejected_in(frame, error_column):
+        for row in reported_outcomes.rejected_in(frame, error_column):
             partition = TopicPartition(row.topic, row.partition)
             self._rejected.add(partition, RecordOutcome(row.offset, row.key_hash, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
@@ -292,15 +292,15 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = outcome_collection.reported_in(self.reported(outcome_collection.REPORTED))
+            told = reported_outcomes.reported_in(self.reported(reported_outcomes.REPORTED))
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
             told.errors = self._rejected.errors
             if rows is not None and self.manifest is not None and not self.manifest.counted:
-                outcome_collection.count_output(rows, told)
+                reported_outcomes.count_output(rows, told)
             if self.plan.wants_mentions and not (self.plan.is_empty or self.is_worked_on):
-                left = outcome_collection.unmentioned(self.batch, self._acknowledged, rows)
+                left = reported_outcomes.unmentioned(self.batch, self._acknowledged, rows)
                 for partition, found in left.items():
                     for each in found:
                         told.add(partition, each)

@@ -12,7 +12,7 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model.partition_state import PendingRecord
 from keyrange.individual_commits.model.state_after_batch import Outcome
-from keyrange.individual_commits.outcome_collection import rows_of
+from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.work.model.outcome import Cause

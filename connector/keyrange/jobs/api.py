@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.outcome_collection import HIDDEN_SPARK, schema_of
+from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, schema_of
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
-from keyrange.individual_commits import outcome_collection
+from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
 from keyrange.individual_commits.running_batch import Planned, read_offsets
@@ -105,7 +105,7 @@ class WriteWhole:
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            found = outcome_collection.handed_on(batch)
+            found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
             manifest = store.publish(made, at.start, at.end)

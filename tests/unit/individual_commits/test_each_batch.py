@@ -15,7 +15,7 @@ from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
-from keyrange.individual_commits import outcome_collection
+from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
@@ -94,7 +94,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     at = Planned("q", 0, stood, stood, -1)
     monkeypatch.setattr(module, "read_planned", lambda *_: at)
     nothing: Any = {member: [] for member in HANDED_ON}
-    monkeypatch.setattr(outcome_collection, "handed_on", lambda _: nothing)
+    monkeypatch.setattr(reported_outcomes, "handed_on", lambda _: nothing)
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
         uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits import api, outcome_collection
+from keyrange.individual_commits import api, reported_outcomes
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
@@ -61,7 +61,7 @@ class Batch:
         end = Checkpoint({PLACE: 101 if pending else 100}, commits=mark)
         planned = Planned(f"query of {home}", 5, start, end, 4)
         monkeypatch.setattr(module, "read_planned", lambda *_: planned)
-        monkeypatch.setattr(outcome_collection, "handed_on", lambda found: found)
+        monkeypatch.setattr(reported_outcomes, "handed_on", lambda found: found)
         self.sink: Any = SimpleNamespace(
             uri="/sink", prepare=lambda: None, append=lambda *_, **__: None
         )

@@ -7,7 +7,7 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import LongType, StructField, StructType
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.outcome_collection import schema_of
+from keyrange.individual_commits.reported_outcomes import schema_of
 
 ORDERS = StructType([StructField("id", LongType())])
 
