@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     )
     from keyrange.individual_commits.each_batch import each_batch
     from keyrange.individual_commits.table.commit_frames import commits
+    from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
     from keyrange.individual_commits.table.keyed_state_frames import state
-    from keyrange.individual_commits.table.replaying import replay_dead_letters
     from keyrange.jobs.api import job
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
@@ -81,7 +81,7 @@ _PLACES = {
     "process_into": "keyrange.individual_commits.api",
     "register": "keyrange.source.registering",
     "reject": "keyrange.individual_commits.api",
-    "replay_dead_letters": "keyrange.individual_commits.table.replaying",
+    "replay_dead_letters": "keyrange.individual_commits.table.dead_letter_replay",
     "slot": "keyrange.members.slots",
     "state": "keyrange.individual_commits.table.keyed_state_frames",
     "transaction": "keyrange.individual_commits.api",

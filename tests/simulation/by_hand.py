@@ -14,7 +14,7 @@ from keyrange.cli.commits.reset import reset
 from keyrange.cli.render import OutputFormat
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_admin import open_commits
-from keyrange.individual_commits.table.replaying import replay_dead_letters
+from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
 from simulation.faults import Crash
 from simulation.kinds import COMMITS

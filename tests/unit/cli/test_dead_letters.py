@@ -24,12 +24,12 @@ from keyrange.individual_commits.model.resetting import reopen, rewind
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import open_commits, write_reset
 from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.individual_commits.table.dead_letter_replay import plan_replay
 from keyrange.individual_commits.table.dead_letters import (
     DeadLetter,
     DeadLetters,
     open_dead_letters,
 )
-from keyrange.individual_commits.table.replaying import plan_replay
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause

@@ -260,7 +260,7 @@ def _dead(
     since. A source that was started afresh goes on with what those before it gave up."""
     import numpy as np
 
-    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
 
     last = commits.last(known.seq)
     letters = open_letters(table, dead_letters, storage_of(named)).read()

@@ -94,8 +94,8 @@ def list_letters(
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
@@ -139,8 +139,8 @@ def show(
 ) -> None:
     """One dead letter with all that is known of it. It is there again for every time that it was
     given up."""
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
 
     name, number, at = _record_id(record, topic, partition, offset)
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
@@ -199,7 +199,7 @@ def replay(
     The records come out of Kafka: with --live it is checked that it still has them. Stop the query
     first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
     """
-    from keyrange.individual_commits.table import replaying
+    from keyrange.individual_commits.table import dead_letter_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
     from keyrange.individual_commits.table.dead_letters import Choice
 
@@ -211,7 +211,7 @@ def replay(
     named = named_options(bootstrap_servers, "", option)
     check_live(live, named)
     since_ms = read_since(since, now())
-    letters = replaying.open_letters(table, dead_letters, storage_of(named))
+    letters = dead_letter_replay.open_letters(table, dead_letters, storage_of(named))
     commits = open_commits(table, group, source, named)
     known = commits.table.known()
     own = check_current(commits, known)
@@ -222,14 +222,14 @@ def replay(
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
         planning = bars.over("planning", wanted, len(wanted))
-        plan = replaying.plan_replay(known, planning, now(), commits.source_id)
+        plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id)
         if checkpoint:
             check_no_batch_is_open(checkpoint)
         seq = None
         if confirm and plan.taken:
             with bars.step("writing what comes again", len(plan.taken)):
                 by = who or user_name()
-                seq = replaying.replay(commits, letters, known, plan, by, why, now())
+                seq = dead_letter_replay.replay(commits, letters, known, plan, by, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
     if output is OutputFormat.JSON:
         rest = [{**located(each), "why": said} for each, said in left]
@@ -246,7 +246,7 @@ def replay(
 def _read(
     letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
 ) -> list[DeadLetter]:
-    from keyrange.individual_commits.table.replaying import chosen_letters
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
         found = chosen_letters(letters.read(choice), group, "", error, since_ms)

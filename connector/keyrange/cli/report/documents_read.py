@@ -340,7 +340,7 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
 
 def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
-    from keyrange.individual_commits.table.replaying import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
 
     letters = open_letters(where.commits, where.letters, storage_of(where.named))
     group = where.group or (commits["show"]["group"] or "" if commits is not None else "")

@@ -129,8 +129,8 @@ def _given_up(commits: Commits, plan: FoldPlan, named: Mapping[str, str]) -> lis
     """Records that are done, and have changed nothing."""
     if not plan.dead:
         return []
+    from keyrange.individual_commits.table.dead_letter_replay import open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.replaying import open_letters
 
     place = folded(named).get("deadlettertable", "")
     letters = open_letters(commits.path, place, storage_of(named))
