@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.offset_reset import rewind
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.resetting import rewind
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:

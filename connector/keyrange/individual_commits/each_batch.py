@@ -29,8 +29,8 @@ from keyrange.individual_commits.delivery_plans import (
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.driver_takeover import begin
+from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.resetting import carried
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.pending_errors import PendingErrors

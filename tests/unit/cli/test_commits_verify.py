@@ -26,12 +26,12 @@ from keyrange.consumer.truncated_logs import Leaders
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.offset_reset import rewind
 from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.resetting import rewind
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 

@@ -20,7 +20,7 @@ from keyrange.cli.deadletters import commands as dead_letters
 from keyrange.cli.deadletters import document as letters_document
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.resetting import reopen, rewind
+from keyrange.individual_commits.model.offset_reset import reopen, rewind
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import open_commits, write_reset
 from keyrange.individual_commits.table.commit_table import open_commit_table

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
@@ -18,7 +19,6 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
 )
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.resetting import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.work.model.outcome import Cause, RecordOutcome
