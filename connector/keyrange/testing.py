@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import Keys
 from keyrange.keyed_state.handles import ABSENT, Entries
+from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state import blocks, cache
-from keyrange.keyed_state.blocks import Keys
+from keyrange.keyed_state import cache, sorted_blocks
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
+from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.task_states import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement
@@ -32,7 +32,7 @@ def hash_of(key: bytes) -> int:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(sorted_blocks, "BLOCK_ROWS", 4)
     cache._MAPPED.clear()
     yield
     cache._MAPPED.clear()

@@ -33,8 +33,8 @@ from bench.figures import Figure, at_least, at_most, from_runs, percentile, rati
 from bench.registry import Bench, Group
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state import cache
-from keyrange.keyed_state.blocks import Keys
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
+from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.task_states import PartitionRuns, StateFigures, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange

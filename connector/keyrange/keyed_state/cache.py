@@ -26,8 +26,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import LoadedBlocks, within
 from keyrange.keyed_state.model.state_runs import StateRun, common, without
+from keyrange.keyed_state.sorted_blocks import LoadedBlocks, within
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.sharing.shared_directory import name_of
 

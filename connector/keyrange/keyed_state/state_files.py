@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.keyed_state.blocks import Numbers, within
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered, let_go
 

@@ -19,7 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import (
+from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
+from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.keyed_state.model.state_runs import (
+    MadeRun,
+    StateRun,
+    clipped,
+    closed,
+    to_merge,
+    without,
+)
+from keyrange.keyed_state.run_file import RunFile
+from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
     Keys,
@@ -32,17 +43,6 @@ from keyrange.keyed_state.blocks import (
     sorted_by_hash,
     within,
 )
-from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
-from keyrange.keyed_state.model.figures import StateFigures
-from keyrange.keyed_state.model.state_runs import (
-    MadeRun,
-    StateRun,
-    clipped,
-    closed,
-    to_merge,
-    without,
-)
-from keyrange.keyed_state.run_file import RunFile
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.ranges.model.key_ranges import KeyRange

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.blocks import (
+from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
     Keys,
