@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from keyrange.guard.model import enforcement_states, throttle_states
-from keyrange.members.model import group_states, member_states
+from keyrange.members.model import group_member_states, name_states
 
 _DOT: Final = "[*]"
 
@@ -51,16 +51,16 @@ class Diagram:
 CHAPTERS: Final = {
     "members": (
         Diagram(
-            "A name, as the driver or the group's leader sees it (`member_states.py`)",
-            member_states.TRANSITIONS,
-            member_states.MembershipState.UNKNOWN,
+            "A name, as the driver or the group's leader sees it (`name_states.py`)",
+            name_states.TRANSITIONS,
+            name_states.MembershipState.UNKNOWN,
             begins_unknown=True,
         ),
         Diagram(
-            "A member of a group, as its own process sees it (`group_states.py`)",
-            group_states.TRANSITIONS,
-            group_states.GroupState.UNJOINED,
-            group_states.ENDS,
+            "A member of a group, as its own process sees it (`group_member_states.py`)",
+            group_member_states.TRANSITIONS,
+            group_member_states.GroupState.UNJOINED,
+            group_member_states.ENDS,
         ),
     ),
     "volumes": (

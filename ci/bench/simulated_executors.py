@@ -27,7 +27,7 @@ from keyrange.members.group import run_member
 from keyrange.members.launch import ensure_member
 from keyrange.members.model.greeting import Address
 from keyrange.members.model.group_member import GroupMember
-from keyrange.members.model.group_states import GroupState
+from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.setup import MemberSetup, Owner

@@ -22,9 +22,9 @@ from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
-from keyrange.kafka.mirror import GroupMirror, new_mark
-from keyrange.kafka.model.group_mirror import MirrorSettings
+from keyrange.kafka.model.offset_mirror_timing import MirrorSettings
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.offset_mirror import GroupMirror, new_mark
 from keyrange.observing.model.query_progress import QueryProgress
 from old_brokers import OldBroker
 from sources import Collected, client, run_available_now, stream

@@ -16,7 +16,7 @@ from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.wire import kernels, record_batches
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.record_selection import Selection
+from keyrange.wire.key_range_selection import Selection
 from strategies import Batch, Record, array, encode_batch
 
 OFFSETS = [0, 1, 255, 256, 2**31, 2**32 + 7, 2**53, 2**63 - 2]

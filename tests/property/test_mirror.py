@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.model.offset_mirror_timing import MirrorSettings, MirrorState
 from keyrange.kafka.model.offsets import TopicPartition
 
 PLACES = [TopicPartition("t", number) for number in range(4)]

@@ -17,7 +17,7 @@ from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire.decode import Decoder, DecodeSettings
-from keyrange.wire.record_selection import Selection
+from keyrange.wire.key_range_selection import Selection
 from scanned_logs import FEWER, place_of, scanned
 from strategies import Log, Row, logs, rows_of, within
 

@@ -9,7 +9,7 @@ from group_coordinator import CoordinatorModel
 from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.members.model.group_states import ENDS, GroupState
+from keyrange.members.model.group_member_states import ENDS, GroupState
 from keyrange.members.model.messages import (
     Answer,
     Coordinator,

@@ -14,7 +14,7 @@ from typing import Final
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.group import run_member
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
-from keyrange.members.model.group_states import ENDS, GroupState
+from keyrange.members.model.group_member_states import ENDS, GroupState
 
 _CLOSE_S: Final = 5.0
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from keyrange.consumer.commit_log import CommitLog
-from keyrange.consumer.mirroring import Mirroring
+from keyrange.consumer.group_offset_mirror import Mirroring
 from keyrange.consumer.partition_work import Longs, PartitionWork
 from keyrange.consumer.reading import Batch, OwnedRangeReader
 from keyrange.consumer.requested_ranges import added, recreated, tell_lost

@@ -153,7 +153,7 @@ def bytes_per_offset(records: memoryview) -> float | None:
 def key_hashes(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> list[int]:
     """Where the keys of a chunk's records lie in the hash space, a place per record."""
     from keyrange.wire.decode import Decoder, DecodeSettings
-    from keyrange.wire.record_selection import Selection
+    from keyrange.wire.key_range_selection import Selection
 
     selection = Selection(nulls_first=nulls_first)
     settings = DecodeSettings(columns=("keyHash",), selection=selection)

@@ -21,7 +21,7 @@ from keyrange.kafka.messages import groups, protocol
 from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.messages.protocol import Code
 from keyrange.members.model.group_member import GroupMember
-from keyrange.members.model.group_states import ENDS, GroupState
+from keyrange.members.model.group_member_states import ENDS, GroupState
 from keyrange.members.model.messages import (
     Answer,
     Beaten,

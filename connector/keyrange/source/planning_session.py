@@ -24,8 +24,8 @@ from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.individual_commits.model.checkpoint_agreement import check_mode
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
+from keyrange.kafka.offset_mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.position_lookup import resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying

@@ -28,7 +28,7 @@ from keyrange.wire.aborted_transactions import leave_out_aborted
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.fetch_response import AbortedTransaction
-from keyrange.wire.record_selection import SelectedRoom, Selection, Selector
+from keyrange.wire.key_range_selection import SelectedRoom, Selection, Selector
 
 # What decompression needs to know of a batch.
 _HEAD = ["attributes", "records_at", "records_end", "base_offset", "count"]

@@ -14,7 +14,7 @@ import pytest
 from keyrange.consumer import member as module
 from keyrange.consumer.member import GroupMembership, MemberThread
 from keyrange.members.model.group_member import GroupMember, MemberSettings, nothing
-from keyrange.members.model.group_states import GroupState
+from keyrange.members.model.group_member_states import GroupState
 
 # The largest set that select() takes has so many.
 SELECT_DESCRIPTORS = 1_024

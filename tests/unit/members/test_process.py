@@ -16,7 +16,7 @@ import pytest
 from keyrange.members import process
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.model.group_member import GroupMember
-from keyrange.members.model.group_states import GroupState
+from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status, write_status

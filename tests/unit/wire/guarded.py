@@ -29,8 +29,8 @@ from keyrange.wire import (
     compression,
     decode,
     kernels,
+    key_range_selection,
     record_batches,
-    record_selection,
 )
 from keyrange.wire.fetch_response import AbortedTransaction
 from unit.wire import mutations
@@ -109,11 +109,11 @@ def put_guards() -> None:
         compression,
         decode,
         record_batches,
-        record_selection,
+        key_range_selection,
     ):
         module.np = numpy
     columns._allocate = _allocate
-    record_selection._bytes = lambda text: guarded(text or b"\0")
+    key_range_selection._bytes = lambda text: guarded(text or b"\0")
 
 
 def _release() -> None:
@@ -122,11 +122,11 @@ def _release() -> None:
     _taken.clear()
 
 
-def selection(random: Random) -> record_selection.Selection:
+def selection(random: Random) -> key_range_selection.Selection:
     keys = None
     if random.random() < 0.4:
         keys = tuple(mutations.record(random).key for _ in range(random.randint(1, 3)))
-    return record_selection.Selection(keys, random.random() < 0.5)
+    return key_range_selection.Selection(keys, random.random() < 0.5)
 
 
 def placement(random: Random) -> Placement | None:

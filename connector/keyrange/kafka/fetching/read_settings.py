@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from keyrange.options import SourceOptions
 from keyrange.wire.decode import DecodeSettings
-from keyrange.wire.record_selection import Selection
+from keyrange.wire.key_range_selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What each SASL mechanism needs, looked up when a connection is made.
 
-References to secrets are resolved here, in the process that connects, and what they hold is not
-kept. Packages that only one mechanism needs are asked for by name.
+kafka-python's clients compute and check the proofs. References to secrets are resolved here, in the
+process that connects, and what they hold is not kept. Packages that only one mechanism needs are
+asked for by name.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.members.model.group_states import (
+from keyrange.members.model.group_member_states import (
     ENDS,
     FOUND_AGAIN,
     MOVED,

@@ -1,7 +1,7 @@
-"""The place of a single key in the hash space.
+"""The hash of a single key, which is its place in the hash space.
 
-Where whole columns of keys are hashed a compiled pass does it (`keyrange.wire.kernels.hash_keys`);
-tests/property/test_key_hash.py holds both equal.
+A compiled pass hashes whole columns of keys (`keyrange.wire.kernels.hash_keys`), and places records
+without a key as option nullKeys says; tests/property/test_key_hash.py holds both equal.
 """
 
 from __future__ import annotations

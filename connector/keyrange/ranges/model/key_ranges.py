@@ -4,6 +4,9 @@ The place of a record is the hash of its key: MurmurHash3 x64 128 (seed 0), the 
 shifted right by one, so the space is [0, 2**63 - 1], the one of the proposal for cooperative
 processing. Inside, ranges are half-open, [from_hash, until_hash); people read and write `[lo, hi]`
 with both ends included, as the proposal has it.
+
+A task finds the range of each record that it reads by compiled passes
+(`keyrange.wire.key_range_selection`).
 """
 
 from __future__ import annotations

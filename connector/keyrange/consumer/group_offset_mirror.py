@@ -8,8 +8,8 @@ from typing import Final
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.mirror import GroupMirror
 from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.kafka.offset_mirror import GroupMirror
 
 _EVERY_S: Final = 1.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyrange.kafka.model.group_mirror import MirrorSettings, MirrorState
+from keyrange.kafka.model.offset_mirror_timing import MirrorSettings, MirrorState
 from keyrange.kafka.model.offsets import TopicPartition
 
 PLACE = TopicPartition("t", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyrange.members.model.group_states import ENDS, TRANSITIONS, GroupState
+from keyrange.members.model.group_member_states import ENDS, TRANSITIONS, GroupState
 
 
 def test_nothing_leads_out_of_an_end_and_everything_to_one() -> None:

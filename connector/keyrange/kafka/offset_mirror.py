@@ -17,7 +17,7 @@ from typing import Final
 from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, group_metadata
-from keyrange.kafka.model.group_mirror import MARK, MirrorSettings, MirrorState
+from keyrange.kafka.model.offset_mirror_timing import MARK, MirrorSettings, MirrorState
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka import mirror
-from keyrange.kafka.mirror import GroupMirror, new_mark
+from keyrange.kafka import offset_mirror
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.offset_mirror import GroupMirror, new_mark
 
 PLACE = TopicPartition("t", 0)
 
@@ -33,7 +33,7 @@ class Commits:
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
     made = Commits()
-    monkeypatch.setattr(mirror, "commit_group_offsets", made)
+    monkeypatch.setattr(offset_mirror, "commit_group_offsets", made)
     return made
 
 
@@ -83,7 +83,7 @@ def test_the_pause_begins_when_a_slow_try_has_failed(
     commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([10.0, 15.0, 20.0, 20.0])
-    monkeypatch.setattr(mirror.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(offset_mirror.time, "monotonic", lambda: next(clock))
     commits.outcomes = [error("BROKER_UNREACHABLE", "no broker answered")]
     mirrored = new_mirror()
     calls = []
@@ -112,7 +112,7 @@ def test_another_that_commits_the_same_partitions_is_said_once(
     commits: Commits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     marks = Marks()
-    monkeypatch.setattr(mirror, "group_metadata", marks)
+    monkeypatch.setattr(offset_mirror, "group_metadata", marks)
     cluster: Any = None
     mirrored = GroupMirror(cluster, "g", timeout_ms=250, mark=new_mark())
     with caplog.at_level(logging.WARNING):
