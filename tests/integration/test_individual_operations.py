@@ -52,7 +52,7 @@ def let_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
             made.append(commit.committed_at_ms)
             both.wait(120)
             if commit.committed_at_ms > min(made):
-                is_first_on.wait(240)
+                assert is_first_on.wait(240)
         append(table, commit, *begun)
 
     def begin_and_say_so(*arguments: Any, **named: Any) -> Driver:

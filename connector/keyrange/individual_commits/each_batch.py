@@ -26,9 +26,9 @@ from keyrange.individual_commits.delivery_plans import (
     planned_from,
     state_of,
 )
+from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
-from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import Outcome
@@ -156,7 +156,9 @@ class EachBatch:
                 return table if own else self.open_table(self.options, source, spark)
 
             fence, mark = self._fence(run_id, planned), planned.mark
-            driver = begin(table_of, fence, mark, how != "fail", anew=how == "ignore")
+            driver = driver_takeover.begin(
+                table_of, fence, mark, how != "fail", anew=how == "ignore"
+            )
             self._run = _Run(run_id, source_id, table, spark, driver)
         return self._run
 
