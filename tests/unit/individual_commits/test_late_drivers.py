@@ -76,6 +76,40 @@ def test_of_another_checkpoint_behind_its_output(
     drivers.check({"old": [0, 1], "new": [], "another": [0]})
 
 
+@pytest.mark.parametrize("step", OF_OUTPUT)
+def test_the_old_query_again_while_the_new_one_works_on_its_first_batch(
+    drivers: Drivers, late: EachBatch, step: str
+) -> None:
+    """The new one has begun and committed nothing, so the old one may go on; the table has to hear
+    of it."""
+    drivers.plan(0, 4, "new")
+    new, old = drivers.individual("new"), drivers.individual()
+    drivers.meanwhile = lambda _: drivers.before(step, lambda: old(NOTHING, 1))
+    with refused():
+        new(NOTHING, 0)
+    drivers.check({"old": [0, 1], "new": []})
+
+
+def test_the_old_query_again_behind_the_output_of_the_new_one(
+    drivers: Drivers, late: EachBatch
+) -> None:
+    """Only the new one can finish its batch, so it may come back."""
+
+    def end() -> None:
+        raise LookupError
+
+    drivers.plan(0, 4, "new")
+    drivers.before("commit", end)
+    with pytest.raises(LookupError):
+        drivers.individual("new")(NOTHING, 0)
+    for _ in range(2):
+        with refused("UNCOMMITTED_OUTPUT"):
+            drivers.individual()(NOTHING, 1)
+    assert drivers.rows() == list(range(8))
+    drivers.individual("new")(NOTHING, 0)
+    drivers.check({"old": [0], "new": [0]})
+
+
 def test_while_who_takes_over_works(drivers: Drivers, late: EachBatch) -> None:
     """The table takes nothing from the other one any more, before any record is handed out."""
     waits, goes_on = Event(), Event()

@@ -214,6 +214,21 @@ def test_who_begins_is_told_whom_a_table_is_to_take_nothing_from(group: Group) -
     assert group.begin("b", "a third time") == Driver("b", 4)
 
 
+def test_an_old_driver_is_told_of_those_that_have_begun_since_its_last_batch(group: Group) -> None:
+    group.begin("a")
+    group.work("a")
+    group.begin("b", resumes=("a", 2), may_replace=True)
+    stopped = {"stopped": frozenset({"b"}), "committed": {"keyrange:q:b": -1}}
+    assert group.begin("a", "again") == Driver("a", 3, **stopped)
+    # It has written no batch since, and may not have told the table.
+    assert group.begin("a", "a third time") == Driver("a", 4, **stopped)
+    group.work("a", "a third time")
+    assert group.begin("a", "at last") == Driver("a", 5)
+    # It would go on where the other one does no more.
+    with refused("COMMITS_AHEAD"):
+        group.begin("b", "again", resumes=("a", 2), may_replace=True)
+
+
 def test_where_somebody_said_where_to_go_on_no_batch_is_looked_for(group: Group) -> None:
     """As where the checkpoint is lost that would finish the one that is not committed."""
     group.begin("a")

@@ -7,14 +7,19 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import driver_fences
 from keyrange.individual_commits.model.checkpoint_agreement import lacking
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.driver_fences import last_source, living, next_group_seq
+from keyrange.individual_commits.model.driver_fences import (
+    Fence,
+    last_source,
+    living,
+    next_group_seq,
+)
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.storage.model.driver import Driver, application_of
@@ -30,8 +35,9 @@ def begin(
     whether the options let a new checkpoint go on in a group that has commits, `anew` wherever
     they stand.
 
-    Returns the driver that has begun so. Until its source has a batch it names all other sources
-    of the group: who stopped them here may have ended before it stopped them elsewhere.
+    Returns the driver that has begun so. It names the sources whose drivers a user's table may
+    still hear: those that have begun since the last batch of its own source, and all others of the
+    group where there is none. Who stopped them here may have ended before it told the table.
 
     Raises COMMITS_OF_ANOTHER_QUERY, COMMITS_FENCED where another source of the group has taken
     over or begins at the same time, COMMITS_BEHIND where the table lacks what the batch was planned
@@ -51,7 +57,7 @@ def begin(
     stood = {other: table_of(other).known().seq for other in sorted(others)}
     owner = table.last_source(fence.group, with_states=True)
     if others:
-        _check_may_stop(fence, known, others, owner or last, may_replace)
+        _check_may_stop(fence, known, others, owner or last, mark, may_replace)
     stands: dict[str, int] = {}
     if mark.resumes is not None and known.batch_id < 0:
         stands = dict([mark.resumes])
@@ -69,21 +75,29 @@ def begin(
             # What the others do must be what the plan knows of it, none of it where it knows none.
             since = stands.get(other, 0)
             _stop(table_of(other), fence, other, since)
-            last_batch = _last_batch(table_of(other), since)
-            if last_batch is not None:
-                committed[application_of(queries.get(other, ""), other)] = last_batch
+            committed |= _committed(table_of(other), since, queries.get(other, ""), other)
     table.append(replace(fence, seq=known.seq + 1), begun)
-    if known.batch_id >= 0:
-        return Driver(fence.source_id, fence.group_seq)
-    stopped = frozenset({each.source_id for each in fences} - {fence.source_id})
-    return Driver(fence.source_id, fence.group_seq, stopped, committed)
+    unheard = {each.source_id for each in fences} - {fence.source_id}
+    if known.batch_id >= 0 and unheard:
+        unheard &= _begun_since(_run_of_last_batch(table, known.seq), fences)
+        for other in sorted(unheard):
+            there = table_of(other)
+            committed |= _committed(there, there.known().seq, queries.get(other, ""), other)
+    return Driver(fence.source_id, fence.group_seq, frozenset(unheard), committed)
 
 
 def _check_may_stop(
-    fence: Commit, known: Snapshot, others: set[str], owner: str | None, may_replace: bool
+    fence: Commit,
+    known: Snapshot,
+    others: set[str],
+    owner: str | None,
+    mark: CommitMark,
+    may_replace: bool,
 ) -> None:
-    # One that has begun and done nothing is no reason to stop.
-    if known.seq and owner != fence.source_id:
+    # One that has begun and done nothing is no reason to stop. One that has no batch may take over
+    # anew from where it was planned to, which is looked at where the other one is stopped.
+    begins_anew = known.batch_id < 0 and mark.resumes is not None and mark.resumes[0] == owner
+    if known.seq and owner != fence.source_id and not begins_anew:
         raise _taken_over(fence, owner)
     if not known.seq and not may_replace:
         raise error(
@@ -113,14 +127,30 @@ def _stop(
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
 
 
-def _last_batch(table: CommitTable, seq: int) -> int | None:
-    """The last batch up to a commit, -1 for none; None where somebody has said behind it where to
-    go on."""
+def _committed(table: CommitTable, seq: int, query_id: str, source_id: str) -> dict[str, int]:
+    """The last batch of a source up to a commit by its application, -1 for none; nothing where
+    somebody has said behind it where to go on."""
+    last = next((each for each in _back(table, seq) if each.kind is not CommitKind.FENCE), None)
+    if last is not None and last.kind is not CommitKind.BATCH:
+        return {}
+    return {application_of(query_id, source_id): -1 if last is None else last.batch_id}
+
+
+def _run_of_last_batch(table: CommitTable, seq: int) -> str:
+    return next(each.run_id for each in _back(table, seq) if each.kind is CommitKind.BATCH)
+
+
+def _begun_since(run_id: str, fences: list[Fence]) -> set[str]:
+    """The sources in which drivers began after that run did."""
+    begun = driver_fences.begun(fences)
+    at = max((n for n, fence in enumerate(begun) if fence.run_id == run_id), default=-1)
+    return {fence.source_id for fence in begun[at + 1 :]}
+
+
+def _back(table: CommitTable, seq: int) -> Iterator[Commit]:
+    """The commits of a source from one on back to the first."""
     for each in range(seq, 0, -1):
-        [commit] = table.history(each, each + 1)
-        if commit.kind is not CommitKind.FENCE:
-            return commit.batch_id if commit.kind is CommitKind.BATCH else None
-    return -1
+        yield from table.history(each, each + 1)
 
 
 def _gone_on(fence: Commit, source_id: str) -> KeyrangeError:
