@@ -1,9 +1,9 @@
 """The state of the keys that a task works on: what was true when its batch was planned, and what it
 has changed since.
 
-What is true stands in files that a commit names (`files`); copies of them on this host (`cache`)
-save to read them. Changes are kept in memory, sorted as runs are, and written at the task's end to
-a file of its own, which is true once a commit names it.
+What is true stands in files that a commit names (`state_files`); copies of them on this host
+(`cache`) save to read them. Changes are kept in memory, sorted as runs are, and written at the
+task's end to a file of its own, which is true once a commit names it.
 """
 
 from __future__ import annotations

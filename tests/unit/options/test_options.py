@@ -127,7 +127,7 @@ def test_switches(name: str, field: str) -> None:
 
 def test_every_option_is_tested_here() -> None:
     tested = {name for name, *_ in LIMITS} | {"includeHeaders", "includeKeyHash", "failOnDataLoss"}
-    # In test_key_ranges.py, test_commits.py, test_members.py and test_volumes.py.
+    # In test_key_ranges.py, test_commits.py, test_members.py and test_volume_checks.py.
     key_ranges = {row.name for row in rows_of(KeyRangeOptions)}
     commits = {row.name for row in rows_of(CommitOptions)}
     members = {row.name for row in rows_of(MemberOptions)}

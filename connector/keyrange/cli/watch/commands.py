@@ -1,7 +1,7 @@
 """`keyrange watch`: where a query is, how fast, and why it is stuck, again and again.
 
-Rule of this file: it asks, waits and prints. What is asked is in `sources`, what follows from it in
-`document`, why it is held up in `reasons`, and how it looks in `view`.
+Rule of this file: it asks, waits and prints. What is asked is in `observers`, what follows from it
+in `document`, why it is held up in `reasons`, and how it looks in `view`.
 """
 
 from __future__ import annotations

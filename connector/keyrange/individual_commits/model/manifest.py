@@ -31,8 +31,8 @@ class Manifest:
     output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
-    files. `rows`: what tasks handed to the driver and is not in the files, as `parts.rows_in` has
-    it.
+    files. `rows`: what tasks handed to the driver and is not in the files, as
+    `verdict_files.rows_in` has it.
     """
 
     batch_id: int
