@@ -10,22 +10,10 @@ import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
-from numbered_logs import SUBJECTS, Subject
+from numbered_logs import Subject
 from racing_writers import Writes
 
 pytestmark = pytest.mark.ordinary
-
-
-@pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)
-def subject(request: pytest.FixtureRequest) -> Subject:
-    return request.param
-
-
-@pytest.fixture
-def path(tmp_path: Path, subject: Subject) -> Path:
-    """A table with three entries."""
-    subject.fill(tmp_path / "table")
-    return tmp_path / "table"
 
 
 def test_a_write_that_failed_and_landed_is_recognised(

@@ -35,21 +35,9 @@ from damaged_tables import (
 )
 from keyrange.errors import CATALOGUE, KeyrangeError
 from keyrange.storage.delta_rs import DeltaRsStore
-from numbered_logs import ASSIGNMENTS, COMMITS, SUBJECTS, Subject, commits
+from numbered_logs import ASSIGNMENTS, COMMITS, Subject, commits
 
 Happens = Callable[[Subject, Path], None]
-
-
-@pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)
-def subject(request: pytest.FixtureRequest) -> Subject:
-    return request.param
-
-
-@pytest.fixture
-def path(tmp_path: Path, subject: Subject) -> Path:
-    """A table with three entries."""
-    subject.fill(tmp_path / "table")
-    return tmp_path / "table"
 
 
 def of_table(happens: Callable[[Path], None]) -> Happens:

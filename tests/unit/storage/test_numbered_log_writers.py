@@ -9,22 +9,10 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_rs import DeltaRsStore
-from numbered_logs import SUBJECTS, Subject
+from numbered_logs import Subject
 from racing_writers import check_late_append, in_threads
 
 pytestmark = pytest.mark.ordinary
-
-
-@pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)
-def subject(request: pytest.FixtureRequest) -> Subject:
-    return request.param
-
-
-@pytest.fixture
-def path(tmp_path: Path, subject: Subject) -> Path:
-    """A table with three entries."""
-    subject.fill(tmp_path / "table")
-    return tmp_path / "table"
 
 
 def test_an_entry_of_a_driver_that_was_replaced_since_it_looked_is_refused(
