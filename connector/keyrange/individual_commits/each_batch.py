@@ -6,6 +6,7 @@ it holds no session and opens nothing before the first batch.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import uuid
@@ -148,13 +149,13 @@ class EachBatch:
         """The first batch of a run fences off the driver before it, and that of another source."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
-            table, run_id = self.open_table(self.options, source_id, spark), uuid.uuid4().hex
-            how = self.options.commits.on_fresh_start
+            run_id, how = uuid.uuid4().hex, self.options.commits.on_fresh_start
 
+            @functools.cache
             def table_of(source: str) -> CommitTable:
-                own = source == source_id
-                return table if own else self.open_table(self.options, source, spark)
+                return self.open_table(self.options, source, spark)
 
+            table = table_of(source_id)
             fence, mark = self._fence(run_id, planned), planned.mark
             driver = driver_takeover.begin(
                 table_of, fence, mark, how != "fail", anew=how == "ignore"

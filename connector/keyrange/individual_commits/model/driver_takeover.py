@@ -53,33 +53,34 @@ def begin(
     fence = replace(fence, group_seq=next_group_seq(fences), driver=fence.source_id)
     last = last_source(fences)
     others = (living(fences) | ({last} if last else set())) - {fence.source_id}
+    has_batches = known.batch_id >= 0
     # Before it is asked which of them has come last: what one commits after that is noticed below.
-    stood = {other: table_of(other).known().seq for other in sorted(others)}
+    since = {each: table_of(each).known().seq for each in sorted(others)} if has_batches else {}
     owner = table.last_source(fence.group, with_states=True)
     if others:
         _check_may_stop(fence, known, others, owner or last, mark, may_replace)
-    stands: dict[str, int] = {}
-    if mark.resumes is not None and known.batch_id < 0:
-        stands = dict([mark.resumes])
+    if mark.resumes is not None and not has_batches:
+        since = dict([mark.resumes])
         others.add(mark.resumes[0])
-    if others and known.batch_id < 0 and not anew and owner not in (None, *stands):
+    if others and not has_batches and not anew and owner not in (None, *since):
         raise _gone_on(fence, str(owner))
-    queries = {each.source_id: each.query_id for each in driver_fences.begun(fences)}
+    in_order = driver_fences.begun(fences)
+    queries = {each.source_id: each.query_id for each in in_order}
     committed: dict[str, int] = {}
     for other in sorted(others):
-        if known.batch_id >= 0:
-            _stop(table_of(other), fence, other, stood[other], _taken_over)
+        if has_batches:
+            _stop(table_of(other), fence, other, since[other], _taken_over)
         elif anew:
             _stop(table_of(other), fence, other)
         else:
             # What the others do must be what the plan knows of it, none of it where it knows none.
-            since = stands.get(other, 0)
-            _stop(table_of(other), fence, other, since)
-            committed |= _committed(table_of(other), since, queries.get(other, ""), other)
+            stands = since.get(other, 0)
+            _stop(table_of(other), fence, other, stands, _gone_on)
+            committed |= _committed(table_of(other), stands, queries.get(other, ""), other)
     table.append(replace(fence, seq=known.seq + 1), begun)
     unheard = {each.source_id for each in fences} - {fence.source_id}
-    if known.batch_id >= 0 and unheard:
-        unheard &= _begun_since(_run_of_last_batch(table, known.seq), fences)
+    if has_batches and unheard:
+        unheard &= _begun_since(_run_of_last_batch(table, known.seq), in_order)
         for other in sorted(unheard):
             there = table_of(other)
             committed |= _committed(there, there.known().seq, queries.get(other, ""), other)
@@ -112,17 +113,17 @@ def _stop(
     table: CommitTable,
     fence: Commit,
     source_id: str,
-    since: int | None = None,
+    since: int = 0,
     refusal: Callable[[Commit, str], KeyrangeError] | None = None,
 ) -> None:
-    """A driver of that source that runs finds this fence behind its own. What it has done since
-    commit `since` is looked at before, and it can do nothing more in between: where it has done
-    anything, `refusal` is raised, COMMITS_AHEAD unless it is given."""
+    """A driver of that source that runs finds this fence behind its own. With `refusal` what it has
+    done since commit `since` is looked at before, and it can do nothing more in between: where it
+    has done anything, the refusal is raised."""
     known = table.known()
-    if since is not None:
+    if refusal is not None:
         for commit in table.history(since + 1, known.seq + 1):
             if commit.kind is not CommitKind.FENCE:
-                raise (refusal or _gone_on)(fence, source_id)
+                raise refusal(fence, source_id)
     terms = fence.terms if known.terms is None else known.terms
     table.append(replace(fence, source_id=source_id, seq=known.seq + 1, terms=terms))
 
@@ -140,11 +141,10 @@ def _run_of_last_batch(table: CommitTable, seq: int) -> str:
     return next(each.run_id for each in _back(table, seq) if each.kind is CommitKind.BATCH)
 
 
-def _begun_since(run_id: str, fences: list[Fence]) -> set[str]:
+def _begun_since(run_id: str, in_order: list[Fence]) -> set[str]:
     """The sources in which drivers began after that run did."""
-    begun = driver_fences.begun(fences)
-    at = max((n for n, fence in enumerate(begun) if fence.run_id == run_id), default=-1)
-    return {fence.source_id for fence in begun[at + 1 :]}
+    at = max((n for n, fence in enumerate(in_order) if fence.run_id == run_id), default=-1)
+    return {fence.source_id for fence in in_order[at + 1 :]}
 
 
 def _back(table: CommitTable, seq: int) -> Iterator[Commit]:
