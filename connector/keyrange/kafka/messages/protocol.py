@@ -1,8 +1,8 @@
-"""What every client of a cluster needs of kafka-python: messages, SASL, error names.
+"""What every client of a cluster needs of kafka-python: messages and error names.
 
-Only the modules `*protocol.py` of this package touch kafka-python. It is pinned, because
-`kafka.protocol` and `kafka.net.sasl` are not a public interface. What is used of it: encoding and
-decoding of messages (generated from Kafka's own schemas), the client side of SASL, and the table of
+Only the modules of this package touch kafka-python. It is pinned, because `kafka.protocol` and
+`kafka.net.sasl` are not a public interface. What is used of it: encoding and decoding of messages
+(generated from Kafka's own schemas), the client side of SASL (`sasl_clients`), and the table of
 error codes. Its event loop and its consumer are not used: the loop reads 4,096 bytes at a time
 (ARCHITECTURE.md, Decisions).
 
@@ -14,13 +14,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from kafka import errors as kafka_errors
-from kafka.net.sasl import get_sasl_mechanism
-from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.group import (
     DEFAULT_GENERATION_ID,
@@ -303,64 +299,3 @@ def sasl_handshake(mechanism: str) -> Any:
 
 def sasl_authenticate(token: bytes) -> Any:
     return SaslAuthenticateRequest(auth_bytes=token)
-
-
-def new_sasl_client(mechanism: str, config: dict[str, Any]) -> Any:
-    """kafka-python's client side of a SASL mechanism: auth_bytes, receive, is_done."""
-    logging.getLogger("kafka.net.sasl").setLevel(logging.ERROR)
-    if mechanism == "GSSAPI":
-        return _Kerberos(**config)
-    if mechanism.startswith("SCRAM"):
-        # RFC 5802, 5.1: commas and equal signs part the message's fields.
-        name = config["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
-        config = config | {"sasl_plain_username": name}
-    client = get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **config)
-    if mechanism == "AWS_MSK_IAM":
-        made = partial(_amazon_session, client._boto_session_cls, config["profile"])
-        client._boto_session_cls = made
-    return client
-
-
-def _amazon_session(session_class: Any, profile: str) -> Any:
-    session = session_class(profile=profile or None)
-    if session.get_credentials() is None:
-        raise LookupError(
-            "botocore finds no AWS credentials: not in the environment, a profile or a role"
-        )
-    return session
-
-
-class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """What kafka-python's OAUTHBEARER asks for its token and its extensions (KIP-342)."""
-
-    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        self._token, self._extensions = token, extensions
-
-    def token(self) -> str:
-        return self._token
-
-    def extensions(self) -> Mapping[str, str]:
-        return self._extensions
-
-
-class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
-    """kafka-python's GSSAPI with a principal and a credential store of its own."""
-
-    def __init__(self, **config: Any) -> None:
-        import gssapi
-
-        self._is_done = self._is_authenticated = False
-        self.auth_id = f"{config['sasl_kerberos_service_name']}@{config['host']}"
-        self.gssapi_name = gssapi.Name(
-            self.auth_id, gssapi.NameType.hostbased_service
-        ).canonicalize(gssapi.MechType.kerberos)
-        principal, store = config["principal"], config["ticket_store"]
-        credentials = gssapi.Credentials(
-            name=gssapi.Name(principal, gssapi.NameType.kerberos_principal) if principal else None,
-            usage="initiate",
-            store=store or None,
-        )
-        self._client_ctx = gssapi.SecurityContext(
-            name=self.gssapi_name, creds=credentials, usage="initiate"
-        )
-        self._next_token = self._client_ctx.step(None)

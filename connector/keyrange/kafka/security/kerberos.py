@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages import sasl_clients
 from keyrange.options.allowlist import NotAllowed, check_path, not_allowed
 from keyrange.options.jaas import file_of
 
@@ -42,7 +42,7 @@ def new_client(login: Mapping[str, str], host: str, config: Mapping[str, Any]) -
     global _generation
     store = ticket_store(login)
     try:
-        return protocol.new_sasl_client("GSSAPI", {**config, "ticket_store": store})
+        return sasl_clients.new_client("GSSAPI", {**config, "ticket_store": store})
     except Exception as failure:
         if _code(failure) != _EXPIRED or "client_keytab" not in store:
             raise _no_ticket(failure, login, host) from None
@@ -51,7 +51,7 @@ def new_client(login: Mapping[str, str], host: str, config: Mapping[str, Any]) -
     _generation += 1
     store["ccache"] = _in_memory(login)
     try:
-        return protocol.new_sasl_client("GSSAPI", {**config, "ticket_store": store})
+        return sasl_clients.new_client("GSSAPI", {**config, "ticket_store": store})
     except Exception as failure:
         raise _no_ticket(failure, login, host) from None
 

@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 from keyrange.errors import error
-from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages import sasl_clients
 from keyrange.kafka.security import kerberos, tokens
 from keyrange.options.allowlist import NotAllowed, not_allowed
 from keyrange.options.kafka_properties import ClientSettings, read_login
@@ -34,7 +34,7 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     mechanism = settings.sasl_mechanism
     if mechanism == "OAUTHBEARER":
         token, extensions = tokens.token(settings, login), tokens.extensions(login)
-        config["sasl_oauth_token_provider"] = protocol.TokenProvider(token, extensions)
+        config["sasl_oauth_token_provider"] = sasl_clients.TokenProvider(token, extensions)
         user = login.get("clientId", "")
     elif mechanism == "GSSAPI":
         _require("gssapi", mechanism, "kerberos")
@@ -49,7 +49,7 @@ def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
     else:
         config["sasl_plain_username"] = user = login["username"]
         config["sasl_plain_password"] = login["password"]
-    return protocol.new_sasl_client(mechanism, config), user
+    return sasl_clients.new_client(mechanism, config), user
 
 
 def why_refused(mechanism: str, user: str) -> str:
