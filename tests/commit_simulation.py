@@ -16,7 +16,7 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.delivery_plans import plan_intakes, state_of
+from keyrange.individual_commits.batch_deliveries import plan_intakes, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     CellDelivery,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.delivery_plans import plan_intakes, planned_from, state_of
+from keyrange.individual_commits.batch_deliveries import plan_intakes, planned_from, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.partition_state import (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Beaten,
     Heartbeat,

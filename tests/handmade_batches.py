@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.delivery_plans import plan_intakes
+from keyrange.individual_commits.batch_deliveries import plan_intakes
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.model.partition_delivery import next_due_ms
@@ -194,7 +194,7 @@ class Stage:
 
     def batch(self, batch_id: int, cells: int = 1) -> DataFrame:
         """The records that a planned batch hands out, in the order in which a task has them."""
-        from keyrange.individual_commits.running_batch import read_planned
+        from keyrange.individual_commits.checkpointed_batch import read_planned
 
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)

@@ -14,7 +14,7 @@ from unittest import mock
 import pyarrow as pa
 
 from keyrange.storage.data_files import DataFileWriter
-from keyrange.wire import kernels
+from keyrange.wire import record_kernels
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
@@ -27,7 +27,7 @@ WRITING = ("write", "snappy")
 _PAGE_BYTES = 1 << 20
 _DECODING = (
     ("decompress", Scratch, "append"),
-    ("index", kernels, "index_records"),
+    ("index", record_kernels, "index_records"),
     ("gather", ColumnWriter, "write"),
 )
 

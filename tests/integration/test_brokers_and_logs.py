@@ -134,9 +134,9 @@ def doctor(topics: Topics, topic: str) -> str:
 COMPILE = """
 import time
 began = time.monotonic()
-from keyrange.wire import kernels
-assert kernels.crc32c.stats.cache_hits or kernels.crc32c.stats.cache_misses
-print(sum(kernels.index_records.stats.cache_misses.values()))
+from keyrange.wire import record_kernels
+assert record_kernels.crc32c.stats.cache_hits or record_kernels.crc32c.stats.cache_misses
+print(sum(record_kernels.index_records.stats.cache_misses.values()))
 """
 
 
@@ -159,11 +159,11 @@ def test_kernels_are_compiled_once_per_host(tmp_path: Path) -> None:
 
 def test_kernels_without_a_writable_home(tmp_path: Path) -> None:
     """As in many containers: neither the package nor the home directory can be written to."""
-    from keyrange.wire import kernels
+    from keyrange.wire import record_kernels
 
     package = tmp_path / "site" / "keyrange"
     package.parent.mkdir()
-    source = Path(kernels.__file__).parents[1]
+    source = Path(record_kernels.__file__).parents[1]
     subprocess.run(["cp", "-r", str(source), str(package)], check=True)
     for cached in package.rglob("*.nb?"):
         cached.unlink()
@@ -189,7 +189,7 @@ def test_kernels_without_a_writable_home(tmp_path: Path) -> None:
         "c._CacheLocator.ensure_cache_path = refuse\n"
         "from keyrange.wire import kernels\n"
         "import numpy as np\n"
-        "print(kernels.crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9))\n"
+        "print(record_kernels.crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9))\n"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],

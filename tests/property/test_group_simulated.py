@@ -14,7 +14,7 @@ import pytest
 from group_coordinator import STABLE, CoordinatorModel
 from keyrange.members.model.group_member import GroupMember, MemberSettings
 from keyrange.members.model.group_member_states import ENDS, GroupState
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Beaten,
     Coordinator,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.wire import kernels, record_batches
+from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
 from strategies import Batch, Record, array, encode_batch
@@ -25,9 +25,9 @@ LENGTHS = [*range(70), 127, 128, 255, 4095, 4096, 65_537, 1 << 20, (1 << 20) - 1
 
 def key_hash(region: np.ndarray, at: int, size: int) -> int:
     """What the compiled pass makes of a key that lies somewhere."""
-    records, hashes = np.zeros(1, kernels.RECORD), np.empty(1, np.int64)
+    records, hashes = np.zeros(1, record_kernels.RECORD), np.empty(1, np.int64)
     records["key_at"], records["key_bytes"] = at, size
-    kernels.hash_keys(region, records, 1, False, hashes)
+    record_kernels.hash_keys(region, records, 1, False, hashes)
     return int(hashes[0])
 
 
@@ -55,9 +55,12 @@ def test_a_hash_is_mmh3s_up_to_a_mebibyte(length: int) -> None:
 
 
 def test_places_by_offset_are_those_of_null_keys() -> None:
-    records, hashes = np.zeros(len(OFFSETS), kernels.RECORD), np.empty(len(OFFSETS), np.int64)
+    records, hashes = (
+        np.zeros(len(OFFSETS), record_kernels.RECORD),
+        np.empty(len(OFFSETS), np.int64),
+    )
     records["offset"], records["key_bytes"] = OFFSETS, 3
-    kernels.hash_offsets(records, len(OFFSETS), hashes)
+    record_kernels.hash_offsets(records, len(OFFSETS), hashes)
     assert hashes.tolist() == [of_null(offset, nulls_first=False) for offset in OFFSETS]
 
 
@@ -88,7 +91,7 @@ class Pass:
         self, keys: Sequence[bytes | None], offsets: Sequence[int], spare: int = 2
     ) -> None:
         rows = len(keys)
-        self.records = np.zeros(rows + spare, kernels.RECORD)
+        self.records = np.zeros(rows + spare, record_kernels.RECORD)
         self.hashes = np.full(rows + spare, -7, np.int64)
         self.cursor = record_batches.new_cursor()
         region = bytearray(b"??")
@@ -165,7 +168,9 @@ def keep(run: Pass, wanted: Sequence[tuple[int, bytes]], null: bool) -> None:
     key_hashes = np.array([key_hash for key_hash, _ in wanted], np.int64)
     ends = np.cumsum([0, *(len(key) for _, key in wanted)]).astype(np.int64)
     text = array(b"".join(key for _, key in wanted) + b"!")
-    kernels.keep_keys(run.region, run.records, run.hashes, run.cursor, key_hashes, ends, text, null)
+    record_kernels.keep_keys(
+        run.region, run.records, run.hashes, run.cursor, key_hashes, ends, text, null
+    )
 
 
 @given(
@@ -210,11 +215,11 @@ def test_records_are_sorted_by_reader_and_keep_their_order(
     run = Pass(keys, range(100, 100 + len(keys)))
     before, hashes = run.records.copy(), run.hash()
     room = len(keys)
-    placed, placed_hashes = np.zeros(room, kernels.RECORD), np.zeros(room, np.int64)
+    placed, placed_hashes = np.zeros(room, record_kernels.RECORD), np.zeros(room, np.int64)
     starts, cells = np.full(readers + 1, 99, np.int64), np.zeros(room, np.int32)
     tables = np.array(uppers, np.int64), np.array(owners, np.int32)
 
-    kernels.hash_records(
+    record_kernels.hash_records(
         run.records, run.hashes, run.cursor, *tables, cells, placed, placed_hashes, starts
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.individual_commits.delivery_plans import plan_intakes, spans_of
+from keyrange.individual_commits.batch_deliveries import plan_intakes, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_state import PartitionState, fresh
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy

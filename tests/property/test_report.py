@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyrange.report.chart_shapes import Path
 from keyrange.report.sections.offsets import runs_not_done
 from keyrange.report.sections.ring import pieces
-from keyrange.report.shapes import Path
 from keyrange.report.wording import escaped, label
 
 SPACE = 24

@@ -10,7 +10,7 @@ from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
 from keyrange.members.model.group_member_states import ENDS, GroupState
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Coordinator,
     FindCoordinator,

@@ -102,9 +102,13 @@ def _java() -> str:
 def _kernels() -> str:
     """The compiled passes: loaded, or compiled now, which the first task would have to do."""
     began = time.monotonic()
-    from keyrange.wire import kernels
+    from keyrange.wire import record_kernels
 
-    crc = "in hardware" if kernels.crc32c is not kernels.crc32c_in_software else "in software"
+    crc = (
+        "in hardware"
+        if record_kernels.crc32c is not record_kernels.crc32c_in_software
+        else "in software"
+    )
     return f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}"
 
 

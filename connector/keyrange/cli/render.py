@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.observing import logs
-from keyrange.text.plain import one_line, plain
+from keyrange.text.escaping import one_line, plain
 from keyrange.text.wrapping import as_entry, as_paragraph, fitted, wrapped
 
 if TYPE_CHECKING:

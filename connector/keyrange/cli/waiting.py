@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from keyrange.cli.render import OutputFormat, make_console
 from keyrange.observing import logs
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, without
+from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
-from keyrange.members.model.messages import Peer
 from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.model.shares import Interest, Share, interests_of, write_share
 from keyrange.members.status import now_ms as passed_ms

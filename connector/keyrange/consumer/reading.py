@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyrange.consumer.partition_work import PartitionWork
 from keyrange.consumer.records import partition_of
 from keyrange.errors import error
-from keyrange.individual_commits.model import delivery_plan
+from keyrange.individual_commits.model import task_deliveries
 from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
     PartitionDelivery,
@@ -164,10 +164,10 @@ class OwnedRangeReader:
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
         sizes = dict.fromkeys(intakes, max(per_offset, 1.0))
         spans = {partition: works[partition].spans for partition in intakes}
-        cells = delivery_plan.plan_cells(intakes, spans, sizes, lambda _: ())
+        cells = task_deliveries.plan_cells(intakes, spans, sizes, lambda _: ())
         if not cells:
             return []
-        [task] = delivery_plan.plan_deliveries([cells], intakes, sizes, lambda _: "")
+        [task] = task_deliveries.plan_deliveries([cells], intakes, sizes, lambda _: "")
         # Whatever the keys, all bytes of the offsets are fetched.
         return [
             replace(

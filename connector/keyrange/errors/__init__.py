@@ -19,7 +19,7 @@ from typing import Any
 
 from keyrange.errors.catalogue import CATALOGUE
 from keyrange.errors.condition import Condition, Kind
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 __all__ = [
     "CATALOGUE",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from keyrange.individual_commits.delivery_plans import work_of, work_settings
+from keyrange.individual_commits.batch_deliveries import work_of, work_settings
+from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.running_batch import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options.commits import CommitOptions

@@ -24,7 +24,7 @@ from keyrange.individual_commits.transactional_output import floors_of, needed, 
 from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.storage.model.driver import Driver
+from keyrange.storage.model.sink_fencing import Driver
 from keyrange.work import appended_files
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN

@@ -18,15 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, keyed_state_files, last_results
-from keyrange.individual_commits.batch_plan import BatchPlan
-from keyrange.individual_commits.batch_run import BatchRun
-from keyrange.individual_commits.delivery_plans import (
+from keyrange.individual_commits.batch_deliveries import (
     cut_of,
     idle_intakes,
     plan_intakes,
     planned_from,
     state_of,
 )
+from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_run import BatchRun
+from keyrange.individual_commits.checkpointed_batch import Planned, read_planned
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
@@ -35,13 +36,12 @@ from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.individual_commits.model.state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.pending_errors import PendingErrors
-from keyrange.individual_commits.running_batch import Planned, read_planned
 from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
-from keyrange.storage.model.driver import Driver
-from keyrange.text.plain import one_line
+from keyrange.storage.model.sink_fencing import Driver
+from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:

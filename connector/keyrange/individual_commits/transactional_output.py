@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
+from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.model.manifest import Floors, Manifest
 from keyrange.individual_commits.model.partition_state import PartitionState, is_left
 from keyrange.individual_commits.reported_outcomes import is_output
-from keyrange.individual_commits.running_batch import Planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint

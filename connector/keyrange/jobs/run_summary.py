@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from keyrange.individual_commits.checkpointed_batch import last_source
 from keyrange.individual_commits.each_batch import OpenTable, open_table
-from keyrange.individual_commits.running_batch import last_source
 from keyrange.options import SourceOptions
 from keyrange.storage.checkpoint_files import open_directory, unreadable
 from keyrange.storage.directory import FAILURES

@@ -19,7 +19,7 @@ from keyrange.members.launch import ensure_member, executor_directory, member_di
 from keyrange.members.model.greeting import Greeting
 from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.range_listener_calls import Held, Listening
-from keyrange.members.read_record import ReadRecord
+from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.setup import MemberSetup, executor_process
 from keyrange.members.slots import (
     SlotLocation,

@@ -22,7 +22,7 @@ from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe
 from keyrange.kafka.messages.protocol import Code
 from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import ENDS, GroupState
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Beaten,
     Coordinator,

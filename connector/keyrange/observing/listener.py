@@ -27,7 +27,7 @@ from keyrange.observing.model.query_progress import (
     with_result,
 )
 from keyrange.observing.progress_file import BYTES_MAX, ProgressFile
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from keyrange.text.plain import one_line, plain
+from keyrange.text.escaping import one_line, plain
 
 VARIABLE: Final = "KEYRANGE_LOG"
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"

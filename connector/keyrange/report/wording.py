@@ -13,8 +13,8 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import counted, percent, short_span, size_text
-from keyrange.text.plain import one_line
 
 _SHORT_CHARACTERS: Final = 60
 _TEXT_CHARACTERS: Final = 600

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.delivery_plans import (
+from keyrange.individual_commits.batch_deliveries import (
     plan_intakes,
     planned_from,
     resumed_from,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from keyrange.errors import error
-from keyrange.individual_commits.delivery_plans import work_of
-from keyrange.individual_commits.model import delivery_plan
-from keyrange.individual_commits.model.delivery_plan import Intakes
+from keyrange.individual_commits.batch_deliveries import work_of
+from keyrange.individual_commits.model import task_deliveries
+from keyrange.individual_commits.model.task_deliveries import Intakes
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
@@ -99,7 +99,7 @@ class Deliveries:
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
-        cells = delivery_plan.plan_cells(self.intakes, self.spans, bytes_per_offset, key_hashes)
+        cells = task_deliveries.plan_cells(self.intakes, self.spans, bytes_per_offset, key_hashes)
         options, name = self.options, naming(self.options)
         stretches: list[list[RangeEstimate]]
         if options.key_ranges.split_by == "partition":
@@ -114,7 +114,7 @@ class Deliveries:
             count = len(cells) if options.bytes_per_task == 0 else wanted
             stretches = cut_line(cells, lambda cell: cell.bytes, count)
         filled = [each for each in stretches if each]
-        return delivery_plan.plan_deliveries(filled, self.intakes, bytes_per_offset, name)
+        return task_deliveries.plan_deliveries(filled, self.intakes, bytes_per_offset, name)
 
     def portions(
         self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes

@@ -20,10 +20,10 @@ def crc32c(data: bytes) -> int:
         for byte in data:
             crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
         return crc ^ _MASK
-    from keyrange.wire import kernels
+    from keyrange.wire import record_kernels
 
     source = np.frombuffer(bytearray(data), np.uint8)
-    return int(kernels.crc32c(source, 0, len(source)))
+    return int(record_kernels.crc32c(source, 0, len(source)))
 
 
 @cache

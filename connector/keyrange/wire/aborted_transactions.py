@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from keyrange.errors import error
-from keyrange.wire import kernels
+from keyrange.wire import record_kernels
 from keyrange.wire.fetch_response import AbortedTransaction
-from keyrange.wire.kernels import BATCH
 from keyrange.wire.record_batches import Batches, Bytes, new_cursor
+from keyrange.wire.record_kernels import BATCH
 
 _ABORT = 0
 
@@ -39,14 +39,14 @@ def leave_out_aborted(
     waiting = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
     heapq.heapify(waiting)
     open_producers: set[int] = set()
-    for row in np.flatnonzero(batches["attributes"] & kernels.TRANSACTIONAL):
+    for row in np.flatnonzero(batches["attributes"] & record_kernels.TRANSACTIONAL):
         batch = batches[row]
         while waiting and waiting[0][0] <= batch["last_offset"]:
             open_producers.add(heapq.heappop(waiting)[1])
         producer_id = int(batch["producer_id"])
         if producer_id not in open_producers:
             continue
-        if not batch["attributes"] & kernels.CONTROL:
+        if not batch["attributes"] & record_kernels.CONTROL:
             batch["keep"] = 0
         else:
             marker = _marker(chunk, batch)
@@ -64,12 +64,12 @@ def leave_out_aborted(
 
 def _marker(chunk: Bytes, batch: Any) -> int | None:
     """The type of a control batch's one record: its key is version int16, type int16."""
-    record = np.empty(1, kernels.RECORD)
+    record = np.empty(1, record_kernels.RECORD)
     cursor = new_cursor()
     whole = np.array([batch], BATCH)
     whole["keep"] = 1
     first, after = int(batch["base_offset"]), int(batch["last_offset"]) + 1
-    status = kernels.index_records(
+    status = record_kernels.index_records(
         chunk,
         whole,
         1,
@@ -80,7 +80,7 @@ def _marker(chunk: Bytes, batch: Any) -> int | None:
         1 << 62,
         0,
     )
-    if status != kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
+    if status != record_kernels.OK or cursor[0]["rows"] != 1 or record[0]["key_bytes"] < 4:
         return None
     at = int(record[0]["key_at"])
     return int.from_bytes(chunk[at + 2 : at + 4].tobytes(), "big", signed=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.wire import kernels
+from keyrange.wire import record_kernels
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Records = np.ndarray[Any, Any]
@@ -199,7 +199,7 @@ class ColumnWriter:
         ends_buffer, ends = _allocate(rows + 1, np.int32)
         data_buffer, data = _allocate(total, np.uint8)
         valid_buffer, valid = _valid_bitmap(rows)
-        nulls = kernels.gather_bytes(region, records, rows, key, ends, data, valid)
+        nulls = record_kernels.gather_bytes(region, records, rows, key, ends, data, valid)
         return pa.Array.from_buffers(
             pa.binary(), rows, [valid_buffer if nulls else None, ends_buffer, data_buffer], nulls
         )
@@ -211,7 +211,7 @@ class ColumnWriter:
             field_type = records.dtype[_NUMBERS[name]]
             buffers[name], columns[name] = _allocate(rows, field_type)
         if len(columns) == len(_NUMBERS):
-            kernels.gather_numbers(records, rows, *columns.values())
+            record_kernels.gather_numbers(records, rows, *columns.values())
         else:
             for name, column in columns.items():
                 column[:] = records[_NUMBERS[name]][:rows]
@@ -224,7 +224,9 @@ class ColumnWriter:
     def _headers(region: Bytes, records: Records, rows: int, cursor: Any) -> pa.Array | None:
         total = int(cursor["header_count"])
         locations = np.empty((total, 4), np.int64)
-        key_total, value_total, broken = kernels.index_headers(region, records, rows, locations)
+        key_total, value_total, broken = record_kernels.index_headers(
+            region, records, rows, locations
+        )
         if broken >= 0:
             cursor["failed_offset"] = records[broken]["offset"]
             return None
@@ -236,7 +238,9 @@ class ColumnWriter:
             ends_buffer, ends = _allocate(total + 1, np.int32)
             data_buffer, data = _allocate(data_bytes, np.uint8)
             valid_buffer, valid = _valid_bitmap(total)
-            nulls = kernels.gather_header_bytes(region, locations, total, column, ends, data, valid)
+            nulls = record_kernels.gather_header_bytes(
+                region, locations, total, column, ends, data, valid
+            )
             columns.append(
                 pa.Array.from_buffers(
                     arrow_type,

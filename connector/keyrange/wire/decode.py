@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import USUAL
-from keyrange.wire import kernels, record_batches
+from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.aborted_transactions import leave_out_aborted
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
@@ -101,7 +101,7 @@ class Workspace:
 
     def __init__(self, settings: DecodeSettings) -> None:
         self.scratch = Scratch(settings.record_batch_bytes_max)
-        self.records = np.empty(settings.batch_rows, kernels.RECORD)
+        self.records = np.empty(settings.batch_rows, record_kernels.RECORD)
         self.selected = SelectedRoom(settings.batch_rows)
 
 
@@ -179,8 +179,8 @@ class Decoder:
             if codec == 0 or scratch.filled >= self._settings.batch_bytes:
                 break
             count = scratch.append(codec, data[records_at:records_end], self._where(offset))
-            if records > count // kernels.RECORD_BYTES_MIN:
-                raise self._fault(kernels.BAD_RECORD, offset)
+            if records > count // record_kernels.RECORD_BYTES_MIN:
+                raise self._fault(record_kernels.BAD_RECORD, offset)
             ends.append(scratch.filled)
         end = start + len(ends)
         table["records_at"][start:end] = [0, *ends[:-1]]
@@ -195,7 +195,7 @@ class Decoder:
         while state["batch"] < len(table):
             for name in ("rows", "key_bytes", "value_bytes", "header_count", "header_bytes"):
                 state[name] = 0
-            status = kernels.index_records(
+            status = record_kernels.index_records(
                 region,
                 table,
                 len(table),
@@ -206,7 +206,7 @@ class Decoder:
                 self._settings.batch_bytes,
                 self._counted,
             )
-            if status != kernels.OK:
+            if status != record_kernels.OK:
                 raise self._fault(status, int(state["failed_offset"]))
             if state["rows"]:
                 yield from self._write(region, cursor)
@@ -222,14 +222,14 @@ class Decoder:
             return
         batch = self._writer.write(region, records, state, hashes)
         if batch is None:
-            raise self._fault(kernels.BAD_RECORD, int(state["failed_offset"]))
+            raise self._fault(record_kernels.BAD_RECORD, int(state["failed_offset"]))
         yield batch, starts or (0, rows)
 
     def _where(self, offset: int) -> dict[str, Any]:
         return {"topic": self._topic, "partition": self._partition, "offset": offset}
 
     def _fault(self, status: int, offset: int) -> KeyrangeError:
-        if status == kernels.BAD_TIMESTAMP:
+        if status == record_kernels.BAD_TIMESTAMP:
             return error(
                 "KAFKA_MALFORMED_RECORD_TIMESTAMP",
                 "the record's timestamp does not fit into microseconds",
@@ -245,8 +245,8 @@ class Decoder:
 def _counted(columns: Sequence[str]) -> int:
     """What an Arrow batch of these columns holds, for the index pass."""
     held = {
-        "key": kernels.COUNT_KEYS,
-        "value": kernels.COUNT_VALUES,
-        "headers": kernels.COUNT_HEADERS,
+        "key": record_kernels.COUNT_KEYS,
+        "value": record_kernels.COUNT_VALUES,
+        "headers": record_kernels.COUNT_HEADERS,
     }
     return sum(bit for name, bit in held.items() if name in columns)

@@ -1,7 +1,7 @@
 """The compiled passes that read what `keyrange.wire.json_kernels` found in JSON values.
 
-The rules of `keyrange.wire.kernels` hold here too. A cell that a pass does not read itself makes
-its row SLOW.
+The rules of `keyrange.wire.record_kernels` hold here too. A cell that a pass does not read itself
+makes its row SLOW.
 """
 
 from __future__ import annotations

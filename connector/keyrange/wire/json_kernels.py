@@ -1,8 +1,8 @@
 """The compiled pass over JSON values: find the fields of a schema.
 
-The rules of `keyrange.wire.kernels` hold here too. A kernel judges nothing: whatever it does not
-read itself makes a row SLOW, and `keyrange.wire.json_rows` reads that row again. It never takes a
-value that is not exactly one JSON object.
+The rules of `keyrange.wire.record_kernels` hold here too. A kernel judges nothing: whatever it does
+not read itself makes a row SLOW, and `keyrange.wire.json_rows` reads that row again. It never takes
+a value that is not exactly one JSON object.
 """
 
 from __future__ import annotations

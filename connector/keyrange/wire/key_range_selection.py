@@ -16,7 +16,7 @@ import numpy as np
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.placement import Placement
-from keyrange.wire import kernels
+from keyrange.wire import record_kernels
 from keyrange.wire.compression import Bytes
 
 Records = np.ndarray[Any, Any]
@@ -62,7 +62,7 @@ class SelectedRoom:
 
     @cached_property
     def placed(self) -> Records:
-        return np.empty(self._rows, kernels.RECORD)
+        return np.empty(self._rows, record_kernels.RECORD)
 
     @cached_property
     def placed_hashes(self) -> Places:
@@ -101,17 +101,17 @@ class Selector:
         state, room = cursor[0], self._room
         hashes = room.hashes
         if self._wanted is not None or not self._by_offset:
-            kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
+            record_kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
         if self._wanted is not None:
             self._wanted.keep(region, records, hashes, cursor)
         if self._by_offset:
-            kernels.hash_offsets(records, int(state["rows"]), hashes)
+            record_kernels.hash_offsets(records, int(state["rows"]), hashes)
         if self._delivered is not None:
             self._delivered.keep(records, hashes, cursor)
         if self._placement is None:
             return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
         starts = np.zeros(self._placement.readers + 1, np.int64)
-        kernels.hash_records(
+        record_kernels.hash_records(
             records,
             hashes,
             cursor,
@@ -136,7 +136,7 @@ class _Wanted:
         self._null = None in keys
 
     def keep(self, region: Bytes, records: Records, hashes: Places, cursor: Any) -> None:
-        kernels.keep_keys(
+        record_kernels.keep_keys(
             region, records, hashes, cursor, self._key_hashes, self._ends, self._bytes, self._null
         )
 
@@ -162,7 +162,7 @@ class _Delivered:
         return (before < until) | inside
 
     def keep(self, records: Records, hashes: Places, cursor: Any) -> None:
-        kernels.keep_delivered(
+        record_kernels.keep_delivered(
             records, hashes, cursor, self._uppers, self._froms, self._untils, self._offsets
         )
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.wire import kernels
-from keyrange.wire.kernels import BATCH
+from keyrange.wire import record_kernels
+from keyrange.wire.record_kernels import BATCH
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Batches = np.ndarray[Any, Any]
@@ -23,11 +23,14 @@ _TABLE_ROWS = 1024
 
 
 _SCAN_FAULTS = {
-    kernels.BAD_LENGTH: ("CORRUPT_BATCH", "the batch's length field is too small"),
-    kernels.BAD_MAGIC: ("UNSUPPORTED_BATCH_VERSION", "the batch is not of message format v2"),
-    kernels.BAD_CRC: ("CORRUPT_BATCH", "the batch's CRC32C does not match its bytes"),
-    kernels.BAD_COUNT: ("CORRUPT_BATCH", "the batch's record count cannot be true"),
-    kernels.BAD_ORDER: ("CORRUPT_BATCH", "the batch's offsets are out of order"),
+    record_kernels.BAD_LENGTH: ("CORRUPT_BATCH", "the batch's length field is too small"),
+    record_kernels.BAD_MAGIC: (
+        "UNSUPPORTED_BATCH_VERSION",
+        "the batch is not of message format v2",
+    ),
+    record_kernels.BAD_CRC: ("CORRUPT_BATCH", "the batch's CRC32C does not match its bytes"),
+    record_kernels.BAD_COUNT: ("CORRUPT_BATCH", "the batch's record count cannot be true"),
+    record_kernels.BAD_ORDER: ("CORRUPT_BATCH", "the batch's offsets are out of order"),
 }
 
 
@@ -41,11 +44,11 @@ def scan(chunk: Bytes, topic: str, partition: int, from_offset: int) -> Batches:
     at, expected = 0, from_offset
     while True:
         table = np.empty(_TABLE_ROWS, BATCH)
-        status, rows, at = kernels.scan_batches(chunk, at, len(chunk), table, expected)
+        status, rows, at = record_kernels.scan_batches(chunk, at, len(chunk), table, expected)
         if rows:
             tables.append(table[:rows])
             expected = int(table[rows - 1]["last_offset"]) + 1
-        if status != kernels.OK:
+        if status != record_kernels.OK:
             raise _scan_fault(status, chunk, at, topic, partition, expected)
         if rows < _TABLE_ROWS:
             break
@@ -67,13 +70,13 @@ def _scan_fault(
     status: int, chunk: Bytes, at: int, topic: str, partition: int, offset: int
 ) -> KeyrangeError:
     condition, message = _SCAN_FAULTS[status]
-    if status == kernels.BAD_MAGIC:
+    if status == record_kernels.BAD_MAGIC:
         message = f"{message}, but v{int(chunk[at + 16])}"
     return error(condition, message, topic=topic, partition=partition, offset=offset)
 
 
 def new_cursor() -> Any:
-    """A cursor in front of the first batch: a one-row array of `kernels.CURSOR`."""
-    cursor = np.zeros(1, kernels.CURSOR)
+    """A cursor in front of the first batch: a one-row array of `record_kernels.CURSOR`."""
+    cursor = np.zeros(1, record_kernels.CURSOR)
     cursor["at"] = -1
     return cursor

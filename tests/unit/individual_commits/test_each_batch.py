@@ -18,6 +18,7 @@ from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
+from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.manifest import Manifest, planned
@@ -28,14 +29,13 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.running_batch import Planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
-from keyrange.storage.model.driver import Driver
+from keyrange.storage.model.sink_fencing import Driver
 from keyrange.work.appended_files import HANDED_ON
 
 PLACE = TopicPartition("t", 0)

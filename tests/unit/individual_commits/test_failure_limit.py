@@ -19,6 +19,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import api, reported_outcomes
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.last_results import result_of
 from keyrange.individual_commits.model.batch_results import BatchResult, Failure
@@ -29,7 +30,6 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
 )
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
-from keyrange.individual_commits.running_batch import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE

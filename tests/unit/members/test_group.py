@@ -25,7 +25,7 @@ from keyrange.members.group import (
     run_member,
 )
 from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings
-from keyrange.members.model.messages import Peer
+from keyrange.members.model.group_messages import Peer
 from keyrange.options.kafka_properties import ClientSettings
 
 FENCED, UNKNOWN, REBALANCE, NOT_COORDINATOR, DENIED = 82, 25, 27, 16, 30

@@ -9,7 +9,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings, nothing
 from keyrange.members.model.group_member_states import ENDS, TRANSITIONS, Event
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Beaten,
     Coordinator,

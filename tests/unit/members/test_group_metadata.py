@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     Answer,
     Coordinator,
     Found,

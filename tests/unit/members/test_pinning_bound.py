@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.delivery_plans import spans_of
+from keyrange.individual_commits.batch_deliveries import spans_of
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_state import fresh
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic

@@ -15,7 +15,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slots
 from keyrange.members.model.greeting import SlotRanges
-from keyrange.members.read_record import ReadRecord
+from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.slots import Slot, SlotLocation, note_slot, reading, slot, slots_directory
 from keyrange.members.slots import noted as noted_slot
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange

@@ -16,7 +16,7 @@ from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.report import shapes
+from keyrange.report import chart_shapes
 from keyrange.report.page_parts import ROWS_MAX, Source
 from keyrange.report.sections import batches, failed_records, lag, offsets, ring, volumes
 from report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
@@ -102,7 +102,7 @@ def test_what_is_in_flight_and_to_come_lies_behind() -> None:
 
 
 def test_rectangles_that_stand_on_one_another_are_one_area() -> None:
-    path = shapes.Path()
+    path = chart_shapes.Path()
     path.band([(0, 5, 0, 1), (0, 5, 1, 2), (1, 6, 2, 3)])
     left, right = [(0, 0), (0, 2), (1, 2), (1, 3)], [(5, 0), (5, 2), (6, 2), (6, 3)]
     assert corners({"x": path.x, "y": path.y}) == [[*left, *reversed(right)]]
@@ -234,12 +234,12 @@ def test_lines_of_long_names_are_told_apart() -> None:
 @pytest.mark.parametrize("most", range(25))
 def test_an_axis_of_few_things_has_whole_numbers_alone(most: int) -> None:
     """As plotly rounds a step up: to the next 1, 2 or 5 of a power of ten."""
-    axis = shapes.count_axis("records", most)
+    axis = chart_shapes.count_axis("records", most)
     step = max(most, 1) * 1.0556 / axis["nticks"]
     assert any(step <= each for each in (1, 2, 5, 10))
     assert step > 0.5
     assert axis["tickformat"] == ","
-    assert shapes.count_axis("records", 2_500_000)["tickformat"] == "~s"
+    assert chart_shapes.count_axis("records", 2_500_000)["tickformat"] == "~s"
 
 
 def test_lag_that_there_is_none_of_is_said_and_not_drawn() -> None:

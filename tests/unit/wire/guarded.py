@@ -28,9 +28,9 @@ from keyrange.wire import (
     columns,
     compression,
     decode,
-    kernels,
     key_range_selection,
     record_batches,
+    record_kernels,
 )
 from keyrange.wire.fetch_response import AbortedTransaction
 from unit.wire import mutations
@@ -167,12 +167,12 @@ def one_case(random: Random) -> None:
 
 def main(arguments: list[str]) -> None:
     if arguments[0] == "overread":
-        kernels.crc32c(guarded(b"x" * 100), 0, 101)
+        record_kernels.crc32c(guarded(b"x" * 100), 0, 101)
     elif arguments[0] == "overwrite":
-        records = empty(1, kernels.RECORD)
+        records = empty(1, record_kernels.RECORD)
         records.view(np.uint8).fill(0)
         valid, ends = empty(1, np.uint8), empty(1, np.int32)
-        kernels.gather_bytes(guarded(b"x"), records, 1, True, ends, guarded(b""), valid)
+        record_kernels.gather_bytes(guarded(b"x"), records, 1, True, ends, guarded(b""), valid)
     else:
         put_guards()
         seed, cases = map(int, arguments)

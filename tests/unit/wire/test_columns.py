@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.source.model.columns import COLUMNS
 from keyrange.wire import columns as module
-from keyrange.wire import kernels
+from keyrange.wire import record_kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from strategies import Batch, Record, array, encode_batch
 
@@ -31,11 +31,11 @@ def test_only_what_is_chosen_is_made(
     buffers: list[Any] = []
 
     def counted(name: str) -> Any:
-        compiled = getattr(kernels, name)
+        compiled = getattr(record_kernels, name)
         return lambda *given: (passes.append(name), compiled(*given))[1]
 
     for name in ("gather_numbers", *{each for made in PASSES.values() for each in made}):
-        monkeypatch.setattr(kernels, name, counted(name))
+        monkeypatch.setattr(record_kernels, name, counted(name))
     allocate = module._allocate
     monkeypatch.setattr(
         module, "_allocate", lambda *given: (buffers.append(given), allocate(*given))[1]

@@ -54,8 +54,8 @@ from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_state import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
-from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from keyrange.cli.keys import cut, in_json, short_key, shown
 from keyrange.cli.render import print_by, print_text
 from keyrange.cli.times import iso
+from keyrange.text.escaping import one_line, plain
 from keyrange.text.formats import moment
-from keyrange.text.plain import one_line, plain
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter

@@ -40,8 +40,8 @@ from keyrange.cli.source import (
 from keyrange.cli.times import SinceOption, now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent, span
-from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from keyrange.members.table.assignment_admin import Members

@@ -24,8 +24,8 @@ from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.guard import guard, reap, release
 from keyrange.cli.volumes.observations import AdminServersOption, guard_options, looks
 from keyrange.report.wording import factor_text, volume_state
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import moment, percent, size_text, span
-from keyrange.text.plain import one_line
 
 app = typer.Typer(
     no_args_is_help=True, help="The volume guard: how full the disks of a cluster's brokers are."

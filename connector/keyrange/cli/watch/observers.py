@@ -23,7 +23,7 @@ from keyrange.options import parse_options
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster

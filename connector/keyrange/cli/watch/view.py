@@ -13,8 +13,8 @@ from keyrange.cli.commits.document import kinds_of
 from keyrange.cli.watch.document import most_behind
 from keyrange.individual_commits.model.batch_results import kinds_text
 from keyrange.report.wording import state_of_keys_text
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, counted, moment, number, short, short_span, span
-from keyrange.text.plain import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

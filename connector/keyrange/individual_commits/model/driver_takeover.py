@@ -22,7 +22,7 @@ from keyrange.individual_commits.model.driver_fences import (
 )
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
-from keyrange.storage.model.driver import Driver, application_of
+from keyrange.storage.model.sink_fencing import Driver, application_of
 
 TableOf = Callable[[str], CommitTable]
 

@@ -31,8 +31,7 @@ from keyrange.members.model.group_member_states import (
     Event,
     GroupState,
 )
-from keyrange.members.model.member_settings import MemberSettings
-from keyrange.members.model.messages import (
+from keyrange.members.model.group_messages import (
     NO_GENERATION,
     NO_MEMBER_ID,
     NONE,
@@ -51,6 +50,7 @@ from keyrange.members.model.messages import (
     Sync,
     Synced,
 )
+from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.work_progress import WorkProgress
 
 __all__ = ["Assignor", "GroupMember", "GroupState", "MemberSettings", "nothing"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from keyrange.individual_commits.model import delivery_plan
+from keyrange.individual_commits.model import task_deliveries
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
@@ -92,7 +92,7 @@ def plan_pinned_deliveries(
     records of one only a single task may speak.
     """
     found: dict[str, list[RangeEstimate]] = {}
-    for cell in delivery_plan.plan_cells(intakes, spans, bytes_per_offset, key_hashes):
+    for cell in task_deliveries.plan_cells(intakes, spans, bytes_per_offset, key_hashes):
         slot = _owner(owners[cell.partition], cell.span)
         if slot is None:
             return None
@@ -101,7 +101,7 @@ def plan_pinned_deliveries(
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
         stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
-        planned = delivery_plan.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
+        planned = task_deliveries.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
         portions += [WorkUnit(slot, splits) for splits in planned]
     return portions
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from keyrange.errors import CATALOGUE
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 # What Python's own errors of Spark look like as well, and those may quote a record.
 _OURS: Final = re.compile(r"Error: (?=\[([A-Z0-9_.]+)\] )")

@@ -21,7 +21,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
 from keyrange.source.model.lag import Lag, read_source, total_behind
 from keyrange.source.model.lost_offsets import Lost, read_lost
-from keyrange.text.plain import one_line
+from keyrange.text.escaping import one_line
 
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63

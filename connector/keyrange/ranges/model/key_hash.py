@@ -1,7 +1,8 @@
 """The hash of a single key, which is its place in the hash space.
 
-A compiled pass hashes whole columns of keys (`keyrange.wire.kernels.hash_keys`), and places records
-without a key as option nullKeys says; tests/property/test_key_hash.py holds both equal.
+A compiled pass hashes whole columns of keys (`keyrange.wire.record_kernels.hash_keys`) and finds
+the key range of each. A record without a key lies where option nullKeys says: at the hash of its
+offset, or at 0. tests/property/test_key_hash.py holds both equal.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
+from keyrange.report.chart_shapes import axis, bar_axis, bar_marker, count_axis, plot, time_axis
 from keyrange.report.page_parts import Picture, Section, Sources, Table, picture, table
-from keyrange.report.shapes import axis, bar_axis, bar_marker, count_axis, plot, time_axis
 from keyrange.report.wording import Row
 from keyrange.text.formats import moment, number, percent, rounded_span, size_text
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from keyrange.report.chart_shapes import axis, bar, count_axis, plot
 from keyrange.report.page_parts import (
     Picture,
     Section,
@@ -16,7 +17,6 @@ from keyrange.report.page_parts import (
     picture,
     table,
 )
-from keyrange.report.shapes import axis, bar, count_axis, plot
 from keyrange.report.wording import Row, label, visible
 from keyrange.text.formats import moment, number
 

@@ -8,6 +8,7 @@ from math import cos, pi, sin
 from typing import Any, Final
 
 from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.report.chart_shapes import Path, area, axis, bar_axis, bar_marker, plot
 from keyrange.report.page_parts import (
     Picture,
     Section,
@@ -19,7 +20,6 @@ from keyrange.report.page_parts import (
     table,
 )
 from keyrange.report.sections.offsets import keys_text
-from keyrange.report.shapes import Path, area, axis, bar_axis, bar_marker, plot
 from keyrange.report.wording import (
     Row,
     command_text,

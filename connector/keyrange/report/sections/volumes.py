@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from keyrange.report.chart_shapes import axis, bar, name_axis, plot, plot_time, time_axis
 from keyrange.report.page_parts import Picture, Section, Sources, picture, table
-from keyrange.report.shapes import axis, bar, name_axis, plot, plot_time, time_axis
 from keyrange.report.wording import Row, factor_text, label, volume_state
 from keyrange.text.formats import moment, percent, rounded_span, size_text
 

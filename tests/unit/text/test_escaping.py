@@ -24,7 +24,7 @@ from keyrange.cli.watch.view import Screen, line
 from keyrange.errors import KeyrangeError, error
 from keyrange.observing.logs import JsonFormatter, TextFormatter
 from keyrange.report.wording import visible
-from keyrange.text.plain import one_line, plain
+from keyrange.text.escaping import one_line, plain
 
 # Title of the window, clear, C1's form of it, colour by C1, backspace, bell, carriage return,
 # delete, right-to-left overrides and isolates, a line separator, half a surrogate pair, a tag.

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.delivery_plans import cut_of, plan_intakes, state_of
+from keyrange.individual_commits.batch_deliveries import cut_of, plan_intakes, state_of
+from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import cut_back
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
@@ -21,7 +22,6 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.running_batch import Planned
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
