@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+import forked_queries
 from forms import EXAMPLES, FORM, LONGER, left_out
 from worker_python import WORKER_PYTHON
 
@@ -53,9 +54,12 @@ settings.load_profile("keyrange")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first; each form leaves out what is of longer ones, where nothing is asked for."""
-    order = {"unit": 0, "architecture": 1, "property": 2, "parity": 3}
+    places = {"unit": 0, "architecture": 1, "property": 2, "parity": 3}
     root = Path(str(config.rootpath)) / "tests"
-    items.sort(key=lambda item: order.get(item.path.relative_to(root).parts[0], 4))
+    order = {item: places.get(item.path.relative_to(root).parts[0], 4) for item in items}
+    items.sort(key=lambda item: order[item])
+    if FORM == "ordinary" and any(place > 2 for place in order.values()):
+        forked_queries.start()
     longer = [item for item in items if not LONGER[FORM].isdisjoint(item.keywords)]
     if longer and not config.getoption("-m"):
         items[:] = [item for item in items if LONGER[FORM].isdisjoint(item.keywords)]

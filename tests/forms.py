@@ -34,7 +34,7 @@ def left_out() -> str:
         "fast": f"left out: what is marked ordinary or slow; of simulations most seeds; {fewer}",
         "ordinary": "left out: long forms, and products of modes and crash points (marked slow; "
         "bash ci/soak.sh runs them); other platforms (bash ci/soak.sh platforms); of simulations "
-        f"most seeds; {fewer}",
+        f"most seeds; Spark's Python processes that import all by themselves; {fewer}",
         "long": "left out: other platforms (bash ci/soak.sh platforms)",
         "platforms": "left out: everything but tests/platforms",
     }[FORM]

@@ -1,0 +1,32 @@
+"""Spark's daemon, which forks the Python processes of tasks, with what all of them import imported
+already. `worker-python` runs this file in its place."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final
+
+_IMPORTED: Final = (
+    "pandas",
+    "pyarrow.dataset",
+    "keyrange.individual_commits.table.commit_table",
+    "keyrange.jobs.data_source",
+    "keyrange.jobs.job_task",
+    "keyrange.jobs.keyed_task",
+    "keyrange.source.batch",
+    "keyrange.source.metadata",
+    "keyrange.source.task_reader",
+    "keyrange.storage.delta_rs",
+    "keyrange.wire.decode",
+    "keyrange.work.keyed",
+)
+
+if __name__ == "__main__":
+    # No thread may run where a process is forked.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    sys.path[0] = os.getcwd()
+    for name in (sys.argv[1], *_IMPORTED):
+        importlib.import_module(name)
+    importlib.import_module("pyspark.daemon").manager()
