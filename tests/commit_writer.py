@@ -93,9 +93,9 @@ def arrange(path: Path, step: str) -> None:
         case "after commit":
             around(deltalake, "write_deltalake", None, die)
         case "in compaction":
-            around(delta_rs.DeltaRsStore, "_compact", at_the_next_file, None)
+            around(delta_rs, "compact", at_the_next_file, None)
         case "after compaction":
-            around(delta_rs.DeltaRsStore, "_compact", None, die)
+            around(delta_rs, "compact", None, die)
         case "after checkpoint":
             around(deltalake.DeltaTable, "create_checkpoint", None, die)
         case "in vacuum":

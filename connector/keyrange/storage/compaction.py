@@ -1,18 +1,28 @@
-"""Which small files of a table become one, and what Delta's log says of a file."""
+"""Compaction: which small files of a table become one, and how. When is `DeltaRsStore.maintain`'s."""
 
 from __future__ import annotations
 
 import json
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.parquet
+
+from keyrange.storage.table_store import Layout
 
 # A file of half this size is not written again.
 FILE_BYTES: Final = 8 * 1024 * 1024
 _SMALL_BYTES = FILE_BYTES // 2
+_ROW_GROUP_ROWS = 10_000
+# Compactions are transactions of this application.
+_COMPACTIONS = "keyrange/compactions"
 
 
 def small_files(files: pa.Table, order: str) -> list[list[dict[str, Any]]]:
@@ -35,7 +45,46 @@ def _bins(files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     yield found
 
 
-def statistics_of(rows: pa.Table, columns: Sequence[str]) -> str:
+def compact(
+    table: Any, files: pa.fs.FileSystem, layout: Layout, bins: Sequence[list[dict[str, Any]]]
+) -> None:
+    """Write the files of each of `bins` as one, in one transaction of a delta-rs table.
+
+    Not by delta-rs's own compaction: that lets two of the same files both land, and every row is
+    there twice. Here the first of two wins, and any other writer wins against one: what it removes
+    is what was there when it began. Raises delta-rs's CommitFailedError where another was faster.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+
+    actions: list[Any] = []
+    now_ms = time.time_ns() // 1_000_000
+    for old in bins:
+        paths = [each["path"] for each in old]
+        data = pyarrow.dataset.dataset(
+            paths, schema=layout.schema, format="parquet", filesystem=files
+        )
+        rows = data.to_table()
+        name = f"part-{uuid.uuid4()}.zstd.parquet"
+        with files.open_output_stream(name) as out:
+            pyarrow.parquet.write_table(
+                rows, out, compression="zstd", row_group_size=_ROW_GROUP_ROWS
+            )
+        [info] = files.get_file_info([name])
+        statistics = _statistics_of(rows, layout.indexed)
+        actions.append(AddAction(name, info.size, {}, now_ms, False, statistics))
+        actions += [
+            RemoveAction(each["path"], False, now_ms, each["size_bytes"], {}) for each in old
+        ]
+    done = table.transaction_version(_COMPACTIONS) or 0
+    properties = CommitProperties(
+        max_commit_retries=0, app_transactions=[Transaction(_COMPACTIONS, done + 1)]
+    )
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+    table.update_incremental()
+
+
+def _statistics_of(rows: pa.Table, columns: Sequence[str]) -> str:
     """What Delta's log keeps of a file: how many rows, and of some columns the least and the
     greatest value, and how many are null."""
     least: dict[str, Any] = {}

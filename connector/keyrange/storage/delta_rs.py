@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -12,13 +11,11 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-import pyarrow.fs
-import pyarrow.parquet
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.checkpoint_files import is_checkpoint
-from keyrange.storage.compaction import small_files, statistics_of
+from keyrange.storage.compaction import compact, small_files
 from keyrange.storage.store_failures import reading, text_of, writing_fault
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction, within
 
@@ -31,9 +28,6 @@ _TRIES = 1000
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
 _AGAIN_AFTER = 10
-_ROW_GROUP_ROWS = 10_000
-# Compactions are transactions of this application.
-_COMPACTIONS = "keyrange/compactions"
 _VACUUM_EVERY_S = 1800.0
 
 # What delta-rs says where another writer was faster, or has added columns.
@@ -208,7 +202,7 @@ class DeltaRsStore:
         files = pa.table(self._table.get_add_actions(flatten=True))
         bins = small_files(files, self._layout.order)
         if sum(map(len, bins)) >= _COMPACT_EVERY // 2:
-            self._compact(bins)
+            compact(self._table, self._cached.files, self._layout, bins)
         self._table.create_checkpoint()
         self._table.cleanup_metadata()
         now_s = time.monotonic()
@@ -220,38 +214,6 @@ class DeltaRsStore:
         self._compacted_at = self._cached.version
         self._cached.open()
         self._check()
-
-    def _compact(self, bins: list[list[dict[str, Any]]]) -> None:
-        """Not by delta-rs's own compaction: that lets two of the same files both land, and every
-        row is there twice."""
-        actions: list[Any] = []
-        now_ms = time.time_ns() // 1_000_000
-        files = self._cached.files
-        for old in bins:
-            rows = self._read([each["path"] for each in old], {}, self._layout.schema.names)
-            name = f"part-{uuid.uuid4()}.zstd.parquet"
-            with files.open_output_stream(name) as out:
-                pyarrow.parquet.write_table(
-                    rows, out, compression="zstd", row_group_size=_ROW_GROUP_ROWS
-                )
-            [info] = files.get_file_info([name])
-            statistics = statistics_of(rows, self._layout.indexed)
-            add = self._delta.transaction.AddAction
-            actions.append(add(name, info.size, {}, now_ms, False, statistics))
-            remove = self._delta.transaction.RemoveAction
-            actions += [remove(each["path"], False, now_ms, each["size_bytes"], {}) for each in old]
-        done = self._table.transaction_version(_COMPACTIONS) or 0
-        # The first of two compactions wins, and any other writer wins against one: what it removes
-        # is what was there when it began.
-        properties = self._delta.CommitProperties(
-            max_commit_retries=0,
-            app_transactions=[self._delta.Transaction(_COMPACTIONS, done + 1)],
-        )
-        schema = self._table.schema()
-        self._table.create_write_transaction(
-            actions, "append", schema, commit_properties=properties
-        )
-        self._table.update_incremental()
 
     def _refuse_missing(self, failure: Exception) -> None:
         """Raises where there is to be a table, or something else."""
