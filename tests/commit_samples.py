@@ -20,8 +20,11 @@ from keyrange.individual_commits.model.commit import (
 )
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_state import PartitionState, PendingRecord, fresh
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import Commits, choose_source
 from keyrange.kafka.model.offsets import TopicPartition

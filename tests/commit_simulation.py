@@ -26,8 +26,11 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
 )
 from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark

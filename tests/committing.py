@@ -15,7 +15,10 @@ from keyrange.individual_commits.model.partition_state import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions

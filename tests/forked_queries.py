@@ -25,7 +25,7 @@ _IMPORTED = (
     "pyarrow.dataset",
     "keyrange.jobs.data_source",
     "keyrange.individual_commits.table.commit_table",
-    "keyrange.source.individual_commits",
+    "keyrange.source.individual_commit_strategy",
     "keyrange.source.metadata",
     "keyrange.source.planning_session",
     "keyrange.source.stream",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from keyrange.guard.model.enforcement import Acked, EnforcementState, Look, Settings, step
 from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
-from keyrange.guard.model.releasing import Alter
+from keyrange.guard.model.quota_requests import Alter
 from quota_store import Store
 from volume_samples import factor
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from brokers import wait_until
-from keyrange.embedded.guard import Guard
+from keyrange.embedded.orphan_cleanup import OrphanCleanup
 from keyrange.embedded.process import HOST, free_ports, is_free
 from logins import KERBEROS
 
@@ -66,14 +66,14 @@ class Kdc:
             "KRB5CCNAME": f"FILE:{home}/nobody",
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
+        self._cleanup: OrphanCleanup | None = None
 
     def __enter__(self) -> Self:
         at = {"home": self.home, "host": HOST, "port": self.port, "realm": REALM}
         self.conf.write_text(_KRB5.format(**at))
         (self.home / "kdc.conf").write_text(_KDC.format(**at))
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "of no worth")
-        self._guard = Guard(None)
+        self._cleanup = OrphanCleanup(None)
         self.start()
         return self
 
@@ -84,8 +84,8 @@ class Kdc:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        assert self._guard is not None
-        self._guard.close()
+        assert self._cleanup is not None
+        self._cleanup.close()
 
     def start(self, ahead: str = "") -> None:
         """Run, with a clock that is ahead."""
@@ -96,15 +96,15 @@ class Kdc:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert self._guard is not None
-        self._guard.watch(self._process.pid)
+        assert self._cleanup is not None
+        self._cleanup.watch(self._process.pid)
         wait_until(lambda: not is_free(self.port))
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            assert self._guard is not None
-            self._guard.forget(self._process.pid)
+            assert self._cleanup is not None
+            self._cleanup.forget(self._process.pid)
             self._process.wait()
             self._process = None
 

@@ -26,8 +26,11 @@ from keyrange.individual_commits.model.partition_state import (
     cut_at,
     fresh,
 )
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import NEVER_DUE

@@ -18,8 +18,11 @@ from keyrange.individual_commits.model.partition_state import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.work.model.outcome import Cause, RecordOutcome
 

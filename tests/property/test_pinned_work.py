@@ -17,8 +17,11 @@ from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_intakes, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_state import PartitionState, fresh
+from keyrange.individual_commits.model.partition_state_after_batch import (
+    PartitionVerdict,
+    apply_verdict,
+)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import PartitionVerdict, apply_verdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts

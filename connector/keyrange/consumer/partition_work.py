@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce
+from keyrange.individual_commits.model.offset_range_algebra import Ranges, coalesce
 from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,

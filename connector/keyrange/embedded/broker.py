@@ -1,6 +1,6 @@
 """Real Kafka brokers on loopback, for tests, benchmarks and first steps.
 
-Rule of this file: it composes. A cluster owns a directory and a guard; a node one Java process.
+Rule of this file: it composes. A cluster owns a directory and its cleanup; a node one Java process.
 Ports and data stay the same over stop, kill and start; `close()` ends all of it.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from keyrange.embedded import jars
-from keyrange.embedded.guard import Guard
+from keyrange.embedded.orphan_cleanup import OrphanCleanup
 from keyrange.embedded.process import (
     HOST,
     JavaProcess,
@@ -80,7 +80,7 @@ class BrokerNode:
             return
         self._prepare()
         settings = self._cluster.settings
-        self._process.guard = self._cluster.guard
+        self._process.cleanup = self._cluster.cleanup
         self._process.inherited = self._cluster.inherited
         self._process.start(
             java_command(
@@ -127,7 +127,7 @@ class EmbeddedCluster:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="keyrange-broker-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o700)
-        self.guard: Guard | None = None
+        self.cleanup: OrphanCleanup | None = None
         self.jars: list[Path] = []
         self.nodes = [BrokerNode(self, number) for number in range(self.settings.nodes)]
         self._load_identity()
@@ -147,8 +147,8 @@ class EmbeddedCluster:
         Raises JAVA_NOT_FOUND, JARS_NOT_RESOLVED, or BROKER_NOT_STARTED with the end of the log.
         """
         self.jars = jars.resolve(self.jar_set(), self._report)
-        if self.guard is None and not self._detached:
-            self.guard = Guard(self.directory if self._temporary else None)
+        if self.cleanup is None and not self._detached:
+            self.cleanup = OrphanCleanup(self.directory if self._temporary else None)
         for attempt in range(_START_ATTEMPTS):
             try:
                 self.start_nodes()
@@ -196,9 +196,9 @@ class EmbeddedCluster:
             self.kill()
         else:
             self.stop()
-        if self.guard is not None:
-            self.guard.close()
-            self.guard = None
+        if self.cleanup is not None:
+            self.cleanup.close()
+            self.cleanup = None
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 

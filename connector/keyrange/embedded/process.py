@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keyrange.embedded.guard import Guard
 from keyrange.embedded.jars import java_executable
+from keyrange.embedded.orphan_cleanup import OrphanCleanup
 from keyrange.errors import error
 
 HOST = "127.0.0.1"
@@ -113,12 +113,12 @@ def java_command(
 class JavaProcess:
     """A Java server that can be started again and again; its output is appended to `log_path`.
 
-    With a guard it dies with this process. `inherited` are open file descriptors to hand on.
+    With a cleanup it dies with this process. `inherited` are open file descriptors to hand on.
     """
 
     name: str
     log_path: Path
-    guard: Guard | None = None
+    cleanup: OrphanCleanup | None = None
     inherited: tuple[int, ...] = ()
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log_start: int = field(default=0, init=False)
@@ -151,8 +151,8 @@ class JavaProcess:
                 # Ctrl-C is for the caller, who then ends the broker in order.
                 start_new_session=True,
             )
-        if self.guard is not None:
-            self.guard.watch(self._process.pid)
+        if self.cleanup is not None:
+            self.cleanup.watch(self._process.pid)
         try:
             self._wait_until_ready(ready, timeout_s)
         except BaseException:
@@ -198,7 +198,7 @@ class JavaProcess:
             return
         if self.running:
             self._process.kill()
-        if self.guard is not None:
-            self.guard.forget(self._process.pid)
+        if self.cleanup is not None:
+            self.cleanup.forget(self._process.pid)
         self._process.wait()
         self._process = None

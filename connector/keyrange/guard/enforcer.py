@@ -28,7 +28,7 @@ from keyrange.guard.model.enforcement import (
 from keyrange.guard.model.enforcement_states import IDLE
 from keyrange.guard.model.lease import is_held, read_lease
 from keyrange.guard.model.quota_entities import Alteration, Quotas
-from keyrange.guard.model.releasing import Alter
+from keyrange.guard.model.quota_requests import Alter
 from keyrange.guard.model.throttle_factor import Factor
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster

@@ -13,12 +13,12 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import reported_outcomes
+from keyrange.individual_commits.batch_failure_limit import check_failures
 from keyrange.individual_commits.batch_plan import BatchPlan
-from keyrange.individual_commits.failure_limit import check_failures
 from keyrange.individual_commits.model import manifest as manifests
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
-from keyrange.individual_commits.model.state_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.model.partition_state_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged

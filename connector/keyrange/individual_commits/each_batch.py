@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink, keyed_state_files, last_results
+from keyrange.individual_commits import committed_state_runs, dead_letter_sink, last_results
 from keyrange.individual_commits.batch_deliveries import (
     cut_of,
     idle_intakes,
@@ -33,7 +33,7 @@ from keyrange.individual_commits.model.batch_results import BatchResult, failure
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.state_after_batch import Outcome
+from keyrange.individual_commits.model.partition_state_after_batch import Outcome
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
@@ -268,7 +268,7 @@ class EachBatch:
             for p in judged
         }
         whole = whole_is_due(seq)
-        runs = keyed_state_files.runs_after(running, known, seq)
+        runs = committed_state_runs.runs_after(running, known, seq)
         return Commit(
             seq=seq,
             kind=CommitKind.BATCH,
@@ -341,7 +341,7 @@ class EachBatch:
                 return over and batch_id not in needed
 
             store.remove_old(is_over, running.manifest)
-            keyed_state_files.remove_old(
+            committed_state_runs.remove_old(
                 running, run.table, commit, self.options.commits, _now_ms()
             )
         except KeyrangeError as failure:

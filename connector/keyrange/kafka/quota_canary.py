@@ -16,7 +16,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
-from keyrange.guard.model.releasing import RECORDS_MAX, packed
+from keyrange.guard.model.quota_requests import RECORDS_MAX, packed
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker

@@ -31,10 +31,10 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split
-from keyrange.source.batch_commits import BatchCommits
+from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.guard_hold import Admission
-from keyrange.source.individual_commits import IndividualCommits
+from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works

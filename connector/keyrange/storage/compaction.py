@@ -1,4 +1,4 @@
-"""Compaction: which small files of a table become one, and how. When is `DeltaRsStore.maintain`'s."""
+"""Compaction: which small files of a table become one, and how. `DeltaRsStore` says when."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from guard_run import SECOND, SETTINGS, Run, begun
-from keyrange.guard.model import releasing
+from keyrange.guard.model import quota_requests
 from keyrange.guard.model.enforcement import Stop, step
 from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import LeaseWatch, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
-from keyrange.guard.model.releasing import RECORDS_MAX
+from keyrange.guard.model.quota_requests import RECORDS_MAX
 from quota_store import Store
 
 
@@ -37,7 +37,7 @@ def test_many_entities_take_several_requests_and_any_may_be_the_last(lives: int)
         run.now_ms += 5 * SECOND
     watch, now_ms = LeaseWatch(), 0
     for _ in range(20):
-        watch, commands = releasing.reap(watch, store.quotas, now_ms)
+        watch, commands = quota_requests.reap(watch, store.quotas, now_ms)
         for command in commands[:1]:
             store.alter(command.alterations)
         now_ms += 10 * SECOND
@@ -49,18 +49,18 @@ def test_a_reaper_lets_a_living_guard_be(run: Run) -> None:
     watch = LeaseWatch()
     for _ in range(30):
         run.goes(5)
-        watch, commands = releasing.reap(watch, run.store.quotas, run.now_ms)
+        watch, commands = quota_requests.reap(watch, run.store.quotas, run.now_ms)
         assert commands == ()
 
 
 def test_what_people_release_needs_no_waiting(run: Run) -> None:
     was = dict(run.store.quotas)
     run.until(GuardState.FLOOR)
-    for command in releasing.release(run.store.quotas, 0):
+    for command in quota_requests.release(run.store.quotas, 0):
         run.store.alter(command.alterations)
 
     assert dict(run.store.quotas) == was
-    assert releasing.release(run.store.quotas, 0) == ()
+    assert quota_requests.release(run.store.quotas, 0) == ()
 
 
 def test_the_lease_goes_with_the_last_request() -> None:

@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.commit import (
     Snapshot,
     known_at,
 )
-from keyrange.individual_commits.model.fencing import is_written
+from keyrange.individual_commits.model.commit_fencing import is_written
 from keyrange.individual_commits.model.partition_state import PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 

@@ -17,12 +17,12 @@ from keyrange.individual_commits.model.partition_state import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.model.state_after_batch import (
+from keyrange.individual_commits.model.partition_state_after_batch import (
     Outcome,
     PartitionVerdict,
     apply_verdict,
 )
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause, RecordOutcome

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.name_states import ASSIGNED, TRANSITIONS, MemberEvent, MembershipState
+from keyrange.members.model.member_name_states import (
+    ASSIGNED,
+    TRANSITIONS,
+    MemberEvent,
+    MembershipState,
+)
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 
 MINUTE = 60_000

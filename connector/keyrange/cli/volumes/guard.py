@@ -20,7 +20,7 @@ from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.observations import AdminServersOption, guard_options
-from keyrange.guard.model import releasing
+from keyrange.guard.model import quota_requests
 from keyrange.options.volume_checks import VolumeOptions
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def release(
     with _cluster(options) as cluster:
         store = QuotaStore(cluster)
         if not confirm:
-            commands = releasing.release(store.read(), 0)
+            commands = quota_requests.release(store.read(), 0)
             for command in commands:
                 say("would release", described(command))
             if commands:

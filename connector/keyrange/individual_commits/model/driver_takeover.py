@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model import driver_fences
+from keyrange.individual_commits.model import driver_order
 from keyrange.individual_commits.model.checkpoint_agreement import lacking
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.driver_fences import (
+from keyrange.individual_commits.model.driver_order import (
     Fence,
     last_source,
     living,
@@ -64,7 +64,7 @@ def begin(
         others.add(mark.resumes[0])
     if others and not has_batches and not anew and owner not in (None, *since):
         raise _gone_on(fence, str(owner))
-    in_order = driver_fences.begun(fences)
+    in_order = driver_order.begun(fences)
     queries = {each.source_id: each.query_id for each in in_order}
     committed: dict[str, int] = {}
     for other in sorted(others):

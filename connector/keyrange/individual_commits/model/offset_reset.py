@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from keyrange.individual_commits.model.offset_ranges import Ranges, coalesce, gaps, of_offsets
+from keyrange.individual_commits.model.offset_range_algebra import (
+    Ranges,
+    coalesce,
+    gaps,
+    of_offsets,
+)
 from keyrange.individual_commits.model.partition_state import (
     KeyRangeState,
     PartitionState,

@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from keyrange.individual_commits.model.offset_ranges import Ranges
+from keyrange.individual_commits.model.offset_range_algebra import Ranges
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import Cause

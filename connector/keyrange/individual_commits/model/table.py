@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.driver_fences import Fence
+from keyrange.individual_commits.model.driver_order import Fence
 
 
 class CommitTable(Protocol):

@@ -23,7 +23,7 @@ from keyrange.individual_commits.model.commit import (
     CommitKind,
     CommitSettings,
 )
-from keyrange.individual_commits.model.driver_fences import Fence, read_driver
+from keyrange.individual_commits.model.driver_order import Fence, read_driver
 from keyrange.individual_commits.model.log_cuts import read_cuts, write_cuts
 from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import is_of_consumer

@@ -12,8 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
-from keyrange.individual_commits.model.driver_fences import Fence, last_source
-from keyrange.individual_commits.model.fencing import is_written, outrun
+from keyrange.individual_commits.model.commit_fencing import is_written, outrun
+from keyrange.individual_commits.model.driver_order import Fence, last_source
 from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_schema import (
     ADDED,

@@ -13,7 +13,7 @@ from commit_contract import NOW_MS, batch
 from delta_commits import golden_rows
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.driver_fences import Fence, begun, living, read_driver
+from keyrange.individual_commits.model.driver_order import Fence, begun, living, read_driver
 from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.individual_commits.table.commit_schema import SCHEMA
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable

@@ -1,8 +1,8 @@
-"""The guard: a small process that outlives a test run just long enough to clean up after it.
+"""The cleanup: a small process that outlives a test run just long enough to clean up after it.
 
-Rule of this file: only the standard library, for the guard runs it as a script. It reads lines from
-a pipe whose other end only its parent holds; when the parent ends, however it ends, the pipe does
-too, and the guard kills what it watches and removes the directory. A process, not
+Rule of this file: only the standard library, for the process runs it as a script. It reads lines
+from a pipe whose other end only its parent holds; when the parent ends, however it ends, the pipe
+does too, and the process kills what it watches and removes the directory. A process, not
 PR_SET_PDEATHSIG: that signal comes when the starting *thread* ends, and Linux alone has it.
 """
 
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 
-class Guard:
+class OrphanCleanup:
     """Kills the watched processes and removes a directory when this process dies."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -25,7 +25,7 @@ class Guard:
             [sys.executable, "-I", "-S", __file__, str(directory or "")],
             stdin=subprocess.PIPE,
             text=True,
-            # Ctrl-C goes to a whole session: the guard has to survive it.
+            # Ctrl-C goes to a whole session: the cleanup has to survive it.
             start_new_session=True,
         )
 
@@ -37,7 +37,7 @@ class Guard:
         self._send(f"forget {pid}")
 
     def close(self) -> None:
-        """End the guard; it kills what is still watched and removes the directory."""
+        """End the cleanup process; it kills what is still watched and removes the directory."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=60)
