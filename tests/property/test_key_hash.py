@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
@@ -29,10 +29,6 @@ def key_hash(region: np.ndarray, at: int, size: int) -> int:
     records["key_at"], records["key_bytes"] = at, size
     record_kernels.hash_keys(region, records, 1, False, hashes)
     return int(hashes[0])
-
-
-def of_null(offset: int, nulls_first: bool) -> int:
-    return 0 if nulls_first else hash_of(offset.to_bytes(8, "big"))
 
 
 @given(key=st.binary(max_size=100), before=st.binary(max_size=17), behind=st.binary(max_size=17))
@@ -61,7 +57,9 @@ def test_places_by_offset_are_those_of_null_keys() -> None:
     )
     records["offset"], records["key_bytes"] = OFFSETS, 3
     record_kernels.hash_offsets(records, len(OFFSETS), hashes)
-    assert hashes.tolist() == [of_null(offset, nulls_first=False) for offset in OFFSETS]
+    assert hashes.tolist() == [
+        hash_of_record(None, offset, nulls_first=False) for offset in OFFSETS
+    ]
 
 
 def test_known_places() -> None:
@@ -69,6 +67,8 @@ def test_known_places() -> None:
     assert hash_of(b"") == 0
     assert hash_of(b"hello") == 0xCBD8A7B341BD9B02 >> 1
     assert hash_of(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C >> 1
+    assert hash_of_record(None, 258, nulls_first=False) == hash_of(bytes([0, 0, 0, 0, 0, 0, 1, 2]))
+    assert hash_of_record(None, 258, nulls_first=True) == 0
 
 
 def decoded(keys: Sequence[bytes | None], offsets: Sequence[int], nulls_first: bool) -> list[int]:
@@ -106,7 +106,7 @@ class Pass:
         self.cursor[0]["rows"] = rows
         self.region = array(bytes(region))
         self._places = [
-            of_null(offset, False) if key is None else hash_of(key)
+            hash_of_record(key, offset, nulls_first=False)
             for key, offset in zip(keys, offsets, strict=True)
         ]
 
@@ -152,8 +152,7 @@ def test_a_null_keys_place_is_that_of_its_offset_or_the_first(
 ) -> None:
     offsets = [start + 3 * row for row in range(len(keys))]
     assert decoded(keys, offsets, nulls_first) == [
-        of_null(offset, nulls_first) if key is None else hash_of(key)
-        for key, offset in zip(keys, offsets, strict=True)
+        hash_of_record(key, offset, nulls_first) for key, offset in zip(keys, offsets, strict=True)
     ]
 
 

@@ -23,7 +23,7 @@ from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, D
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
-from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_hash import hash_of_record
 from keyrange.storage.delta_rs import DeltaRsStore
 
 
@@ -147,7 +147,10 @@ def plan_replay(
     states: dict[TopicPartition, PartitionState] = {}
     taken: list[DeadLetter] = []
     for partition, by_offset in sorted(wanted.items()):
-        records = [(at, _key_hash(found[0], nulls_first)) for at, found in by_offset.items()]
+        records = [
+            (at, hash_of_record(letter.key, at, nulls_first))
+            for at, (letter, *_) in by_offset.items()
+        ]
         reopened = reopen(known.states[partition], records, now_ms)
         if reopened.opened:
             states[partition] = reopened.state
@@ -178,10 +181,3 @@ def replay(
         seq = write_reset(commits, known, plan.states, who, why, now_ms)
     dead_letters.mark_replayed(plan.taken, who, f"commit {seq or known.seq}", now_ms)
     return seq
-
-
-def _key_hash(letter: DeadLetter, nulls_first: bool) -> int:
-    """Where the key of a record lies in the hash space."""
-    if letter.key is None and nulls_first:
-        return 0
-    return hash_of(letter.offset.to_bytes(8, "big") if letter.key is None else letter.key)
