@@ -22,12 +22,12 @@ from keyrange.individual_commits.model.commit import (
     Snapshot,
     known_at,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause

@@ -19,8 +19,12 @@ from keyrange.individual_commits.model.commit import (
     CommitSettings,
 )
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.partition_state import PartitionState, PendingRecord, fresh
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.partition_progress import (
+    PartitionState,
+    PendingRecord,
+    fresh,
+)
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )

@@ -25,8 +25,8 @@ from keyrange.individual_commits.model.partition_delivery import (
     lags_too_far,
     next_due_ms,
 )
-from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
 from keyrange.individual_commits.model.commit_fencing import is_written, outrun
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
-from keyrange.individual_commits.model.table import CommitTable
 
 
 class MemoryCommitTable(CommitTable):

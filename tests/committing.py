@@ -9,17 +9,17 @@ from typing import Any
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.batch_deliveries import plan_intakes, planned_from, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )
-from keyrange.individual_commits.model.table import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

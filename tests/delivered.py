@@ -17,7 +17,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

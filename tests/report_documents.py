@@ -9,7 +9,7 @@ from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.report.documents_read import causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -17,7 +17,7 @@ from keyrange.cli.report import documents_read as report_sources
 from keyrange.cli.report.documents_read import Collector, ReportWhere, causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
     from keyrange.members.range_listener import KeyRangeListener
-    from keyrange.members.slots import Slot, slot
+    from keyrange.members.slot_directories import Slot, slot
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
     from keyrange.source.data_source import KeyRangeDataSource
@@ -69,7 +69,7 @@ _PLACES = {
     "MapState": "keyrange.keyed_state.variables",
     "ProgressListener": "keyrange.observing.listener",
     "RecordTimeout": "keyrange.work.record_timer",
-    "Slot": "keyrange.members.slots",
+    "Slot": "keyrange.members.slot_directories",
     "TopicPartition": "keyrange.kafka.model.offsets",
     "ValueState": "keyrange.keyed_state.variables",
     "acknowledge": "keyrange.individual_commits.api",
@@ -82,7 +82,7 @@ _PLACES = {
     "register": "keyrange.source.registering",
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.dead_letter_replay",
-    "slot": "keyrange.members.slots",
+    "slot": "keyrange.members.slot_directories",
     "state": "keyrange.individual_commits.table.keyed_state_frames",
     "transaction": "keyrange.individual_commits.api",
 }

@@ -21,7 +21,7 @@ from keyrange.individual_commits.model.commit import (
     CommitKind,
     CommitSettings,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

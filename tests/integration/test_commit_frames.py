@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import keyrange
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

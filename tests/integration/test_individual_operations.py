@@ -20,7 +20,7 @@ from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.storage.model.sink_fencing import Driver
+from keyrange.storage.model.sink_driver import Driver
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

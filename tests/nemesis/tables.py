@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions

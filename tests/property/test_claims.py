@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PendingRecord, fresh
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PendingRecord, fresh
 from keyrange.individual_commits.model.range_claims import (
     Claim,
     Claimed,

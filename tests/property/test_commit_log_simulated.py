@@ -13,7 +13,7 @@ from keyrange.consumer.commit_log import CommitLog, Taken
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import Contradiction, audit
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
-from keyrange.individual_commits.model.partition_state import KeyRangeState, fresh
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, fresh
 from keyrange.individual_commits.model.range_handovers import Handovers, claim_of
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition

@@ -20,13 +20,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
     cut_at,
     fresh,
 )
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )

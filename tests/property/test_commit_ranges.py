@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.individual_commits.model.offset_range_algebra import (
+from keyrange.kafka.model.offset_range_sets import (
     Ranges,
     coalesce,
     gaps,

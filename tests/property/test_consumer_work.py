@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from keyrange.consumer.partition_work import PartitionWork
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    fresh,
+)
 from keyrange.individual_commits.model.range_claims import overlay
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 

@@ -15,7 +15,7 @@ import pytest
 from assignment_changes import changes
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, moved
-from keyrange.members.model.member_name_states import ASSIGNED, MembershipState
+from keyrange.members.model.membership_states import ASSIGNED, MembershipState
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 
 SECOND = 1_000

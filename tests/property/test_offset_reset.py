@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )

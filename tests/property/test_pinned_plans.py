@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import cut_span, fresh
+from keyrange.individual_commits.model.partition_progress import cut_span, fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import (

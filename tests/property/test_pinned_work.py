@@ -16,8 +16,8 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_intakes, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import PartitionState, fresh
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
+from keyrange.individual_commits.model.progress_after_batch import (
     PartitionVerdict,
     apply_verdict,
 )

@@ -14,7 +14,7 @@ from forms import by_form
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_takeover import begin
-from keyrange.individual_commits.model.partition_state import fresh
+from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark

@@ -13,11 +13,11 @@ import pytest
 
 from forms import by_form
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members import slots
+from keyrange.members import slot_directories
 from keyrange.members.model.assignment import Assignment, Since, assign, unbroken
 from keyrange.members.model.greeting import SlotRanges
 from keyrange.members.pinning import ranges_by_slot
-from keyrange.members.slots import Slot, SlotLocation, note_slot, slot
+from keyrange.members.slot_directories import Slot, SlotLocation, note_slot, slot
 
 NAMES = ["a", "b", "c"]
 
@@ -37,7 +37,7 @@ def test_a_directory_stays_only_with_ranges_that_were_never_anothers(
     random = Random(seed)
     executor = tmp_path / "executor"
     executor.mkdir()
-    monkeypatch.setattr(slots, "executor_directory", lambda: executor)
+    monkeypatch.setattr(slot_directories, "executor_directory", lambda: executor)
     partitions = [TopicPartition("t", number) for number in range(2)]
     weights = dict.fromkeys(partitions, 1.0)
     # The table that an assignment was written to, and the assignment.

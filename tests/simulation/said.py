@@ -11,7 +11,7 @@ from typing import Any
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint
-from keyrange.source.model.lost_offsets import Lost, read_lost
+from keyrange.source.model.lost_offset_counts import Lost, read_lost
 from simulation.topics import Place, Topics
 
 _ROOT = logging.getLogger("keyrange")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

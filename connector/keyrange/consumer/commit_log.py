@@ -27,9 +27,10 @@ from keyrange.consumer.truncated_logs import (
     truncated,
 )
 from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.model import partition_progress
 from keyrange.individual_commits.model.checkpoint_agreement import check_group_terms
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState, fresh
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,
     Claims,
@@ -59,8 +60,7 @@ _FENCE_TRIES: Final = 10
 # A consumer that was ended by others keeps its name for so many epochs of the group.
 _LEFT_AFTER_EPOCHS: Final = 10
 
-# Where a group begins with partitions that nobody of it has read, and whether it has read others of
-# their topics before.
+# Where a group begins in partitions that none of it has read, and whether it knows their topics.
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]
 States = dict[TopicPartition, PartitionState]
 
@@ -297,7 +297,7 @@ class CommitLog:
             start = begun.get(partition, begun_at(claims, partition))
             assert start is not None
             topic_id = topic_ids.get(partition.topic, "")
-            begin = fresh(topic_id, start, leaders.epochs.get(partition, -1))
+            begin = partition_progress.fresh(topic_id, start, leaders.epochs.get(partition, -1))
             before, now = of_these[partition], followed[partition]
             pieces[partition], state = take_over(claims, now, partition, spans, self._source, begin)
             states[partition] = state

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.individual_commits.model.offset_range_algebra import Ranges, coalesce
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     by_offset,
     cut_at,
 )
+from keyrange.kafka.model.offset_range_sets import Ranges, coalesce
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
 from keyrange.work.model.outcome import Cause

@@ -20,7 +20,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import PendingRecord
+from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import Claims, overlay, pieces_done
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange

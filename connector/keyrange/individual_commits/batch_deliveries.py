@@ -14,7 +14,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import PartitionState, cut_span, fresh
+from keyrange.individual_commits.model.partition_progress import PartitionState, cut_span, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun

@@ -18,13 +18,13 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.model import manifest as manifests
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
-from keyrange.individual_commits.model.partition_state_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.model.progress_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.storage.model.sink_fencing import Driver
+from keyrange.storage.model.sink_driver import Driver
 from keyrange.work import appended_files
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN

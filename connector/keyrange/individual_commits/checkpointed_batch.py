@@ -9,7 +9,7 @@ from keyrange.errors import error
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import FAILURES, Directory
-from keyrange.storage.model.sink_fencing import application_of
+from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
 from keyrange.options.commits import CommitOptions

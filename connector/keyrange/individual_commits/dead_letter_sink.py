@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
-from keyrange.individual_commits.model.partition_state import PendingRecord
-from keyrange.individual_commits.model.partition_state_after_batch import Outcome
+from keyrange.individual_commits.model.partition_progress import PendingRecord
+from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions

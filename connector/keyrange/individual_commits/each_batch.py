@@ -31,16 +31,16 @@ from keyrange.individual_commits.checkpointed_batch import Planned, read_planned
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
-from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.partition_state_after_batch import Outcome
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
-from keyrange.storage.model.sink_fencing import Driver
+from keyrange.storage.model.sink_driver import Driver
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.directory import FAILURES, Directory
 

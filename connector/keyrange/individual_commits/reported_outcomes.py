@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.manifest import Found
-from keyrange.individual_commits.model.partition_state_after_batch import PartitionVerdict
+from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.appended_files import HANDED_ON

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error
 from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.model.manifest import Floors, Manifest
-from keyrange.individual_commits.model.partition_state import PartitionState, is_left
+from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition

@@ -21,7 +21,7 @@ from keyrange.individual_commits.checkpointed_batch import Planned, read_offsets
 from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition
-from keyrange.storage.model.sink_fencing import application_of
+from keyrange.storage.model.sink_driver import application_of
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:

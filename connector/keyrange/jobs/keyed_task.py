@@ -14,7 +14,7 @@ from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
 from keyrange.keyed_state.task_states import PartitionRuns, StateSettings
-from keyrange.members.slots import portion_of_process, slots_directory
+from keyrange.members.slot_directories import portion_of_process, slots_directory
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.ranges.read_tasks import ReadTask

@@ -21,7 +21,7 @@ from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.range_listener_calls import Held, Listening
 from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.setup import MemberSetup, executor_process
-from keyrange.members.slots import (
+from keyrange.members.slot_directories import (
     SlotLocation,
     batch_of_task,
     note_slot,

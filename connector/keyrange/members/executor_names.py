@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.members.model.names import (
+from keyrange.members.model.slot_name_syntax import (
     check_name,
     is_short_lived,
     ordinal_of,

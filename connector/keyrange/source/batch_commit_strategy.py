@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement
-from keyrange.individual_commits.model.partition_state import is_left
+from keyrange.individual_commits.model.partition_progress import is_left
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, pending

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads
-from keyrange.source.trigger_limits import SizesOf, TriggerLimits
+from keyrange.source.trigger_limit_options import SizesOf, TriggerLimits
 from keyrange.work.model.task_results import WorkSettings
 from keyrange.work.model.work_order import StateOrder
 

@@ -26,6 +26,7 @@ from keyrange.individual_commits.batch_deliveries import (
 )
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_terms
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     due_records,
@@ -33,8 +34,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     lags_too_far,
     next_due_ms,
 )
-from keyrange.individual_commits.model.partition_state import PartitionState
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.keyed_state.model.state_runs import last_seq
@@ -44,7 +44,7 @@ from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.topology import grown
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
-from keyrange.source.trigger_limits import SizesOf
+from keyrange.source.trigger_limit_options import SizesOf
 from keyrange.work.model.task_results import WorkSettings
 from keyrange.work.model.work_order import StateOrder
 

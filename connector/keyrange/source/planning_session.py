@@ -33,6 +33,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
+from keyrange.source.data_loss_check import DataLossCheck
 from keyrange.source.guard_hold import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
@@ -40,10 +41,9 @@ from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoi
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
 from keyrange.source.model.topology import Findings
 from keyrange.source.pinned_tasks import PinnedTaskPlans
-from keyrange.source.planned_data_loss import DataLossCheck
 from keyrange.source.planning import BatchReads, Ranges
 from keyrange.source.tasks import TaskMaker, TaskPlans
-from keyrange.source.trigger_limits import TriggerLimits
+from keyrange.source.trigger_limit_options import TriggerLimits
 from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
-from keyrange.storage.model.sink_fencing import Driver, application_of_driver
+from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 

@@ -17,7 +17,7 @@ from documents import read_document
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -11,7 +11,7 @@ import commanding
 from commit_samples import SOURCE, Query, put_in_place
 from keyrange.cli.commits.commit_source import errors_of
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -27,7 +27,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.offset_reset import rewind
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

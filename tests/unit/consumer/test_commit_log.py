@@ -16,7 +16,7 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.table_opening import new_commit_log
 from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.partition_state import KeyRangeState
+from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.group import GroupMemberView, GroupView
 from keyrange.members.model.shares import Interest, write_interest

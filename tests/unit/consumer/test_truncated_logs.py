@@ -14,7 +14,7 @@ import keyrange.consumer.reading as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.truncated_logs import Leaders, follow, read_on
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
     PartitionDelivery,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -24,7 +24,7 @@ from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.last_results import result_of
 from keyrange.individual_commits.model.batch_results import BatchResult, Failure
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -11,7 +11,7 @@ from keyrange.individual_commits.model.batch_results import (
     kinds_text,
     pending_kinds,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

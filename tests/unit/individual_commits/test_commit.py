@@ -17,7 +17,7 @@ from keyrange.individual_commits.model.commit import (
     known_at,
 )
 from keyrange.individual_commits.model.commit_fencing import is_written
-from keyrange.individual_commits.model.partition_state import PartitionState, fresh
+from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,7 +14,7 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitS
 from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import CommitMark
-from keyrange.storage.model.sink_fencing import Driver
+from keyrange.storage.model.sink_driver import Driver
 
 PLACE = TopicPartition("t", 0)
 GROUP = "default"

@@ -23,7 +23,7 @@ from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
@@ -35,7 +35,7 @@ from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
-from keyrange.storage.model.sink_fencing import Driver
+from keyrange.storage.model.sink_driver import Driver
 from keyrange.work.appended_files import HANDED_ON
 
 PLACE = TopicPartition("t", 0)

@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

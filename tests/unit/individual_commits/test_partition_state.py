@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     MERGED_PENDING_MAX,
     KeyRangeState,
     PartitionState,

@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.individual_commits import pending_errors as module
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -11,13 +11,13 @@ from keyrange.individual_commits.model.partition_delivery import (
     PartitionDelivery,
     plan_delivery,
 )
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.partition_state_after_batch import (
+from keyrange.individual_commits.model.progress_after_batch import (
     Outcome,
     PartitionVerdict,
     apply_verdict,

@@ -17,7 +17,7 @@ from commit_tables import MemoryCommitTable
 from committing import commit_states
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import BatchResult
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -14,7 +14,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.members import executor_member as module
-from keyrange.members import slots
+from keyrange.members import slot_directories
 from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_member import greeted, read_bound
 from keyrange.members.executor_names import NameSettings
@@ -22,7 +22,7 @@ from keyrange.members.launch import member_directory
 from keyrange.members.model.greeting import Greeting
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.members.setup import MemberSetup
-from keyrange.members.slots import Slot, slot
+from keyrange.members.slot_directories import Slot, slot
 from keyrange.members.status import MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.read_tasks import BoundTask, ReadTask
@@ -84,9 +84,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage = Stage(tmp_path, service)
     (tmp_path / "executor").mkdir()
     monkeypatch.setattr(module, "executor_directory", lambda: tmp_path / "executor")
-    monkeypatch.setattr(slots, "executor_directory", lambda: tmp_path / "executor")
+    monkeypatch.setattr(slot_directories, "executor_directory", lambda: tmp_path / "executor")
     monkeypatch.setattr(module, "batch_of_task", lambda: stage.batch)
-    monkeypatch.setattr(slots, "batch_of_task", lambda: stage.batch)
+    monkeypatch.setattr(slot_directories, "batch_of_task", lambda: stage.batch)
     service.tell_ranges(1, {"g-0": {"ranges": {"t": {"0": [[0, 9]]}}, "since": ["run", 1]}})
     monkeypatch.setattr(module, "ensure_member", lambda *_: stage.status)
     # Greetings go on for longer than a test.

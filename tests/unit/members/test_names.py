@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.errors import InvalidError
-from keyrange.members.model.names import (
+from keyrange.members.model.slot_name_syntax import (
     NAME_CHARACTERS_MAX,
     check_name,
     is_short_lived,

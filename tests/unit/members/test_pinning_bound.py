@@ -11,7 +11,7 @@ import pytest
 
 from keyrange.individual_commits.batch_deliveries import spans_of
 from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
-from keyrange.individual_commits.model.partition_state import fresh
+from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.binding.caller import Caller, greet

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.member_name_states import (
+from keyrange.members.model.membership_states import (
     ASSIGNED,
     TRANSITIONS,
     MemberEvent,

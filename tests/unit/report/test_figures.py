@@ -14,7 +14,7 @@ from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import describe
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report import chart_shapes
 from keyrange.report.page_parts import ROWS_MAX, Source

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.source.model.lost_offsets import (
+from keyrange.source.model.lost_offset_counts import (
     Lost,
     LostOffsets,
     left_behind,

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from committing import commit_batch, commit_states, rejected, state
-from keyrange.individual_commits.model import partition_state as states
+from keyrange.individual_commits.model import partition_progress as states
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.partition_state_after_batch import PartitionVerdict
+from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual_commit_strategy as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint

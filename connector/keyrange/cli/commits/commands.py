@@ -52,7 +52,7 @@ from keyrange.cli.source import (
 from keyrange.cli.times import SinceOption, iso, now, read_since
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span

@@ -18,7 +18,7 @@ from keyrange.cli.source import check_partition, connected, folded, storage_of
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import beside

@@ -17,7 +17,7 @@ from keyrange.individual_commits.model.batch_results import (
     pending_kinds,
 )
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 
 WIDTH: Final = 76
 _HEAD: Final = 6

@@ -24,7 +24,7 @@ from keyrange.cli.times import now, read_time
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import Reset, rewind, skip
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.storage.checkpoint_files import load_progress, open_directory

@@ -41,7 +41,7 @@ from keyrange.cli.source import (
 )
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.individual_commits.model.commit import OFFSET_HASH, Commit, CommitSettings, Snapshot
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.text.formats import number
 

@@ -50,7 +50,7 @@ def state_copies(
     """The directory in which hosts keep copies of the state at a key's place. None where no state
     is there, and without slot.directory, as executors then choose a directory by themselves."""
     from keyrange.keyed_state.cache import copies_of, place_of
-    from keyrange.members.slots import slots_directory
+    from keyrange.members.slot_directories import slots_directory
 
     given = folded(named)
     commits = open_commits(path, given.get(_GROUP, ""), "", named)

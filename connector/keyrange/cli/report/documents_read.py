@@ -30,7 +30,7 @@ from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import PROGRESSES, Ends, ToldBatch, Where, told_of
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_state import fresh
+from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.model.offsets import LATEST
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX

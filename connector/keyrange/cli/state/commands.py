@@ -76,7 +76,7 @@ def show(
 ) -> None:
     """How much state there is of each partition, and in how many runs it lies."""
     from keyrange.keyed_state.cache import copies_of
-    from keyrange.members.slots import slots_directory
+    from keyrange.members.slot_directories import slots_directory
 
     known, stored, commits = _opened(table, topic, partition, at, group, source, option)
     slots = slots_directory(folded(named_options("", "", option)).get("slot.directory", ""))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.partition_state import PartitionState, is_left
+from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
 from keyrange.individual_commits.model.range_claims import is_of_consumer
 from keyrange.individual_commits.model.range_handovers import Handovers
 from keyrange.kafka.model.offsets import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 

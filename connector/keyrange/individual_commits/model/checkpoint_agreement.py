@@ -12,7 +12,7 @@ from keyrange.individual_commits.model.commit import (
     CommitSettings,
     Snapshot,
 )
-from keyrange.individual_commits.model.partition_state import is_left
+from keyrange.individual_commits.model.partition_progress import is_left
 from keyrange.individual_commits.model.range_claims import (
     Claims,
     believed,

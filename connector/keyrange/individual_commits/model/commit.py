@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 

@@ -14,15 +14,15 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import driver_order
 from keyrange.individual_commits.model.checkpoint_agreement import lacking
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import (
     Fence,
     last_source,
     living,
     next_group_seq,
 )
-from keyrange.individual_commits.model.table import CommitTable
 from keyrange.source.model.checkpoint import CommitMark
-from keyrange.storage.model.sink_fencing import Driver, application_of
+from keyrange.storage.model.sink_driver import Driver, application_of
 
 TableOf = Callable[[str], CommitTable]
 

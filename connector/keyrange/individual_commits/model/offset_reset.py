@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from keyrange.individual_commits.model.offset_range_algebra import (
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
+from keyrange.kafka.model.offset_range_sets import (
     Ranges,
     coalesce,
     gaps,
     of_offsets,
-)
-from keyrange.individual_commits.model.partition_state import (
-    KeyRangeState,
-    PartitionState,
-    PendingRecord,
 )
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause

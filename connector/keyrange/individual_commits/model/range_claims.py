@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     cut_at,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
     cut_span,

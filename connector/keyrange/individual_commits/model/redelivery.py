@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.individual_commits.model.partition_state import PendingRecord
+from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.work.model.outcome import Cause
 
 _TIME_MAX_MS: Final = 2**63 - 1

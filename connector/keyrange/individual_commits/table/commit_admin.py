@@ -13,8 +13,8 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitS
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.partition_state import PartitionState
-    from keyrange.individual_commits.model.table import CommitTable
+    from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+    from keyrange.individual_commits.model.partition_progress import PartitionState
     from keyrange.keyed_state.model.state_runs import StateRun
 
 # A commit of many key ranges with many pending records takes a reader some 10 ms.

@@ -25,7 +25,7 @@ from keyrange.individual_commits.model.commit import (
 )
 from keyrange.individual_commits.model.driver_order import Fence, read_driver
 from keyrange.individual_commits.model.log_cuts import read_cuts, write_cuts
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import is_of_consumer
 from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
 from keyrange.individual_commits.model.commit_fencing import is_written, outrun
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
-from keyrange.individual_commits.model.table import CommitTable
 from keyrange.individual_commits.table.commit_schema import (
     ADDED,
     FENCE_COLUMNS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import reopen
-from keyrange.individual_commits.model.partition_state import PartitionState
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.individual_commits.table.commit_admin import (
     Commits,

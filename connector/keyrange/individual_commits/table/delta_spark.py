@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.table import CommitTable
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetters, open_dead_letters

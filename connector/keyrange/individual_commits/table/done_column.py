@@ -26,7 +26,7 @@ import cramjam
 import numpy as np
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PendingRecord
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PendingRecord
 from keyrange.individual_commits.table.varints import (
     Integers,
     read_varints,

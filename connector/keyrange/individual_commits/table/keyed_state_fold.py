@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import CommitKind, Snapshot
-from keyrange.individual_commits.model.partition_state import PartitionState, fresh
+from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.individual_commits.model.partition_state import KeyRangeState
+from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.individual_commits.table.commit_schema import MS_MAX, MS_MIN
 from keyrange.individual_commits.table.done_column import read_piece
 

@@ -5,7 +5,7 @@ network work meanwhile; across the border of two splits too. One receive buffer 
 chunks: the next answer waits in the kernel until the present chunk has been handed over.
 
 What passes by itself is tried again for as long as `poll_timeout_ms` brings no progress.
-`lost_records` decides about records that are gone.
+`data_loss_in_task` decides about records that are gone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
+from keyrange.kafka.fetching.data_loss_in_task import LostRecords
 from keyrange.kafka.fetching.exchange import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.fetching.log_truncation import LogChecks, read_elsewhere
-from keyrange.kafka.fetching.lost_records import LostRecords
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.members.model.member_name_states import (
+from keyrange.members.model.membership_states import (
     ASSIGNED,
     GATHERED,
     PRESENT,

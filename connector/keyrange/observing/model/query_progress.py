@@ -20,7 +20,7 @@ from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
 from keyrange.source.model.lag import Lag, read_source, total_behind
-from keyrange.source.model.lost_offsets import Lost, read_lost
+from keyrange.source.model.lost_offset_counts import Lost, read_lost
 from keyrange.text.escaping import one_line
 
 # What is larger counts nothing that there is.

@@ -11,7 +11,7 @@ import pytest
 
 from commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.partition_state import (
+from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,

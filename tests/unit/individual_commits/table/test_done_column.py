@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import strategies
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.partition_state import KeyRangeState, PendingRecord
+from keyrange.individual_commits.model.partition_progress import KeyRangeState, PendingRecord
 from keyrange.individual_commits.table.commit_schema import plain_columns
 from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.individual_commits.table.varints import read_varints, unzigzag, write_varints, zigzag

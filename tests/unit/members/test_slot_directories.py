@@ -13,11 +13,18 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members import slots
+from keyrange.members import slot_directories
 from keyrange.members.model.greeting import SlotRanges
 from keyrange.members.read_batches_file import ReadRecord
-from keyrange.members.slots import Slot, SlotLocation, note_slot, reading, slot, slots_directory
-from keyrange.members.slots import noted as noted_slot
+from keyrange.members.slot_directories import (
+    Slot,
+    SlotLocation,
+    note_slot,
+    reading,
+    slot,
+    slots_directory,
+)
+from keyrange.members.slot_directories import noted as noted_slot
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 HALF = HASH_MAX // 2
@@ -29,7 +36,7 @@ UPPER: dict[str, Any] = {"t": {"0": [[HALF + 1, HASH_MAX]], "3": [[0, HASH_MAX]]
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "executor"
     place.mkdir()
-    monkeypatch.setattr(slots, "executor_directory", lambda: place)
+    monkeypatch.setattr(slot_directories, "executor_directory", lambda: place)
     return place
 
 
@@ -209,7 +216,7 @@ def test_a_query_has_its_own_slots(
     tmp_path: Path, executor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted(tmp_path, executor, 1, LOWER)
-    monkeypatch.setattr(slots, "query_of_task", lambda: "another query")
+    monkeypatch.setattr(slot_directories, "query_of_task", lambda: "another query")
 
     with pytest.raises(KeyrangeError, match="NO_SLOT"):
         slot()

@@ -9,10 +9,9 @@ A range that is split hands each pending record to the side that its key lies on
 become one again when nothing tells them apart. How a batch is split does not depend on where the
 map is cut.
 
-Around it: `offset_ranges` is the algebra of offset ranges, `partition_delivery` what a batch
-delivers of a state, `state_after_batch` what becomes of it when the batch has been worked on,
-`commit` and `table` what is kept. All of it is pure: the planning process and the committing one
-come to the same from the same rows.
+Around it: `partition_delivery` is what a batch delivers of a state, `progress_after_batch` what
+becomes of it when the batch has been worked on, `commit` and `commit_table_protocol` what is kept.
+All of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from keyrange.individual_commits.model.offset_range_algebra import Ranges
+from keyrange.kafka.model.offset_range_sets import Ranges
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import Cause
