@@ -14,7 +14,11 @@ from keyrange.individual_commits.model.partition_progress import (
     by_offset,
     cut_at,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
+from keyrange.individual_commits.model.redelivery import (
+    RedeliveryPolicy,
+    delivered_again,
+    is_given_up,
+)
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import RecordOutcome
 
@@ -76,9 +80,7 @@ def apply_verdict(
         if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
         again = delivered_again(record, each.cause, policy, now_ms)
-        given_up = each.cause.is_final or (
-            again.deliveries > record.deliveries and again.deliveries >= policy.deliveries_max
-        )
+        given_up = is_given_up(record, again, each.cause, policy)
         (dead if given_up else pending[at]).append(again)
     after = PartitionState(
         state.topic_id,

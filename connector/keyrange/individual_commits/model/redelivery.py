@@ -1,4 +1,4 @@
-"""How often keyrange delivers a record that was not done, and when it is due again."""
+"""How often keyrange delivers a record that was not done, when it is due, and when it is given up."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def delivered_again(
         deliveries += 1
         due_ms = policy.due_ms(deliveries, now_ms)
     return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)
+
+
+def is_given_up(
+    before: PendingRecord, after: PendingRecord, cause: Cause, policy: RedeliveryPolicy
+) -> bool:
+    """Whether a record becomes a dead letter, where `after` is what a delivery made of `before`: by
+    a cause that no further delivery mends, or after `deliveries_max` of them."""
+    was_worked_on = after.deliveries > before.deliveries
+    return cause.is_final or (was_worked_on and after.deliveries >= policy.deliveries_max)
