@@ -17,8 +17,8 @@ import pytest
 from brokers import wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.kafka.cluster import Cluster
+from keyrange.members.coordinator_client import GroupView, describe_members
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.group import GroupView, describe_members
 from keyrange.members.launch import ensure_member, member_directory
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status

@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import pinning as module
-from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable, open_assignments

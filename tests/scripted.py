@@ -12,7 +12,7 @@ from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.source import data_loss_check as data_loss_check_module
+from keyrange.source import data_loss_in_planning as data_loss_check_module
 from keyrange.source.commit_strategy import OpenTable
 from keyrange.source.planning_session import PlanningSession
 

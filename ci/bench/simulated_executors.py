@@ -22,8 +22,8 @@ from typing import Any
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.binding.caller import Caller, greet
+from keyrange.members.coordinator_client import run_member
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.group import run_member
 from keyrange.members.launch import ensure_member
 from keyrange.members.model.greeting import Address
 from keyrange.members.model.group_member import GroupMember

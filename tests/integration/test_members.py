@@ -15,8 +15,8 @@ from brokers import wait_until
 from executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import UnavailableError
+from keyrange.members.coordinator_client import GroupView, remove_member
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.group import GroupView, remove_member
 from keyrange.members.launch import member_directory
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.setup import MemberSetup

@@ -16,7 +16,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.subscribed_topics import retrying
 from keyrange.members import pinning as module
-from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from keyrange.kafka import cluster, deadline
-from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
@@ -199,9 +199,9 @@ _OTHERS = {
     "keyrange.kafka.groups:epoch_ends": lambda _, __, epochs, *___: _Client(None).epoch_ends(
         epochs
     ),
-    "keyrange.members.group:describe_members": _members,
-    "keyrange.members.group:remove_member": lambda *_: True,
-    "keyrange.members.group:check_session_timeout": lambda *_: None,
+    "keyrange.members.coordinator_client:describe_members": _members,
+    "keyrange.members.coordinator_client:remove_member": lambda *_: True,
+    "keyrange.members.coordinator_client:check_session_timeout": lambda *_: None,
     "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
     "keyrange.options:parse_options": _parse,

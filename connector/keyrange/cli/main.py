@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import keyrange
-from keyrange.cli import broker, doctor, error_reference, records, reference
+from keyrange.cli import broker, doctor, error_reference, option_reference, records
 from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.deadletters import commands as deadletters
@@ -72,7 +72,7 @@ app.add_typer(state.app, name="state")
 app.add_typer(volumes.app, name="volumes")
 app.command()(doctor.doctor)
 app.command()(error_reference.errors)
-app.command()(reference.options)
+app.command()(option_reference.options)
 app.command()(records.records)
 app.command()(report.report)
 app.command()(watch.watch)

@@ -15,8 +15,8 @@ from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.subscription import Subscribe, SubscribePattern
+from keyrange.members.coordinator_client import check_session_timeout
 from keyrange.members.executor_names import Name
-from keyrange.members.group import check_session_timeout
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.shares import Interest, write_interest
 from keyrange.options import source_values

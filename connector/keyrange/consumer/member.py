@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.kafka.cluster import Cluster
-from keyrange.members.group import run_member
+from keyrange.members.coordinator_client import run_member
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings
 from keyrange.members.model.group_member_states import ENDS, GroupState
 

@@ -23,7 +23,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.offsets import TopicPartition, nested
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.binding.service import BindingService
-from keyrange.members.group import GroupView, describe_members, remove_member
+from keyrange.members.coordinator_client import GroupView, describe_members, remove_member
 from keyrange.members.model.assignment import Assignment, Since, assign, tempered
 from keyrange.members.model.greeting import Address, Greeting
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata

@@ -228,7 +228,7 @@ def _take_part(
     """
     # After the fork, and after the first status is written: these take most of the start's time.
     from keyrange.kafka.cluster import Cluster
-    from keyrange.members.group import check_session_timeout, run_member
+    from keyrange.members.coordinator_client import check_session_timeout, run_member
     from keyrange.members.model.group_member import GroupMember, MemberSettings
     from keyrange.members.model.join_metadata import MemberMetadata
     from keyrange.options.kafka_properties import parse_client_options

@@ -33,7 +33,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
-from keyrange.source.data_loss_check import DataLossCheck
+from keyrange.source.data_loss_in_planning import DataLossCheck
 from keyrange.source.guard_hold import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata

@@ -12,8 +12,8 @@ from documents import read_document
 from keyrange.cli.members import member_table as members_opening
 from keyrange.cli.members.member_table import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
-from keyrange.members import group
-from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members import coordinator_client
+from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from member_samples import member, stored, table_at
 
@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *views: Any) -> list[str]:
         groups.append(group)
         return GroupView("Stable", views)
 
-    monkeypatch.setattr(group, "describe_members", describe)
+    monkeypatch.setattr(coordinator_client, "describe_members", describe)
     return groups
 
 

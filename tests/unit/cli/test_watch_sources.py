@@ -28,7 +28,7 @@ from keyrange.errors import CATALOGUE, KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.group import GroupView
+from keyrange.members.coordinator_client import GroupView
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause
@@ -159,7 +159,7 @@ def test_members_are_asked_for_with_all_options_of_a_query(
         return GroupView("Stable", ())
 
     monkeypatch.setattr("keyrange.kafka.cluster.Cluster", lambda settings: ScriptedCluster(7))
-    monkeypatch.setattr("keyrange.members.group.describe_members", describe)
+    monkeypatch.setattr("keyrange.members.coordinator_client.describe_members", describe)
     found = read_members(Where("/cp", OF_A_QUERY, members=str(tmp_path / "members")))
     assert (found["live"]["state"], len(asked)) == ("Stable", 1)
 

@@ -18,7 +18,7 @@ from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.group import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.shares import Interest, write_interest
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 

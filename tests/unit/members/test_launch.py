@@ -197,7 +197,7 @@ HEAVY = "numpy pyarrow numba llvmlite pandas pyspark deltalake"
 def test_what_the_process_loads_is_small() -> None:
     code = (
         "import sys\n"
-        "import keyrange.members.process, keyrange.members.group\n"
+        "import keyrange.members.process, keyrange.members.coordinator_client\n"
         "import keyrange.options.kafka_properties\n"
         f"print(sorted(set({HEAVY!r}.split()) & set(sys.modules)))"
     )

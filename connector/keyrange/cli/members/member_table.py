@@ -16,7 +16,7 @@ from keyrange.cli.source import connected, storage_of
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 
 if TYPE_CHECKING:
-    from keyrange.members.group import GroupMemberView
+    from keyrange.members.coordinator_client import GroupMemberView
     from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_schema import Stored
 
@@ -57,7 +57,7 @@ def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
 
     `named` are options of the source. Raises what the source raises for them.
     """
-    from keyrange.members.group import describe_members
+    from keyrange.members.coordinator_client import describe_members
 
     with connected({**named, "subscribe": "none"}) as (_, cluster):
         found = describe_members(cluster, stored.member_group or f"{stored.group}.members")

@@ -1,4 +1,4 @@
-"""How often keyrange delivers a record that was not done, when it is due, and when it is given up."""
+"""How often keyrange delivers a record that was not done, when it is due, when it is given up."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from keyrange.individual_commits.model.commit import (
     CommitSettings,
 )
 from keyrange.individual_commits.model.driver_order import Fence, read_driver
-from keyrange.individual_commits.model.log_cuts import read_cuts, write_cuts
+from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import is_of_consumer
 from keyrange.individual_commits.table.done_column import read_piece, write_piece

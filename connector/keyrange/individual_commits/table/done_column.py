@@ -36,7 +36,7 @@ from keyrange.individual_commits.table.varints import (
 )
 from keyrange.kafka.model.offsets import OFFSET_MAX
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
-from keyrange.storage.checksum import crc32c
+from keyrange.storage.stored_checksum import crc32c
 from keyrange.work.model.outcome import Cause
 
 PLAIN: Final = 1

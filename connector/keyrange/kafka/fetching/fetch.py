@@ -26,7 +26,7 @@ from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.fetching.data_loss_in_task import LostRecords
 from keyrange.kafka.fetching.exchange import receive_fetch, send_fetch, wait_throttled
-from keyrange.kafka.fetching.log_truncation import LogChecks, read_elsewhere
+from keyrange.kafka.fetching.leader_epoch_check import LogChecks, read_elsewhere
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol

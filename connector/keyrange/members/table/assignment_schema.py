@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.table.commit_schema import MS_MAX
 from keyrange.members.model.assignment import Assignment, Since
-from keyrange.storage.checksum import crc32c
+from keyrange.storage.stored_checksum import crc32c
 
 _TIME = pa.timestamp("us", tz="UTC")
 

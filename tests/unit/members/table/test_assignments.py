@@ -14,8 +14,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.members.model.assignment import Since
 from keyrange.members.table.assignment_schema import SCHEMA, Stored, read_rows, rows_of
 from keyrange.members.table.assignments import LAYOUT, AssignmentTable
-from keyrange.storage.checksum import crc32c
 from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.stored_checksum import crc32c
 from member_samples import GROUP, append_all, assignment, command, member, owned, stored, table_at
 from racing_writers import Writes, in_threads
 

@@ -19,7 +19,7 @@ from damaged_tables import (
 )
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignment_schema import SCHEMA, rows_of
-from keyrange.storage.checksum import crc32c
+from keyrange.storage.stored_checksum import crc32c
 from member_samples import append_all, command, stored, table_at
 
 ROWS = [stored(1), stored(2), stored(3, 2)]

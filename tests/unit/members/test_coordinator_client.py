@@ -16,7 +16,7 @@ from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.messages import groups, protocol
-from keyrange.members.group import (
+from keyrange.members.coordinator_client import (
     GroupMemberView,
     GroupView,
     check_session_timeout,

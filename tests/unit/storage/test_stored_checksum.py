@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import strategies
-from keyrange.storage.checksum import crc32c
+from keyrange.storage.stored_checksum import crc32c
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 255, 256, 257, 5_000])
@@ -20,7 +20,7 @@ def test_both_passes_say_the_same(size: int) -> None:
 def test_a_small_text_loads_no_kernel() -> None:
     """A query that is planned would start 0.4 s later."""
     code = (
-        "import sys; from keyrange.storage.checksum import crc32c; crc32c(bytes(255))\n"
+        "import sys; from keyrange.storage.stored_checksum import crc32c; crc32c(bytes(255))\n"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

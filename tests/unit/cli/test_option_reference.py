@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import commanding
-from keyrange.cli.reference import _cell, markdown, text, toml
+from keyrange.cli.option_reference import _cell, markdown, text, toml
 from keyrange.options import OPTIONS, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
 
