@@ -90,7 +90,7 @@ class OldBroker(EmbeddedBroker):
             f"dataDir={data}\nclientPort={self._zookeeper_port}\nclientPortAddress={HOST}\n"
             "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\n"
         )
-        self._zookeeper.guard = self.guard
+        self._zookeeper.cleanup = self.cleanup
         main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         # Its log4j beans need a log4j that is not among the jars.
         options = [

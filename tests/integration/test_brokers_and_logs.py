@@ -187,7 +187,7 @@ def test_kernels_without_a_writable_home(tmp_path: Path) -> None:
         "        raise OSError('read-only')\n"
         "    return ensure(self)\n"
         "c._CacheLocator.ensure_cache_path = refuse\n"
-        "from keyrange.wire import kernels\n"
+        "from keyrange.wire import record_kernels\n"
         "import numpy as np\n"
         "print(record_kernels.crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9))\n"
     )

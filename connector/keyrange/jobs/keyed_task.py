@@ -14,7 +14,7 @@ from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
 from keyrange.keyed_state.task_states import PartitionRuns, StateSettings
-from keyrange.members.slot_directories import portion_of_process, slots_directory
+from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.ranges.read_tasks import ReadTask
@@ -39,7 +39,8 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
 def _copies(options: SourceOptions, order: WorkOrder) -> Path | None:
     """Where this host keeps copies; None where there is no place for them."""
     try:
-        return copies_of(slots_directory(options.members.slot_directory), order.source_id)
+        # A copy may be the first that is put there: what it made itself others could enter.
+        return copies_of(made_slots_directory(options.members.slot_directory), order.source_id)
     except OSError as failure:
         _log.warning("state has no copy on this host, slot.directory names a place: %s", failure)
         return None

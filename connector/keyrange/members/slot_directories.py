@@ -147,10 +147,8 @@ def note_slot(location: SlotLocation, holding: SlotRanges) -> None:
     counted in may have been lost. Raises OSError.
     """
     run, epoch, since = holding.run, holding.epoch, list(holding.since)
-    base = location.base
-    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    take_private(base)
-    home = base / name_of(location.group, location.name)
+    _make(location.base)
+    home = location.base / name_of(location.group, location.name)
     take_private(home)
     with locked(home / "lock"):
         before = _stored(home)
@@ -184,6 +182,19 @@ def slots_directory(chosen: str) -> Path:
     """Where slots have their directories: in a private one below `chosen`, which may be a volume's
     root, or for "" in the user's own state on this host."""
     return private_name(Path(chosen)) if chosen else user_state(os.environ) / "slots"
+
+
+def made_slots_directory(chosen: str) -> Path:
+    """`slots_directory`, which only this user can enter. Raises OSError where it cannot be made, or
+    others were let in."""
+    base = slots_directory(chosen)
+    _make(base)
+    return base
+
+
+def _make(base: Path) -> None:
+    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    take_private(base)
 
 
 def noted(location: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:

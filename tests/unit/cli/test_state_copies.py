@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import Result
 
@@ -15,12 +16,14 @@ from documents import read_document
 from keyrange.jobs.keyed_task import partitions_of, state_settings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
+from keyrange.keyed_state.cache import StateCache
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import ReadTask
+from keyrange.ranges.sharing.shared_directory import make_private, private_name
 from keyrange.work.model.task_results import WorkSettings
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from member_samples import PARTITIONS, append_all, assignment, member, owned, stored, table_at
@@ -109,6 +112,29 @@ def test_without_a_home_and_a_directory_there_are_no_copies(
     monkeypatch.setattr("pwd.getpwuid", unknown)
     assert state_settings(*options_and_order()).cache is None
     assert "state has no copy on this host, slot.directory names a place" in caplog.text
+
+
+def test_a_copy_that_is_the_first_on_its_host_leaves_a_directory_for_members(
+    tmp_path: Path,
+) -> None:
+    """Members refuse one that others can enter."""
+    slots = tmp_path / "slots"
+    copies = state_settings(*options_and_order(**{"slot.directory": str(slots)})).cache
+    assert copies is not None
+    draft = StateCache(copies).draft(pa.schema([("key", pa.binary())]))
+    draft.add(pa.record_batch({"key": [b"k"]}))
+    draft.abandon()
+    assert copies.is_dir()
+    make_private(private_name(slots))
+
+
+def test_a_directory_of_others_takes_no_copies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    private_name(tmp_path).mkdir()
+    private_name(tmp_path).chmod(0o777)
+    assert state_settings(*options_and_order(**{"slot.directory": str(tmp_path)})).cache is None
+    assert "is not a private directory of this user" in caplog.text
 
 
 @pytest.mark.parametrize(
