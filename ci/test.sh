@@ -13,7 +13,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 bringing=(setup.sh)
 spread=(--dist loadfile --no-loadscope-reorder)
-processes=4
+processes=5
 if [[ "${1:-}" == --fast ]]; then
   shift
   export KEYRANGE_TEST_FORM=fast
@@ -32,8 +32,8 @@ trap 'kill "$brought" 2>/dev/null || true' EXIT
 wait "$brought"
 
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
-# conftest.py. KEYRANGE_TEST_PROCESSES says how many others: a test waits for a third of its time, and twice as
-# many as there are cores use what the others leave.
+# conftest.py. KEYRANGE_TEST_PROCESSES says how many others: a test waits for half of its time, and five on two
+# cores leave a twentieth of them idle.
 # Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
 # busier than that a test runs once more. Nothing else does.
 # -P keeps the working directory off the path: what is tested is the installed wheel.

@@ -1,5 +1,5 @@
-"""What the tests of a process share: one broker, one Spark session. And their order: fast tests
-first, then the longest file, so that nobody waits for it at the end."""
+"""What the tests of a process share: one broker, one Spark session. And their order: files that take
+long first, so that at the end nobody waits for one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import forked_queries
 from forms import EXAMPLES, FORM, LONGER, left_out
+from keyrange.embedded import process
 from worker_python import WORKER_PYTHON
 
 # No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
@@ -25,6 +26,9 @@ _JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 if _CLASSES.exists():
     _JVM += [f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable"]
+_BROKER_CLASSES = Path(sys.prefix) / "broker-classes.jsa"
+if _BROKER_CLASSES.exists():
+    process.JVM_OPTIONS += (f"-XX:SharedArchiveFile={_BROKER_CLASSES}",)
 os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JVM))
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark_conf"))
 
@@ -53,12 +57,12 @@ settings.load_profile("keyrange")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Fast tests first; each form leaves out what is of longer ones, where nothing is asked for."""
-    places = {"unit": 0, "architecture": 1, "property": 2, "parity": 3}
+    """Slow tests first; each form leaves out what is of longer ones, where nothing is asked for."""
+    places = {"parity": 0, "property": 2, "architecture": 3, "unit": 4}
     root = Path(str(config.rootpath)) / "tests"
-    order = {item: places.get(item.path.relative_to(root).parts[0], 4) for item in items}
+    order = {item: places.get(item.path.relative_to(root).parts[0], 1) for item in items}
     items.sort(key=lambda item: order[item])
-    if FORM == "ordinary" and any(place > 2 for place in order.values()):
+    if FORM == "ordinary" and any(place < 2 for place in order.values()):
         forked_queries.start()
     longer = [item for item in items if not LONGER[FORM].isdisjoint(item.keywords)]
     if longer and not config.getoption("-m"):

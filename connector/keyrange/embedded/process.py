@@ -35,7 +35,7 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
 )
-_JVM = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 
 def free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
@@ -105,7 +105,7 @@ def java_command(
     jvm_options: Sequence[str] = (),
 ) -> list[str]:
     """The command line of a JVM with small heap and its log on stderr."""
-    command = [str(java_executable()), f"-Xmx{heap_mb}m", *_JVM, *_LOGGING, *jvm_options]
+    command = [str(java_executable()), f"-Xmx{heap_mb}m", *JVM_OPTIONS, *_LOGGING, *jvm_options]
     return [*command, "-cp", os.pathsep.join(map(str, jars)), main_class, *arguments]
 
 
