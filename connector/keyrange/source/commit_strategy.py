@@ -1,7 +1,7 @@
 """How a query commits, as its planning session sees it.
 
-`batch_commits.py` and `individual_commits.py` implement the interface. Its defaults are those of a
-query without pending records.
+`batch_commit_strategy.py` and `individual_commit_strategy.py` implement the interface. Its defaults
+are those of a query without pending records.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Spark tells the story. `initial` resolves where a new query starts. For each batch `latest` plans
 the end, `plan` plans the tasks, and `mirror` notes what is committed. How the query commits is in
-`batch_commits.py` and `individual_commits.py`, and for whom tasks are made in `tasks.py` and
-`pinned_tasks.py`.
+`batch_commit_strategy.py` and `individual_commit_strategy.py`, and for whom tasks are made in
+`tasks.py` and `pinned_tasks.py`.
 
 `latest` is called about 100 times a second while there is nothing to read: between two questions to
 the cluster there is a pause in proportion to what a question costs.
