@@ -1,5 +1,5 @@
-"""What the tests of a process share: one broker, one Spark session. And their order: files that take
-long first, so that at the end nobody waits for one."""
+"""What the tests of a process share: one broker, one Spark session. And their order: files that
+take long first, so that at the end nobody waits for one."""
 
 from __future__ import annotations
 
