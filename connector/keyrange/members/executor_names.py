@@ -227,7 +227,6 @@ def _slot_directory(settings: NameSettings, around: Surroundings) -> Path | None
     else:
         # Homes may be shared by hosts, and a lock may not reach over a network.
         directory = user_state(around.environment) / "hosts" / slot_name(around.host)
-    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     take_private(directory)
     return directory
 

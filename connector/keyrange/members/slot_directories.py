@@ -147,7 +147,7 @@ def note_slot(location: SlotLocation, holding: SlotRanges) -> None:
     counted in may have been lost. Raises OSError.
     """
     run, epoch, since = holding.run, holding.epoch, list(holding.since)
-    _make(location.base)
+    take_private(location.base)
     home = location.base / name_of(location.group, location.name)
     take_private(home)
     with locked(home / "lock"):
@@ -188,13 +188,8 @@ def made_slots_directory(chosen: str) -> Path:
     """`slots_directory`, which only this user can enter. Raises OSError where it cannot be made, or
     others were let in."""
     base = slots_directory(chosen)
-    _make(base)
-    return base
-
-
-def _make(base: Path) -> None:
-    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     take_private(base)
+    return base
 
 
 def noted(location: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:

@@ -237,10 +237,12 @@ def make_private(path: Path) -> None:
 
 def take_private(path: Path) -> None:
     """As `make_private`, on a volume that is handed on: where Kubernetes mounts one with an
-    fsGroup, it lets the group into all that is on it. This user's own are taken back.
+    fsGroup, it lets the group into all that is on it. This user's own are taken back. Directories
+    above that are missing are made.
 
     Raises OSError, also where others than the group were let in.
     """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         status = path.lstat()
         is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
