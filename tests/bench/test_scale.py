@@ -40,7 +40,7 @@ def made(home: Path) -> Executors:
 
 
 def members() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("member")]
+    return [each.name for each in threading.enumerate() if each.name.startswith("member_")]
 
 
 def portion(number: int) -> dict[str, Any]:

@@ -51,7 +51,9 @@ def test_a_source_that_hangs_is_asked_once_and_says_for_how_long() -> None:
         return "here"
 
     hanging = Source("broker", ask)
+    before = set(threading.enumerate())
     hanging.ask()
+    [asking] = set(threading.enumerate()) - before
     hanging.wait(time.monotonic() + 0.05)
     hanging.ask()
     assert hanging.answer.value is None
@@ -59,6 +61,8 @@ def test_a_source_that_hangs_is_asked_once_and_says_for_how_long() -> None:
     go_on.set()
     hanging.wait(time.monotonic() + 60)
     assert (hanging.answer.value, hanging.answer.waiting_ms, calls) == ("here", 0, [1])
+    asking.join(10)
+    assert not asking.is_alive()
 
 
 def test_what_was_known_stays_while_asking_fails() -> None:

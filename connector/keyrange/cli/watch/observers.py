@@ -116,7 +116,7 @@ class Answers:
 
 
 class Source(Generic[T]):
-    """Asks one thing again and again, in a thread that ends with the process."""
+    """Asks one thing again and again, each time in a thread that ends with the answer."""
 
     def __init__(self, name: str, ask: Callable[[], T]) -> None:
         self.name = name
@@ -126,7 +126,6 @@ class Source(Generic[T]):
         self._answered_at = 0.0
         self._value: T | None = None
         self._failure = ""
-        self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
         """Ask, unless the last answer is still due."""
@@ -134,10 +133,7 @@ class Source(Generic[T]):
             if self._asked_at is not None:
                 return
             self._asked_at = time.monotonic()
-            self._change.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-                self._thread.start()
+        threading.Thread(target=self._run, name=f"ask-{self.name}", daemon=True).start()
 
     def wait(self, until: float) -> None:
         """Until there is an answer, or a time of `time.monotonic()`."""
@@ -154,15 +150,12 @@ class Source(Generic[T]):
             return Answer(self._value, int(age_s * 1000), self._failure, int(waiting_s * 1000))
 
     def _run(self) -> None:
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._asked_at is not None)
-            value, failure = self._try()
-            with self._change:
-                if not failure:
-                    self._value, self._answered_at = value, time.monotonic()
-                self._failure, self._asked_at = failure, None
-                self._change.notify_all()
+        value, failure = self._try()
+        with self._change:
+            if not failure:
+                self._value, self._answered_at = value, time.monotonic()
+            self._failure, self._asked_at = failure, None
+            self._change.notify_all()
 
     def _try(self) -> tuple[T | None, str]:
         try:
