@@ -42,7 +42,9 @@ def _copies(options: SourceOptions, order: WorkOrder) -> Path | None:
         # A copy may be the first that is put there: what it made itself others could enter.
         return copies_of(made_slots_directory(options.members.slot_directory), order.source_id)
     except OSError as failure:
-        _log.warning("state has no copy on this host, slot.directory names a place: %s", failure)
+        _log.warning(
+            "state has no copy on this host: %s (slot.directory names a place for it)", failure
+        )
         return None
 
 
