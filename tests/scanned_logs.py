@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmh3
 from hypothesis import settings as limits
 
-from keyrange.wire.decode import Chunk, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Chunk, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import Log, Row, array
 

@@ -19,7 +19,7 @@ _IMPORTED: Final = (
     "keyrange.source.metadata",
     "keyrange.source.task_reader",
     "keyrange.storage.delta_rs",
-    "keyrange.wire.decode",
+    "keyrange.wire.chunk_decoder",
     "keyrange.work.keyed",
 )
 

@@ -32,7 +32,7 @@ from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.setup import MemberSetup, Owner
 from keyrange.options.kafka_properties import parse_client_options
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 from keyrange.ranges.read_tasks import read_bound_task
 from keyrange.ranges.sharing.shared_directory import start_time
 

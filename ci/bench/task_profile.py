@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.wire import record_kernels
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 
 # A reading task's work in its order. What is between the calls of these parts is "rest".
 READING = ("fetch", "scan", "decompress", "index", "gather", "handover", "rest")

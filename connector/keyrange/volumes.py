@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keyrange.guard.metrics import VolumeCollector
-    from keyrange.guard.sink_hold import admit
+    from keyrange.guard.sink_admission import admit
 
 __all__ = ["VolumeCollector", "admit"]
 
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     # Looked up when asked for: what checks options imports nothing of the cluster.
     from importlib import import_module
 
-    places = {"admit": "sink_hold", "VolumeCollector": "metrics"}
+    places = {"admit": "sink_admission", "VolumeCollector": "metrics"}
     if name in places:
         return getattr(import_module(f"keyrange.guard.{places[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

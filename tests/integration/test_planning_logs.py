@@ -42,6 +42,6 @@ def test_a_planning_process_logs_json_where_it_is_asked_to(topics: Topics, tmp_p
     # Alone: the environment of a planning process is that of Spark's JVM.
     ended = run_alone(job, *given, directory=tmp_path, KEYRANGE_LOG="json")
     lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
-    said = [each for each in lines if each["logger"] == "keyrange.source.guard_hold"]
+    said = [each for each in lines if each["logger"] == "keyrange.source.guard_admission"]
     assert [each["level"] for each in said] == ["INFO"], ended.stderr[-3000:]
     assert said[0]["message"].startswith("the throttle factor is 1.0")

@@ -15,7 +15,7 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.wire import record_batches, record_kernels
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
 from strategies import Batch, Record, array, encode_batch
 

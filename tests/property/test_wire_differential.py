@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from keyrange.source.model.columns import COLUMNS
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import CONTROL, Log, Row, array, logs, records, rows_of
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.source.schema import source_schema
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.columns import arrow_schema
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import Log, array, logs, rows_of, within
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.partition_readers import NOBODY, Placement
+from keyrange.ranges.model.placement import NOBODY, Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
 from scanned_logs import FEWER, place_of, scanned
 from strategies import Batch, Log, Record, Row, array, encode_batch, logs, rows_of, within

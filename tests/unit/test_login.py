@@ -10,7 +10,7 @@ from keyrange.options.kafka_properties import (
     parse_client_options,
     read_login,
 )
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "

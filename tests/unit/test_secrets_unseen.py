@@ -27,7 +27,7 @@ from keyrange.members.model.late_binding import PinRule
 from keyrange.members.setup import MemberSetup, to_json
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
-from keyrange.options.parsing import Property
+from keyrange.options.value_parsers import Property
 from keyrange.source.stream import KeyRangeStreamReader
 from logins import OAUTH, PLAIN, parsed
 from token_endpoint import token_endpoint

@@ -19,8 +19,8 @@ import zstandard
 
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
+from keyrange.wire.chunk_decoder import DecodeSettings
 from keyrange.wire.compression import Bytes, Scratch
-from keyrange.wire.decode import DecodeSettings
 
 _BATCH_BYTES = 150_000
 _XERIAL_BLOCK_BYTES = 32 * 1024

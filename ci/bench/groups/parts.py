@@ -25,7 +25,7 @@ from keyrange.kafka.messages import protocol
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire import fetch_response
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 
 _LENGTH = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from keyrange.options.parsing import duration_ms
+from keyrange.options.value_parsers import duration_ms
 
 _PAUSE_MS_MAX: Final = 3_600_000
 SinceOption = Annotated[

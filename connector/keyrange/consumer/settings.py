@@ -13,7 +13,7 @@ from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
-from keyrange.options.parsing import Violations, duration_ms, int_between
+from keyrange.options.value_parsers import Violations, duration_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
 

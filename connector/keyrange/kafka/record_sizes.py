@@ -20,7 +20,7 @@ from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.wire import fetch_response
 
 if TYPE_CHECKING:
-    from keyrange.wire.decode import Chunk
+    from keyrange.wire.chunk_decoder import Chunk
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class RecordSizes:
                 self._known[partition] = max(sampled, 1e-3)
             if self._with_keys:
                 # It brings the compiled kernels, which take a second to load.
-                from keyrange.wire.decode import scan_chunk
+                from keyrange.wire.chunk_decoder import scan_chunk
 
                 chunk = scan_chunk(data, topic, each.partition, from_offset)
                 self._key_hashes[partition] = key_hashes(partition, chunk, self._nulls_first)
@@ -152,7 +152,7 @@ def bytes_per_offset(records: memoryview) -> float | None:
 
 def key_hashes(partition: TopicPartition, chunk: Chunk, nulls_first: bool) -> list[int]:
     """Where the keys of a chunk's records lie in the hash space, a place per record."""
-    from keyrange.wire.decode import Decoder, DecodeSettings
+    from keyrange.wire.chunk_decoder import Decoder, DecodeSettings
     from keyrange.wire.key_range_selection import Selection
 
     selection = Selection(nulls_first=nulls_first)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.options.parsing import duration_ms
+from keyrange.options.value_parsers import duration_ms
 from keyrange.source.model.ddl import parse_ddl
 
 KEY_HASH: Final = "key_hash"

@@ -232,7 +232,7 @@ def _take_part(
     from keyrange.members.model.group_member import GroupMember, MemberSettings
     from keyrange.members.model.join_metadata import MemberMetadata
     from keyrange.options.kafka_properties import parse_client_options
-    from keyrange.options.parsing import Violations
+    from keyrange.options.value_parsers import Violations
 
     name = find_name(setup.names, NameSurroundings())
     around.put(replace(around.status, name=name.name, is_static=name.is_static, source=name.source))

@@ -18,7 +18,6 @@ from keyrange.options.map_in_arrow import MapInArrow, choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode, Option
 from keyrange.options.option_names import BY_NAME, check_names, unknown
-from keyrange.options.parsing import Violations
 from keyrange.options.positions import (
     EndOptions,
     StartOptions,
@@ -29,6 +28,7 @@ from keyrange.options.positions import (
 from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.subscription import SubscriptionOptions, choose_subscription
 from keyrange.options.value_format import choose_values
+from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes
 from keyrange.source.model.columns import chosen_columns
 

@@ -9,9 +9,9 @@ from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options.commits import DEAD_LETTERS, IS_PATH, PENDING_BYTES_MAX, CommitOptions, beside
 from keyrange.options.option import Mode
-from keyrange.options.parsing import Violations
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.source import SourceOptions
+from keyrange.options.value_parsers import Violations
 
 
 def choose_commits(

@@ -12,7 +12,8 @@ from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
-from keyrange.options.parsing import (
+from keyrange.options.secrets import Secret
+from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     boolean,
     duration_ms,
@@ -24,7 +25,6 @@ from keyrange.options.parsing import (
     path_or_uri,
     size_between,
 )
-from keyrange.options.secrets import Secret
 
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"

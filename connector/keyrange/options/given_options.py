@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from keyrange.options.option import Mode, Option, option_fields
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 from keyrange.text.near_names import did_you_mean, near_names
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.options.jaas import parse_jaas
-from keyrange.options.parsing import (
+from keyrange.options.secrets import NO_SECRET, Secret
+from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
+from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Property,
     Violations,
@@ -24,8 +26,6 @@ from keyrange.options.parsing import (
     prop,
     properties_of,
 )
-from keyrange.options.secrets import NO_SECRET, Secret
-from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
 from keyrange.text.near_names import did_you_mean, near_names
 
 __all__ = ["PROPERTIES", "ClientSettings", "Secret", "parse_client_options", "read_login"]

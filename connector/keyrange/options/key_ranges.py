@@ -11,8 +11,15 @@ from typing import Any, Final
 
 from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
-from keyrange.options.parsing import Violations, boolean, int_between, is_one, one_of, size_between
 from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.value_parsers import (
+    Violations,
+    boolean,
+    int_between,
+    is_one,
+    one_of,
+    size_between,
+)
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.ranges.model.ownership import EVERY, Ownership, owned, read_ownership
 

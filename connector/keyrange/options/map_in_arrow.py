@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from keyrange.options import source_values
 from keyrange.options.given_options import GivenOptions
 from keyrange.options.option import BOTH, option
-from keyrange.options.parsing import Violations, importable
+from keyrange.options.value_parsers import Violations, importable
 
 
 @dataclass(frozen=True, slots=True)

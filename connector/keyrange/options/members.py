@@ -10,7 +10,7 @@ from keyrange.members.model.late_binding import PinRule
 from keyrange.options.commits import IS_PATH, CommitOptions, beside
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import INT32_MAX, option
-from keyrange.options.parsing import (
+from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Violations,
     group_up_to,

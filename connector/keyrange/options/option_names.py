@@ -8,8 +8,8 @@ from typing import Final
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.given_options import by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix, unknown_property
-from keyrange.options.parsing import Violations
 from keyrange.options.source import OPTIONS
+from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX
 
 BY_NAME: Final = by_name(OPTIONS)

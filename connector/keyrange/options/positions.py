@@ -16,7 +16,7 @@ from keyrange.kafka.model.position_options import (
 )
 from keyrange.options import source_values
 from keyrange.options.option import BATCH, BOTH, INT64_MAX, Mode, option
-from keyrange.options.parsing import Violations, int_between
+from keyrange.options.value_parsers import Violations, int_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

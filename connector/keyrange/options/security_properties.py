@@ -13,8 +13,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from keyrange.options.allowlist import check_path
-from keyrange.options.parsing import Property, boolean, int_between, local_path, one_of, prop, text
 from keyrange.options.secrets import NO_SECRET, Secret, parse_secret, referred_path
+from keyrange.options.value_parsers import (
+    Property,
+    boolean,
+    int_between,
+    local_path,
+    one_of,
+    prop,
+    text,
+)
 
 MECHANISMS: Final = (
     "PLAIN",

@@ -16,7 +16,10 @@ from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.map_in_arrow import MapInArrow, MappingOptions
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, made_of, option, rows_of
-from keyrange.options.parsing import (
+from keyrange.options.positions import EndOptions, StartOptions
+from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.value_format import ValueOptions
+from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     boolean,
     duration_ms,
@@ -25,9 +28,6 @@ from keyrange.options.parsing import (
     size_between,
     variable,
 )
-from keyrange.options.positions import EndOptions, StartOptions
-from keyrange.options.subscription import SubscriptionOptions
-from keyrange.options.value_format import ValueOptions
 from keyrange.options.volumes import VolumeOptions
 from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
 

@@ -10,7 +10,7 @@ from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePatter
 from keyrange.options import source_values
 from keyrange.options.given_options import GivenOptions
 from keyrange.options.option import BOTH, option
-from keyrange.options.parsing import Violations, one_of
+from keyrange.options.value_parsers import Violations, one_of
 
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 

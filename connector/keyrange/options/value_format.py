@@ -10,7 +10,7 @@ from typing import Literal
 from keyrange.options import source_values
 from keyrange.options.given_options import GivenOptions
 from keyrange.options.option import option
-from keyrange.options.parsing import Violations, one_of
+from keyrange.options.value_parsers import Violations, one_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from keyrange.guard.model.throttle_factor import Policy
 from keyrange.guard.model.volume_limit import Limit
 from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 from keyrange.options.volumes import (
     CLUSTER_VOLUMES,
     FILE,

@@ -13,7 +13,7 @@ from keyrange.guard.model.throttle_factor import Policy
 from keyrange.guard.model.volume_limit import VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
-from keyrange.options.parsing import (
+from keyrange.options.value_parsers import (
     boolean,
     int_between,
     iso_duration_ms,

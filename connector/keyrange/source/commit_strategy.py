@@ -18,7 +18,7 @@ from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads
-from keyrange.source.trigger_limit_options import SizesOf, TriggerLimits
+from keyrange.source.trigger_limits import SizesOf, TriggerLimits
 from keyrange.work.model.task_results import WorkSettings
 from keyrange.work.model.work_order import StateOrder
 

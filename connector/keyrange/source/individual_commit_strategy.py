@@ -44,7 +44,7 @@ from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.topology import grown
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
-from keyrange.source.trigger_limit_options import SizesOf
+from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.task_results import WorkSettings
 from keyrange.work.model.work_order import StateOrder
 

@@ -30,11 +30,11 @@ from keyrange.kafka.position_lookup import resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.ranges.model.splits import Split
 from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
-from keyrange.source.guard_hold import Admission
+from keyrange.source.guard_admission import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
@@ -43,7 +43,7 @@ from keyrange.source.model.topology import Findings
 from keyrange.source.pinned_tasks import PinnedTaskPlans
 from keyrange.source.planning import BatchReads, Ranges
 from keyrange.source.tasks import TaskMaker, TaskPlans
-from keyrange.source.trigger_limit_options import TriggerLimits
+from keyrange.source.trigger_limits import TriggerLimits
 from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:

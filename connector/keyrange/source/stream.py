@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit_table_protocol import CommitTable
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
-    from keyrange.source.guard_hold import Admission
+    from keyrange.source.guard_admission import Admission
     from keyrange.source.planning_session import PlanningSession
 
 
@@ -140,7 +140,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         volumes = self._options.volumes
         if not (volumes.admission and volumes.is_on):
             return None
-        from keyrange.source.guard_hold import Admission
+        from keyrange.source.guard_admission import Admission
 
         admission = Admission(self._options, cluster)
         admission.begin()

@@ -9,7 +9,8 @@ Rules of this file:
 - numba checks no bounds. Every length is compared with what is left before it is used, and no size
   that came over the wire is ever allocated from.
 - Kernels return a status code and never raise; `keyrange.wire.record_batches` and
-  `keyrange.wire.decode` turn a code into the typed error that names topic, partition and offset.
+  `keyrange.wire.chunk_decoder` turn a code into the typed error that names topic, partition and
+  offset.
 
 The layouts are Kafka's: record batches and records of message format v2
 (kafka.apache.org/documentation, "Message Format").

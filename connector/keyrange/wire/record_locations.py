@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.wire.decode import Chunk
+from keyrange.wire.chunk_decoder import Chunk
 
 RUNS = pa.schema([("from_offset", pa.int64()), ("until_offset", pa.int64()), ("bytes", pa.int64())])
 

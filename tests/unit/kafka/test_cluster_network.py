@@ -26,7 +26,7 @@ from keyrange.kafka.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.chunk_decoder import DecodeSettings
 from loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
 from scripted import EARLIEST_START, GIVEN, planned, session
 from shared_readers import Shared, flat

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import keyrange.options.parsing as parsing_module
+import keyrange.options.value_parsers as parsing_module
 from keyrange.consumer.settings import CONSUMER_OPTIONS, parse_consumer_options
 from keyrange.errors import CATALOGUE, DeniedError, KeyrangeError
 from keyrange.guard import entry_points
@@ -29,8 +29,8 @@ from keyrange.options.allowlist import (
     check_path,
 )
 from keyrange.options.kafka_properties import PROPERTIES, ClientSettings
-from keyrange.options.parsing import local_path, path_or_uri
 from keyrange.options.secrets import Secret, parse_secret
+from keyrange.options.value_parsers import local_path, path_or_uri
 from keyrange.options.volume_checks import parse_volume_options
 from keyrange.source.map_in_arrow import _imported
 

@@ -15,8 +15,8 @@ from keyrange.options.kafka_properties import (
     Secret,
     parse_client_options,
 )
-from keyrange.options.parsing import Violations
 from keyrange.options.security_properties import MECHANISMS
+from keyrange.options.value_parsers import Violations
 
 PASSWORD = "hunter2-\\\"';=,é"
 BOOTSTRAP = {"bootstrap.servers": "h:9092"}

@@ -16,7 +16,7 @@ from keyrange.options import OPTIONS, SourceOptions
 from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import made_of, option, option_fields, rows_of
-from keyrange.options.parsing import (
+from keyrange.options.value_parsers import (
     Violations,
     boolean,
     int_between,

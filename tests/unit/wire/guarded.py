@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.partition_readers import Placement
+from keyrange.ranges.model.placement import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire import (
     aborted_transactions,
+    chunk_decoder,
     columns,
     compression,
-    decode,
     key_range_selection,
     record_batches,
     record_kernels,
@@ -107,7 +107,7 @@ def put_guards() -> None:
         aborted_transactions,
         columns,
         compression,
-        decode,
+        chunk_decoder,
         record_batches,
         key_range_selection,
     ):
@@ -149,14 +149,14 @@ def one_case(random: Random) -> None:
     if random.random() < 0.1:
         data = b"".join(map(mutations.encode_batch, mutations.log(random)))
     low, high = random.choice((0, 0, 4)), random.choice((2**63 - 1, 2**63 - 1, 7))
-    sizes = decode.DecodeSettings(
+    sizes = chunk_decoder.DecodeSettings(
         random.choice(READS), random.choice((1, 3, 16)), random.choice((1, 50, 1 << 20)), 1 << 18
     )
     sizes = replace(sizes, selection=selection(random))
     aborted = [AbortedTransaction(7, random.randint(0, 9))] * random.choice((0, 1))
     try:
-        chunk = decode.scan_chunk(guarded(data), "t", 0, low, aborted)
-        decoder = decode.Decoder("t", 0, sizes, placement=placement(random))
+        chunk = chunk_decoder.scan_chunk(guarded(data), "t", 0, low, aborted)
+        decoder = chunk_decoder.Decoder("t", 0, sizes, placement=placement(random))
         for batch in decoder.decode(chunk, low, high):
             batch.validate(full=True)
     except KeyrangeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import CorruptError
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction
 from strategies import (
     CONTROL,

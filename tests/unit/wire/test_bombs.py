@@ -18,7 +18,7 @@ import snappy
 import zstandard
 
 from keyrange.errors import KeyrangeError
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import Batch, Record, array, encode_record, raw_batch, varint, xerial
 from unit.wire.test_guarded import TESTS
 
@@ -64,7 +64,7 @@ PROGRAM = f"""
 import json, resource, sys
 import numpy as np
 from keyrange.errors import KeyrangeError
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -9,7 +9,7 @@ import pytest
 from keyrange.source.model.columns import COLUMNS
 from keyrange.wire import columns as module
 from keyrange.wire import record_kernels
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import Batch, Record, array, encode_batch
 
 RECORDS = tuple(Record(n, n, b"key", b"value", (("h", b"1"),)) for n in range(5))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from keyrange.errors import CorruptError
-from keyrange.wire.decode import Chunk, Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Chunk, Decoder, DecodeSettings, scan_chunk
 from strategies import (
     Batch,
     Record,

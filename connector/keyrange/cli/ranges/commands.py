@@ -289,7 +289,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.offset_splits import Split, cut
+    from keyrange.ranges.model.splits import Split, cut
 
     settings = read_settings(replace(reading.options, columns=("keyHash",)))
     reader = SplitReader(reading.cluster, reading.view, settings)

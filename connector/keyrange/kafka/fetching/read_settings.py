@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyrange.options import SourceOptions
-from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.chunk_decoder import DecodeSettings
 from keyrange.wire.key_range_selection import Selection
 
 

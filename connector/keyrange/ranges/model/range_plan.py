@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once, split_evenly
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.model.partition_readers import placement_of
+from keyrange.ranges.model.placement import placement_of
+from keyrange.ranges.model.splits import Split
 
 # More ranges than tasks, so that the line can be cut where the bytes are.
 _AUTO_RANGES_PER_TASK: Final = 4

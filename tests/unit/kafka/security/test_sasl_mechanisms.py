@@ -20,7 +20,7 @@ import pytest
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.security import sasl_mechanisms as sasl
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 
 KAFKA = "org.apache.kafka.common.security."
 PLAIN = f"{KAFKA}plain.PlainLoginModule required "

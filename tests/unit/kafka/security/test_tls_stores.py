@@ -13,7 +13,7 @@ from certificates import KEY_PASSWORD, STORE_PASSWORD, Stores, issue, make_store
 from keyrange.errors import InvalidError
 from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
-from keyrange.options.parsing import Violations
+from keyrange.options.value_parsers import Violations
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.ranges.sharing import shared_reader
 from keyrange.ranges.sharing.chunk_chain import Chain, ChunkState
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
-from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.chunk_decoder import DecodeSettings
 from scripted_broker import Fetched
 from shared_readers import Shared, all_readers, everything, flat, in_turns
 

@@ -20,7 +20,7 @@ from keyrange.ranges.sharing import chunk_results, shared_directory
 from keyrange.ranges.sharing.chunk_chain import Chain
 from keyrange.ranges.sharing.chunk_results import ResultWriter
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
-from keyrange.wire.decode import DecodeSettings
+from keyrange.wire.chunk_decoder import DecodeSettings
 from shared_readers import AMPLE, Kept, Shared, flat
 
 RUNS = by_form(5, 25, 400)

@@ -30,7 +30,7 @@ from keyrange.kafka.model.retention_deadline import Retention, must_reach, young
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.retention import retentions
 from keyrange.options import SourceOptions
-from keyrange.source.trigger_limit_options import SizesOf
+from keyrange.source.trigger_limits import SizesOf
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.options.parsing import (
+from keyrange.options.value_parsers import (
     Violations,
     boolean,
     duration_ms,

@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.errors import CorruptError, KeyrangeError
 from keyrange.source.model.columns import COLUMNS, chosen_columns
-from keyrange.wire.decode import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import (
     COMPRESS,
     LOG_APPEND,

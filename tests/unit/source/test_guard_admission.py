@@ -15,8 +15,8 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.options import parse_options
-from keyrange.source import guard_hold as guard_hold_module
-from keyrange.source.guard_hold import Admission
+from keyrange.source import guard_admission as guard_hold_module
+from keyrange.source.guard_admission import Admission
 from keyrange.source.model.checkpoint import RESERVED
 from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
