@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.work.function_workers import run_task
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.task_context import Job, Task
+from keyrange.work.task_run import run_task
 
 PLACE = TopicPartition("t", 0)
 OUTPUT = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string())])

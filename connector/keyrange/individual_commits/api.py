@@ -17,9 +17,9 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_co
 from keyrange.options.commits import IS_PATH
 from keyrange.work.appended_files import Target, work_into
 from keyrange.work.function_signature import call_mistake
-from keyrange.work.function_workers import work_of
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.task_context import Job
+from keyrange.work.task_run import work_of
 
 _PLACE: Final = ("topic", "partition", "offset")
 

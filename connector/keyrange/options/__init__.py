@@ -1,36 +1,13 @@
-"""The options of `format("keyrange")`: texts in, one validated value out.
-
-Names are not case-sensitive. All violations are reported together, before the first connection.
-"""
+"""The options of `format("keyrange")`: texts in, one validated value out."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
-
-from keyrange.options.commit_checks import choose_commits
-from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given_options import GivenOptions
-from keyrange.options.kafka_properties import parse_client_options
-from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
-from keyrange.options.map_in_arrow import MapInArrow, choose_mapping
-from keyrange.options.members import MemberOptions, choose_members
+from keyrange.options.key_ranges import KeyRangeOptions
+from keyrange.options.map_in_arrow import MapInArrow
 from keyrange.options.option import Mode, Option
-from keyrange.options.option_names import BY_NAME, check_names, unknown
-from keyrange.options.positions import (
-    EndOptions,
-    StartOptions,
-    check_batch,
-    choose_end,
-    choose_start,
-)
+from keyrange.options.option_names import check_names
+from keyrange.options.parsing import parse_options
 from keyrange.options.source import OPTIONS, SourceOptions
-from keyrange.options.subscription import SubscriptionOptions, choose_subscription
-from keyrange.options.value_format import choose_values
-from keyrange.options.value_parsers import Violations
-from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes
-from keyrange.source.model.columns import chosen_columns
 
 __all__ = [
     "OPTIONS",
@@ -42,91 +19,3 @@ __all__ = [
     "check_names",
     "parse_options",
 ]
-
-_log = logging.getLogger(__name__)
-
-
-def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> SourceOptions:
-    """All options of `format("keyrange")`; raises one InvalidError that names everything wrong.
-
-    Spark makes a source before it says whether a batch or a stream will be read: `mode` None checks
-    what holds for both.
-    """
-    violations = Violations()
-    given = GivenOptions(BY_NAME, violations, mode)
-    client: dict[str, str] = {}
-    admin: dict[str, str] = {}
-    storage: dict[str, str] = {}
-    for name, value in options.items():
-        folded = name.lower()
-        if folded.startswith(ADMIN_PREFIX):
-            admin[folded.removeprefix(ADMIN_PREFIX)] = value
-        elif folded.startswith("kafka."):
-            client[folded.removeprefix("kafka.")] = value
-        elif folded.startswith(STORAGE_PREFIX):
-            storage[name[len(STORAGE_PREFIX) :]] = value
-        elif not given.take(name, value):
-            violations.add(name, unknown(name))
-    source = given.settings(
-        SourceOptions,
-        client=parse_client_options(client, violations),
-        key_ranges=given.settings(KeyRangeOptions),
-        commits=given.settings(CommitOptions),
-        members=given.settings(MemberOptions),
-    )
-    _check_together(source, violations)
-    subscription = choose_subscription(given, violations)
-    start = choose_start(given.settings(StartOptions), mode, source.client.group_id, violations)
-    end = choose_end(given.settings(EndOptions))
-    source = _with_mirror(source, given.has("mirrorOffsets"), violations)
-    where = given.settings(SubscriptionOptions)
-    is_cut = source.max_records_per_partition is not None
-    check_key_ranges(source.key_ranges, where, is_cut, violations)
-    commits = choose_commits(source, given.names("commitMode"), storage, mode, violations)
-    members = choose_members(source.members, source.key_ranges, commits, client, violations)
-    volumes = choose_volumes(given, admin, violations)
-    mapping = choose_mapping(given, source.filter_pushdown, commits.individual, violations)
-    columns = chosen_columns(source.columns, source.include_headers, source.include_key_hash)
-    values = choose_values(given, columns, commits.individual, violations)
-    if mode == "batch":
-        check_batch(start, end, violations)
-    violations.check()
-    return replace(
-        source,
-        subscription=subscription,
-        start=start,
-        end=end,
-        commits=commits,
-        members=members,
-        volumes=volumes,
-        map_in_arrow=mapping,
-        values=values,
-    )
-
-
-def _check_together(source: SourceOptions, violations: Violations) -> None:
-    least, most = source.min_offsets_per_trigger, source.max_offsets_per_trigger
-    if least is not None and most is not None and least > most:
-        violations.add(
-            "minOffsetsPerTrigger",
-            f"must not be higher than maxOffsetsPerTrigger: {least} and {most}",
-        )
-    for is_included, option, column in (
-        (source.include_headers, "includeHeaders", "headers"),
-        (source.include_key_hash, "includeKeyHash", "keyHash"),
-    ):
-        if is_included and source.columns and column not in source.columns:
-            violations.add(option, f"must not be true where option 'columns' leaves {column} out")
-
-
-def _with_mirror(source: SourceOptions, is_said: bool, violations: Violations) -> SourceOptions:
-    """Whether and where offsets are mirrored; `is_said` where an option says whether."""
-    prefix, group_id = source.group_id_prefix, source.client.group_id
-    if group_id and prefix:
-        _log.warning("option 'groupIdPrefix' is ignored: kafka.group.id is given")
-        prefix = ""
-    has_name = bool(prefix or group_id)
-    if source.mirror_offsets and not has_name:
-        violations.add("mirrorOffsets", "needs the group's name: kafka.group.id or groupIdPrefix")
-    mirrors = source.mirror_offsets if is_said else has_name
-    return replace(source, group_id_prefix=prefix, mirror_offsets=mirrors)

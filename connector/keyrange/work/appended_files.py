@@ -15,9 +15,9 @@ from keyrange.errors import error
 from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
 from keyrange.storage.directory import FAILURES, Directory, let_go
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.work.function_workers import work_of
 from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, with_hidden
 from keyrange.work.task_context import Job
+from keyrange.work.task_run import work_of
 
 _NO_COLUMNS: Final = pa.schema([])
 # What is handed to Spark row by row; of the others there may be many, and they may be large.

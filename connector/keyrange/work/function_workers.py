@@ -1,83 +1,28 @@
-"""What runs in the executors: records through a user's function to the rows of a verdict.
+"""Records through a user's function, one by one or in Arrow batches.
 
-The three ways of working share what a task has decided (`state`). A record that fails holds back
-what comes of its key; once the batch's time is up the rest is only looked at, to say from which
-offset on each key range is handed back.
+A record that fails holds back what comes of its key.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.task_results import ANY_TIME, Interruption
-from keyrange.work.outcome_rows import OutcomeRows, bounded, other_rows, output_rows
-from keyrange.work.record_runs import Numbers, RecordRun, cut
-from keyrange.work.record_timer import RecordTimeout, RecordTimer
+from keyrange.work.outcome_rows import OutcomeRows, bounded, output_rows
+from keyrange.work.record_runs import Numbers, RecordRun, rows_at
+from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
-from keyrange.work.task_context import Job, Task
+from keyrange.work.task_context import Task
 
-_OBJECTS_UNTIL_COLLECTED: Final = 100_000
 # What a function raises that makes its record a rejected one: a function that calls exit() would
 # end the worker again and again.
 FAILURES: Final = (Exception, SystemExit)
-
-
-def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: a task's records to rows of the verdict."""
-
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with RecordTimer(job.terms.has_limits) as alarm:
-            yield from run_task(Task(job, alarm), batches)
-
-    return work
-
-
-def run_task(
-    task: Task, batches: Iterable[pa.RecordBatch], worker: Worker | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, by the worker of its job's mode where none is given."""
-    with _rare_collections():
-        yield from _run(task, batches, worker or _WORKERS[task.job.mode](task))
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Rows are many, and none of them is part of a circle: to look for those among them takes a
-    quarter of the time that work on small records takes."""
-    before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS_UNTIL_COLLECTED, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
-    job = task.job
-    for batch in batches:
-        for stretch in cut(batch, job.nulls_first):
-            if job.needs_order:
-                task.order.check(stretch)
-            if job.mentions:
-                task.blocks.add(stretch.partition, stretch.offsets)
-            if task.state.spent:
-                task.hand_back(stretch)
-                continue
-            not_done = OutcomeRows(stretch.batch)
-            yield from worker.work(stretch, not_done)
-            if len(not_done):
-                yield other_rows(job.schema, not_done.hidden())
-    for hidden in task.last_rows():
-        if len(hidden):
-            yield other_rows(job.schema, hidden)
 
 
 class Worker(Protocol):
@@ -230,7 +175,7 @@ class ArrowWorker:
         if state.spent:
             task.hand_back(stretch, rows)
             return
-        argument = _rows_at(stretch.batch, rows)
+        argument = rows_at(stretch.batch, rows)
         try:
             output = task.hands.call(self._call, argument, allowance.timeout_ms)
         except RecordTimeout:
@@ -284,101 +229,6 @@ class ArrowWorker:
         return output_rows(
             output, {name: output.column(name) for name in ("topic", "partition", "offset")}
         )
-
-
-class ColumnWorker:
-    """Takes the verdict from a column: null is done, any other text is a record's error."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        task = self._task
-        blocked, batch = task.state.blocked(stretch.partition), stretch.batch
-        texts = self._texts(batch)
-        rows = np.arange(batch.num_rows)
-        if texts is not None or blocked:
-            kept: list[int] = []
-            key_hashes = stretch.key_hashes.tolist()
-            for at in range(batch.num_rows):
-                if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
-                    not_done.add(at, Cause.HELD_BACK)
-                elif texts is not None and texts[at] is not None:
-                    text = str(texts[at])
-                    task.fail(stretch, at, Cause.REJECTED, text, not_done, keeps_record=False)
-                else:
-                    kept.append(at)
-            rows = np.array(kept, np.int64)
-        task.count(stretch.partition, len(rows))
-        if len(rows):
-            output = _rows_at(batch, rows).select(task.job.schema.names)
-            arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]
-            output = pa.RecordBatch.from_arrays(arrays, schema=task.job.schema)
-            yield task.output(output, stretch, pa.array(rows, pa.int64()))
-
-    def _texts(self, batch: pa.RecordBatch) -> list[Any] | None:
-        name = self._task.job.error_column
-        if name is None or batch.column(name).null_count == batch.num_rows:
-            return None
-        texts: list[Any] = batch.column(name).to_pylist()
-        return texts
-
-
-class JsonWorker:
-    """Reads values that are JSON into columns, beside those that the source has."""
-
-    def __init__(self, task: Task) -> None:
-        # It brings numba, which other workers do without.
-        from keyrange.wire.json_values import JsonDecoder
-
-        assert task.job.values is not None
-        self._task = task
-        self._bad = task.job.values.bad
-        self._decoder = JsonDecoder(task.job.values.schema)
-
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        task = self._task
-        rows = task.free_rows(stretch, np.arange(len(stretch.offsets)), not_done)
-        if not len(rows):
-            return
-        batch = _rows_at(stretch.batch, rows)
-        read, bad = self._decoder.decode(batch.column("value"))
-        if len(bad.rows) and self._bad != "null":
-            for at, text in zip(bad.rows.tolist(), bad.errors, strict=True):
-                self._refuse(stretch, int(rows[at]), text, not_done)
-            good = np.delete(np.arange(len(rows)), bad.rows)
-            batch, read = (_rows_at(each, good) for each in (batch, read))
-        task.count(stretch.partition, batch.num_rows)
-        if batch.num_rows:
-            columns = [
-                (read if field.name in read.schema.names else batch).column(field.name)
-                for field in task.job.schema
-            ]
-            output = pa.RecordBatch.from_arrays(columns, schema=task.job.schema)
-            yield output_rows(output, None)
-
-    def _refuse(self, stretch: RecordRun, at: int, text: str, not_done: OutcomeRows) -> None:
-        if self._bad == "fail":
-            offset = int(stretch.offsets[at])
-            raise error("BAD_VALUE", text, partition=stretch.partition, offset=offset)
-        self._task.fail(stretch, at, Cause.UNREADABLE, text, not_done)
-
-
-_WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {
-    "record": RecordWorker,
-    "arrow": ArrowWorker,
-    "column": ColumnWorker,
-    "json": JsonWorker,
-}
-
-
-def _rows_at(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
-    if not len(rows):
-        return batch.slice(0, 0)
-    first, count = int(rows[0]), len(rows)
-    if int(rows[-1]) - first + 1 == count:
-        return batch.slice(first, count)
-    return batch.take(pa.array(rows))
 
 
 def text_of(failure: BaseException) -> str:

@@ -23,11 +23,11 @@ from keyrange.keyed_state.sorted_blocks import (
 from keyrange.keyed_state.task_states import alive, with_state
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.work.function_workers import run_task
 from keyrange.work.keyed import KEYED_WORKERS
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
+from keyrange.work.task_run import run_task
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
 

@@ -9,11 +9,11 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.work.function_workers import run_task
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.task_context import Job, JsonValues, Task
+from keyrange.work.task_run import run_task
 from working import PLACE, Sent, Told, VirtualHands, batch_of, run
 
 VALUES = pa.schema([pa.field("id", pa.int64())])

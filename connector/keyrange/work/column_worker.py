@@ -1,0 +1,52 @@
+"""Records whose verdict a column says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import OutcomeRows
+from keyrange.work.record_runs import RecordRun, rows_at
+from keyrange.work.task_context import Task
+
+
+class ColumnWorker:
+    """Takes the verdict from a column: null is done, any other text is a record's error."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        blocked, batch = task.state.blocked(stretch.partition), stretch.batch
+        texts = self._texts(batch)
+        rows = np.arange(batch.num_rows)
+        if texts is not None or blocked:
+            kept: list[int] = []
+            key_hashes = stretch.key_hashes.tolist()
+            for at in range(batch.num_rows):
+                if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
+                    not_done.add(at, Cause.HELD_BACK)
+                elif texts is not None and texts[at] is not None:
+                    text = str(texts[at])
+                    task.fail(stretch, at, Cause.REJECTED, text, not_done, keeps_record=False)
+                else:
+                    kept.append(at)
+            rows = np.array(kept, np.int64)
+        task.count(stretch.partition, len(rows))
+        if len(rows):
+            output = rows_at(batch, rows).select(task.job.schema.names)
+            arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]
+            output = pa.RecordBatch.from_arrays(arrays, schema=task.job.schema)
+            yield task.output(output, stretch, pa.array(rows, pa.int64()))
+
+    def _texts(self, batch: pa.RecordBatch) -> list[Any] | None:
+        name = self._task.job.error_column
+        if name is None or batch.column(name).null_count == batch.num_rows:
+            return None
+        texts: list[Any] = batch.column(name).to_pylist()
+        return texts

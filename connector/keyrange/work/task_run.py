@@ -1,0 +1,82 @@
+"""What runs in the executors: the records of a task to the rows of a verdict.
+
+The ways of working share what a task has decided (`state`). Once the batch's time is up the rest is
+only looked at, to say from which offset on each key range is handed back.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from keyrange.work.column_worker import ColumnWorker
+from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
+from keyrange.work.json_worker import JsonWorker
+from keyrange.work.outcome_rows import OutcomeRows, other_rows
+from keyrange.work.record_runs import cut
+from keyrange.work.record_timer import RecordTimer
+from keyrange.work.task_context import Job, Task
+
+_OBJECTS_UNTIL_COLLECTED: Final = 100_000
+
+
+def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow: a task's records to rows of the verdict."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with RecordTimer(job.terms.has_limits) as alarm:
+            yield from run_task(Task(job, alarm), batches)
+
+    return work
+
+
+def run_task(
+    task: Task, batches: Iterable[pa.RecordBatch], worker: Worker | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, by the worker of its job's mode where none is given."""
+    with _rare_collections():
+        yield from _run(task, batches, worker or _WORKERS[task.job.mode](task))
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Rows are many, and none of them is part of a circle: to look for those among them takes a
+    quarter of the time that work on small records takes."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_UNTIL_COLLECTED, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
+    job = task.job
+    for batch in batches:
+        for stretch in cut(batch, job.nulls_first):
+            if job.needs_order:
+                task.order.check(stretch)
+            if job.mentions:
+                task.blocks.add(stretch.partition, stretch.offsets)
+            if task.state.spent:
+                task.hand_back(stretch)
+                continue
+            not_done = OutcomeRows(stretch.batch)
+            yield from worker.work(stretch, not_done)
+            if len(not_done):
+                yield other_rows(job.schema, not_done.hidden())
+    for hidden in task.last_rows():
+        if len(hidden):
+            yield other_rows(job.schema, hidden)
+
+
+_WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {
+    "record": RecordWorker,
+    "arrow": ArrowWorker,
+    "column": ColumnWorker,
+    "json": JsonWorker,
+}
