@@ -17,9 +17,8 @@ from keyrange.keyed_state.model.state_runs import (
     needed,
     newest_first,
     to_merge,
-    without,
 )
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, subtract
 
 KEYS = 64
 _STEP = SPACE.size // KEYS
@@ -113,7 +112,7 @@ def test_without_is_what_is_left(seed: int) -> None:
     random = Random(seed)
     taken = [KeyRange(a, a + random.randint(1, 9)) for a in random.choices(range(40), k=5)]
     span = KeyRange(5, 30)
-    left = without(span, taken)
+    left = subtract([span], taken)
     points = {at for each in left for at in range(each.from_hash, each.until_hash)}
     assert points == {at for at in range(5, 30) if not any(each.contains(at) for each in taken)}
     assert all(a.until_hash < b.from_hash for a, b in pairwise(left))

@@ -12,7 +12,7 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned, assign, tempered
 from keyrange.members.model.shares import Interest, subscribers
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import SPACE
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +105,3 @@ def _whole(owned: Sequence[Owned]) -> tuple[Owned, ...]:
     """A partition that may not be split, with who has the most of it."""
     most = max(owned, key=lambda each: (each.span.size, each.slot))
     return (Owned(SPACE, most.slot),)
-
-
-def overlap(owned: Owned, span: KeyRange) -> bool:
-    """Whether somebody has hashes of a range."""
-    return owned.span.from_hash < span.until_hash and span.from_hash < owned.span.until_hash

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.assignor import Dealing, overlap
+from keyrange.consumer.assignor import Dealing
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
@@ -31,6 +31,7 @@ from keyrange.members.model.shares import Interest, Share, interests_of, write_s
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
+from keyrange.ranges.model.key_ranges import common
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class GroupLeader:
                 each.slot
                 for partition, spans in revoked.items()
                 for each in after.owners.get(partition, ())
-                if each.slot != interest.slot and any(overlap(each, span) for span in spans)
+                if each.slot != interest.slot and any(common(each.span, span) for span in spans)
             }
             shares[member] = write_share(
                 Share(after.epoch, ranges, slots, frozenset(receivers), self._slot, interest.wish)

@@ -11,7 +11,7 @@ from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.group_offset_mirror import Mirroring
 from keyrange.consumer.partition_work import Longs, PartitionWork
 from keyrange.consumer.reading import Batch, OwnedRangeReader
-from keyrange.consumer.requested_ranges import added, recreated, tell_lost
+from keyrange.consumer.requested_ranges import recreated, tell_lost
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.table_opening import new_commit_log
 from keyrange.consumer.truncated_logs import ANEW, Leaders, Turn
@@ -24,6 +24,7 @@ from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.kafka.position_lookup import bind, resolve_positions
+from keyrange.members.model.assignment import without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, merge
@@ -89,7 +90,7 @@ class OwnedRanges:
         before = self.spans
         if before:
             self.commit()
-        revoked = added(wanted, before)
+        revoked = without(before, wanted)
         if revoked:
             listener.on_key_ranges_revoked(revoked)
         with self._telling_lost(listener, revoked, before):
@@ -97,9 +98,9 @@ class OwnedRanges:
                 self.commit()
             goes_on = self.take(view, wanted, turn)
         if not goes_on and before:
-            tell_lost(listener, added(revoked, before))
+            tell_lost(listener, without(before, revoked))
             before = {}
-        return added(before, wanted)
+        return without(wanted, before)
 
     def take(self, view: ClusterView, wanted: Spans, turn: Turn = ANEW) -> bool:
         """Hold exactly these ranges from now on.
@@ -342,7 +343,7 @@ class OwnedRanges:
             yield
         except BaseException:
             self.drop()
-            tell_lost(listener, added(revoked, before))
+            tell_lost(listener, without(before, revoked))
             raise
 
     def _may_begin_anew(self, failure: KeyrangeError) -> bool:

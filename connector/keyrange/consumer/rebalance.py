@@ -18,15 +18,15 @@ from typing import Final
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
-from keyrange.consumer.requested_ranges import added
 from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
+from keyrange.members.model.assignment import without
 from keyrange.members.model.shares import Interest, Share, read_share, write_interest
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import KeyRange, complement, merge
+from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 
 _log = logging.getLogger(__name__)
 
@@ -120,8 +120,8 @@ class Sharing:
         assert self._share is not None
         on_the_way = (
             self._holding.epoch != self._share.epoch
-            or bool(added(self._holding.spans, self._share.ranges))
-            or bool(added(self._share.ranges, self._holding.spans))
+            or bool(without(self._share.ranges, self._holding.spans))
+            or bool(without(self._holding.spans, self._share.ranges))
         )
         return on_the_way and time.monotonic() >= self._look_at_s
 
@@ -136,7 +136,7 @@ class Sharing:
         _log.info("epoch %d: %d partitions for %s", share.epoch, len(share.ranges), self._slot)
         self._share = share
         self._warm_until_s = time.monotonic() + self._warmup_s
-        gains = added(self._holding.spans, share.ranges)
+        gains = without(share.ranges, self._holding.spans)
         self._said_ready = not gains or bool(listener.on_key_ranges_announced(gains))
         self._go_on(share, listener)
 
@@ -173,9 +173,9 @@ class Sharing:
         wanted: Ranges = {}
         for partition, spans in share.ranges.items():
             theirs = [span for claim in held for span in claim.held(partition)]
-            wanted[partition] = complement([*complement(spans), *theirs])
+            wanted[partition] = subtract(spans, theirs)
         if not warm and not self._all_ready(share, claims):
-            for partition, stays in added(share.ranges, self._holding.spans).items():
+            for partition, stays in without(self._holding.spans, share.ranges).items():
                 wanted[partition] = merge([*wanted.get(partition, ()), *stays])
         return {partition: spans for partition, spans in sorted(wanted.items()) if spans}
 
@@ -192,7 +192,7 @@ class Sharing:
         ready: bool,
         listener: KeyRangeListener,
     ) -> None:
-        moves = added(wanted, before) or added(before, wanted)
+        moves = without(before, wanted) or without(wanted, before)
         same_epoch = self._holding.epoch == share.epoch
         if not moves and same_epoch and ready == self._holding.ready:
             return

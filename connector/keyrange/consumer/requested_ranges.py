@@ -9,7 +9,7 @@ from keyrange.individual_commits.model.range_claims import Spans
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, overlap
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, overlap
 
 Partition = TopicPartition | tuple[str, int]
 Ranges = Sequence[KeyRange | tuple[int, int]]
@@ -44,17 +44,6 @@ def recreated(before: ClusterView, now: ClusterView) -> set[str]:
     """The topics that two views name by different ids."""
     known, ids = before.topic_ids(), now.topic_ids()
     return {topic for topic in known.keys() & ids.keys() if known[topic] != ids[topic]}
-
-
-def added(before: Mapping[TopicPartition, Sequence[KeyRange]], after: Spans) -> Spans:
-    """The keys that are in `after` and not in `before`."""
-    found: dict[TopicPartition, list[KeyRange]] = {}
-    for partition, spans in sorted(after.items()):
-        old = before.get(partition, ())
-        new = complement([*complement(spans), *old])
-        if new:
-            found[partition] = new
-    return found
 
 
 def tell_lost(listener: KeyRangeListener, ranges: Spans) -> None:

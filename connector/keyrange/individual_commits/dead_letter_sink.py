@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,26 +27,6 @@ Kept = dict[tuple[TopicPartition, int], tuple[str | None, Mapping[str, Any] | No
 _NONE: Final = (None, None)
 
 
-class WriteDeadLetters(Protocol):
-    """Where dead letters go."""
-
-    def append(
-        self,
-        options: SourceOptions,
-        plan: BatchPlan,
-        letters: Sequence[DeadLetter],
-        spark: SparkSession,
-    ) -> None:
-        """To the table, once for each batch, before the batch is committed."""
-        ...
-
-    def send(self, options: SourceOptions, letters: Sequence[DeadLetter]) -> None:
-        """To the topic, at least once, after it was."""
-        ...
-
-    def maintain(self) -> None: ...
-
-
 class DeadLetterSink:
     """The dead letter table, and the topic where one is named. Opened when something is dead."""
 
@@ -63,6 +43,7 @@ class DeadLetterSink:
         letters: Sequence[DeadLetter],
         spark: SparkSession,
     ) -> None:
+        """To the table, once for each batch, before the batch is committed."""
         if not letters:
             return
         if self._table is None:
@@ -74,6 +55,7 @@ class DeadLetterSink:
         self._table.append(mark.source_id, plan.planned.batch_id, letters, now_ms)
 
     def send(self, options: SourceOptions, letters: Sequence[DeadLetter]) -> None:
+        """To the topic, at least once, after the batch was committed."""
         if letters and options.commits.dead_letter_topic:
             from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
 

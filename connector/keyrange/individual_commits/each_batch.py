@@ -101,7 +101,7 @@ class EachBatch:
     options: SourceOptions
     checkpoint: str
     open_table: OpenTable = open_table
-    bury: dead_letter_sink.WriteDeadLetters = field(default_factory=dead_letter_sink.DeadLetterSink)
+    bury: dead_letter_sink.DeadLetterSink = field(default_factory=dead_letter_sink.DeadLetterSink)
     _run: _Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:

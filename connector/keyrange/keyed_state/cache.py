@@ -26,9 +26,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.model.state_runs import StateRun, common, without
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.sorted_blocks import LoadedBlocks, within
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.key_ranges import KeyRange, common, subtract
 from keyrange.ranges.sharing.shared_directory import name_of
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class StateCache:
             shared = common(span, run.span)
             if shared is None:
                 continue
-            for piece in without(shared, [at for at, _ in found]):
+            for piece in subtract([shared], [at for at, _ in found]):
                 blocks = self._mapped(path)
                 if blocks is None:
                     break

@@ -27,7 +27,6 @@ from keyrange.keyed_state.model.state_runs import (
     clipped,
     closed,
     to_merge,
-    without,
 )
 from keyrange.keyed_state.run_file import RunFile
 from keyrange.keyed_state.sorted_blocks import (
@@ -45,7 +44,7 @@ from keyrange.keyed_state.sorted_blocks import (
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.key_ranges import KeyRange, subtract
 from keyrange.storage.directory import Directory
 
 # From how many runs on somebody merges them who reads the key range for its owner.
@@ -243,7 +242,7 @@ class _RangeState:
         if self._cache is None:
             return states.file_blocks(run)
         parts = self._cache.parts(run)
-        missing = without(run.span, [span for span, _ in parts])
+        missing = subtract([run.span], [span for span, _ in parts])
         if not missing:
             for _, blocks in parts:
                 self._check(blocks, run)
@@ -253,7 +252,7 @@ class _RangeState:
         for span in missing:
             self._restore(run, span)
         parts = self._cache.parts(run)
-        if without(run.span, [span for span, _ in parts]):
+        if subtract([run.span], [span for span, _ in parts]):
             # A host without room does without copies.
             return states.file_blocks(run)
         return chained(parts)

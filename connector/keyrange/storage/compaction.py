@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.fs
 import pyarrow.parquet
 
+from keyrange.storage.data_files import statistics_of
 from keyrange.storage.table_store import Layout
 
 # A file of half this size is not written again.
@@ -57,6 +55,7 @@ def compact(
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction, RemoveAction
 
+    indexed = pa.schema([layout.schema.field(name) for name in layout.indexed])
     actions: list[Any] = []
     now_ms = time.time_ns() // 1_000_000
     for old in bins:
@@ -66,12 +65,17 @@ def compact(
         )
         rows = data.to_table()
         name = f"part-{uuid.uuid4()}.zstd.parquet"
+        footers: list[Any] = []
         with files.open_output_stream(name) as out:
             pyarrow.parquet.write_table(
-                rows, out, compression="zstd", row_group_size=_ROW_GROUP_ROWS
+                rows,
+                out,
+                compression="zstd",
+                row_group_size=_ROW_GROUP_ROWS,
+                metadata_collector=footers,
             )
         [info] = files.get_file_info([name])
-        statistics = _statistics_of(rows, layout.indexed)
+        statistics = statistics_of(footers[0], indexed)
         actions.append(AddAction(name, info.size, {}, now_ms, False, statistics))
         actions += [
             RemoveAction(each["path"], False, now_ms, each["size_bytes"], {}) for each in old
@@ -82,29 +86,3 @@ def compact(
     )
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     table.update_incremental()
-
-
-def _statistics_of(rows: pa.Table, columns: Sequence[str]) -> str:
-    """What Delta's log keeps of a file: how many rows, and of some columns the least and the
-    greatest value, and how many are null."""
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    for name in columns:
-        both = pc.min_max(rows.column(name)).as_py()
-        if both["min"] is not None:
-            least[name], greatest[name] = _json(both["min"]), _json(both["max"])
-    nulls = {name: rows.column(name).null_count for name in columns}
-    return json.dumps(
-        {
-            "numRecords": rows.num_rows,
-            "minValues": least,
-            "maxValues": greatest,
-            "nullCount": nulls,
-        }
-    )
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.key_ranges import KeyRange, common, subtract
 
 # A run is merged with newer ones that have as many rows as it has. So a state of n rows lies in
 # log2(n / rows of a batch) runs at the most, and a row is written as often.
@@ -50,30 +50,6 @@ class StateRun:
         return cls(file, (first, until), KeyRange(from_hash, last_hash + 1), *others)
 
 
-def common(one: KeyRange, other: KeyRange) -> KeyRange | None:
-    """The hashes that two ranges share."""
-    from_hash, until_hash = (
-        max(one.from_hash, other.from_hash),
-        min(one.until_hash, other.until_hash),
-    )
-    return KeyRange(from_hash, until_hash) if from_hash < until_hash else None
-
-
-def without(span: KeyRange, taken: Iterable[KeyRange]) -> list[KeyRange]:
-    """What of a range is in none of some others, in order."""
-    left: list[KeyRange] = []
-    at = span.from_hash
-    for each in sorted(taken):
-        if each.until_hash <= at or each.from_hash >= span.until_hash:
-            continue
-        if each.from_hash > at:
-            left.append(KeyRange(at, each.from_hash))
-        at = each.until_hash
-    if at < span.until_hash:
-        left.append(KeyRange(at, span.until_hash))
-    return left
-
-
 def _cut_to(run: StateRun, span: KeyRange) -> StateRun:
     share = span.size / run.span.size
     return replace(
@@ -104,7 +80,7 @@ def needed(runs: Iterable[StateRun]) -> list[StateRun]:
     left: list[StateRun] = []
     for run in runs:
         over = [each.span for each in runs if _supersedes(each, run)]
-        for span in without(run.span, over):
+        for span in subtract([run.span], over):
             left.append(run if span == run.span else _cut_to(run, span))
     return newest_first(left)
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition, nested
 from keyrange.members.model.balance import SLACK, Balance
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, complement, merge
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, subtract
 
 _VERSION: Final = 1
 _NO_SLACK: Final = Fraction(0)
@@ -196,11 +196,14 @@ def moved(before: Assignment, after: Assignment, weights: Mapping[TopicPartition
     return float(gone / total)
 
 
-def without(ranges: Ranges, others: Ranges) -> Ranges:
+def without(
+    ranges: Mapping[TopicPartition, Sequence[KeyRange]],
+    others: Mapping[TopicPartition, Sequence[KeyRange]],
+) -> Ranges:
     """What of some ranges is in none of the others."""
     left = {
-        partition: complement([*complement(spans), *others.get(partition, [])])
-        for partition, spans in ranges.items()
+        partition: subtract(spans, others.get(partition, ()))
+        for partition, spans in sorted(ranges.items())
     }
     return {partition: spans for partition, spans in left.items() if spans}
 

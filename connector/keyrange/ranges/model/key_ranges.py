@@ -75,6 +75,18 @@ def complement(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     return [KeyRange(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True) if a < b]
 
 
+def subtract(ranges: Iterable[KeyRange], others: Iterable[KeyRange]) -> list[KeyRange]:
+    """What of some ranges is in none of others, in order."""
+    return complement([*complement(ranges), *others])
+
+
+def common(one: KeyRange, other: KeyRange) -> KeyRange | None:
+    """The hashes that two ranges share."""
+    from_hash = max(one.from_hash, other.from_hash)
+    until_hash = min(one.until_hash, other.until_hash)
+    return KeyRange(from_hash, until_hash) if from_hash < until_hash else None
+
+
 def overlap(ranges: Iterable[KeyRange]) -> tuple[KeyRange, KeyRange] | None:
     """Two ranges that share hashes, if there are any."""
     return next(((a, b) for a, b in pairwise(sorted(ranges)) if b.from_hash < a.until_hash), None)
