@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.offsets import by_partition
 from keyrange.members.model.assignment import Ranges, without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.options.allowlist import NotAllowed, check_found, check_module, not_allowed
@@ -143,8 +143,4 @@ class Listening:
 
 
 def _ranges(document: Document) -> Ranges:
-    return {
-        TopicPartition(topic, int(number)): read_ranges(spans)
-        for topic, numbers in sorted(document.items())
-        for number, spans in sorted(numbers.items(), key=lambda each: int(each[0]))
-    }
+    return {partition: read_ranges(spans) for partition, spans in sorted(by_partition(document))}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.model.offsets import TopicPartition, by_partition
 from keyrange.members.executor import task_attempt, task_property
 from keyrange.members.executor_names import user_state
 from keyrange.members.launch import executor_directory
@@ -220,9 +220,8 @@ def _read(document: Mapping[str, Any], query: str) -> Slot:
         document["name"],
         document["epoch"],
         {
-            TopicPartition(topic, int(number)): tuple(read_ranges(spans))
-            for topic, numbers in document["ranges"].items()
-            for number, spans in numbers.items()
+            partition: tuple(read_ranges(spans))
+            for partition, spans in by_partition(document["ranges"])
         },
         directory,
         before,

@@ -7,7 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX, TopicPartition
+from keyrange.kafka.model.offsets import (
+    OFFSET_MAX,
+    TopicPartition,
+    by_partition,
+    nested,
+)
 
 _VERSION: Final = 1
 
@@ -16,10 +21,7 @@ def write_cuts(cut_back: Mapping[TopicPartition, int]) -> str:
     """Offsets by partition as text; none for none."""
     if not cut_back:
         return ""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, number), at in sorted(cut_back.items()):
-        topics.setdefault(topic, {})[str(number)] = at
-    document = {"cutBack": topics, "v": _VERSION}
+    document = {"cutBack": nested(cut_back), "v": _VERSION}
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
@@ -32,14 +34,9 @@ def read_cuts(text: str) -> dict[TopicPartition, int]:
         document: Any = json.loads(text)
     except RecursionError:
         raise ValueError("the text of a batch is nested too deep") from None
-    topics = document["cutBack"]
-    if document.get("v") != _VERSION or not isinstance(topics, dict):
+    if document.get("v") != _VERSION:
         raise ValueError("the text of a batch does not say which logs were cut back")
-    found: dict[TopicPartition, int] = {}
-    for topic, numbers in topics.items():
-        for number, at in numbers.items() if isinstance(numbers, dict) else [("", -1)]:
-            known = number.isascii() and number.isdigit() and int(number) <= PARTITION_MAX
-            if not known or type(at) is not int or not 0 <= at <= OFFSET_MAX:
-                raise ValueError("the text of a batch does not say where a log was cut back")
-            found[TopicPartition(topic, int(number))] = at
+    found = dict(by_partition(document["cutBack"]))
+    if not all(type(at) is int and 0 <= at <= OFFSET_MAX for at in found.values()):
+        raise ValueError("the text of a batch does not say where a log was cut back")
     return found

@@ -19,7 +19,12 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_at,
     cut_span,
 )
-from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX, TopicPartition
+from keyrange.kafka.model.offsets import (
+    OFFSET_MAX,
+    TopicPartition,
+    by_partition,
+    nested,
+)
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, overlap, read_ranges
 
 VERSION: Final = 1
@@ -246,20 +251,17 @@ def group_state(
 
 def write_claim(claim: Claim) -> str:
     """A claim as text, in the same form for the same claim."""
-    ranges: dict[str, dict[str, list[list[int]]]] = {}
-    begun: dict[str, dict[str, int]] = {}
-    for (topic, number), claimed in sorted(claim.ranges.items()):
-        rows = [[c.span.from_hash, c.span.until_hash - 1, c.epoch] for c in claimed]
-        ranges.setdefault(topic, {})[str(number)] = rows
-    for (topic, number), at in sorted(claim.begun.items()):
-        begun.setdefault(topic, {})[str(number)] = at
+    ranges = {
+        partition: [[c.span.from_hash, c.span.until_hash - 1, c.epoch] for c in claimed]
+        for partition, claimed in claim.ranges.items()
+    }
     document = {
         "v": VERSION,
         "slot": claim.slot,
         "epoch": claim.epoch,
         "ready": claim.ready,
-        "ranges": ranges,
-        "begun": begun,
+        "ranges": nested(ranges),
+        "begun": nested(claim.begun),
         **({"closed": True} if claim.closed else {}),
     }
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -285,26 +287,14 @@ def read_claim(text: str) -> Claim:
         raise ValueError("the epoch of a claim is a number")
     ranges = {
         partition: tuple(_read_claimed(each) for each in _list(rows))
-        for partition, rows in _by_partition(document.get("ranges"))
+        for partition, rows in by_partition(document.get("ranges"))
     }
     begun = {}
-    for partition, at in _by_partition(document.get("begun")):
+    for partition, at in by_partition(document.get("begun")):
         if not _is_number(at, 0):
             raise ValueError(f"{partition} did not begin at an offset")
         begun[partition] = at
     return Claim(slot, epoch, ranges, begun, ready, closed)
-
-
-def _by_partition(document: Any) -> Iterable[tuple[TopicPartition, Any]]:
-    if not isinstance(document, dict):
-        raise ValueError("a claim is by topic")
-    for topic, numbers in document.items():
-        if not isinstance(numbers, dict):
-            raise ValueError("a claim is by topic and partition")
-        for number, value in numbers.items():
-            if not (number.isascii() and number.isdigit() and int(number) <= PARTITION_MAX):
-                raise ValueError("a claim is by topic and number of partition")
-            yield TopicPartition(topic, int(number)), value
 
 
 def _list(document: Any) -> list[Any]:

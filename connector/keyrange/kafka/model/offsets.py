@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -61,6 +61,21 @@ def nested(flat: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]
     for partition in sorted(flat):
         found.setdefault(partition.topic, {})[str(partition.partition)] = flat[partition]
     return found
+
+
+def by_partition(document: Any) -> Iterator[tuple[TopicPartition, Any]]:
+    """What `nested` has made, with its values as they are. Raises ValueError for what it cannot
+    have made."""
+    if not isinstance(document, dict):
+        raise ValueError("it is not by topic")
+    for topic, numbers in document.items():
+        if not isinstance(topic, str) or not isinstance(numbers, dict):
+            raise ValueError(f"it is not by partition of {topic}")
+        for number, value in numbers.items():
+            partition = int(number)
+            if str(partition) != number or not 0 <= partition <= PARTITION_MAX:
+                raise ValueError(f"{number} is no partition of {topic}")
+            yield TopicPartition(topic, partition), value
 
 
 @dataclass(frozen=True, slots=True, order=True)

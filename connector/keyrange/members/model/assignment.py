@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition, nested
+from keyrange.kafka.model.offsets import TopicPartition, by_partition, nested
 from keyrange.members.model.balance import SLACK, Balance
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, subtract
 
@@ -111,9 +111,8 @@ class Assignment:
             if type(document["epoch"]) is not int:
                 raise ValueError("its epoch is no whole number")
             owners = {
-                _read_partition(topic, number): tuple(map(_read_owned, ranges))
-                for topic, partitions in document["owners"].items()
-                for number, ranges in partitions.items()
+                partition: tuple(map(_read_owned, ranges))
+                for partition, ranges in by_partition(document["owners"])
             }
             return cls(document["epoch"], owners)
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
@@ -225,17 +224,6 @@ def _check(weights: Mapping[TopicPartition, float], members: Mapping[str, float]
     for name, capacity in members.items():
         if not name or not 1e-9 <= capacity <= 1e9:
             raise ValueError(f"member '{name}' has capacity {capacity}")
-
-
-def _read_partition(topic: Any, number: Any) -> TopicPartition:
-    partition = int(number)
-    if (
-        not isinstance(topic, str)
-        or str(partition) != number
-        or not 0 <= partition <= PARTITION_MAX
-    ):
-        raise ValueError(f"{number} is no partition of {topic}")
-    return TopicPartition(topic, partition)
 
 
 def _read_owned(document: Any) -> Owned:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX, TopicPartition
+from keyrange.kafka.model.offsets import (
+    OFFSET_MAX,
+    TopicPartition,
+    by_partition,
+    nested,
+)
 from keyrange.ranges.model.key_ranges import KeyRange, read_ranges, write_ranges
 
 VERSION: Final = 1
@@ -92,13 +97,11 @@ def read_interest(data: bytes) -> Interest | None:
 
 def write_share(share: Share) -> bytes:
     """Raises INVALID_ASSIGNMENT where it is longer than Kafka would keep."""
-    ranges: dict[str, dict[str, list[list[int]]]] = {}
-    for (topic, number), spans in sorted(share.ranges.items()):
-        ranges.setdefault(topic, {})[str(number)] = write_ranges(spans)
+    ranges = {partition: write_ranges(spans) for partition, spans in share.ranges.items()}
     document = {
         "v": VERSION,
         "epoch": share.epoch,
-        "ranges": ranges,
+        "ranges": nested(ranges),
         "members": sorted(share.members),
         "receivers": sorted(share.receivers),
         "leader": share.leader,
@@ -114,12 +117,7 @@ def read_share(data: bytes) -> Share:
         epoch = document["epoch"]
         if type(epoch) is not int or not 1 <= epoch <= OFFSET_MAX:
             raise ValueError("its epoch is none")
-        ranges: dict[TopicPartition, list[KeyRange]] = {}
-        for topic, numbers in document["ranges"].items():
-            for number, spans in numbers.items():
-                if not (number.isascii() and number.isdigit() and int(number) <= PARTITION_MAX):
-                    raise ValueError("a partition has no number")
-                ranges[TopicPartition(topic, int(number))] = read_ranges(spans)
+        ranges = {at: read_ranges(spans) for at, spans in by_partition(document["ranges"])}
         members, receivers = (_names(document[name]) for name in ("members", "receivers"))
         leader, wish = document.get("leader", ""), document.get("wish")
         if not isinstance(leader, str):
