@@ -315,12 +315,7 @@ class PartitionWork:
 
     def cut_back(self, end: int) -> None:
         """The log ends before what was read: what comes there is new."""
-        self._pieces = [
-            KeyRangeState(
-                p.span, min(p.scanned, end), tuple(h for h in p.pending if h.offset < end)
-            )
-            for p in self._pieces
-        ]
+        self._pieces = [piece.cut_back(end) for piece in self._pieces]
         self._scanned = [min(scanned, end) for scanned in self._scanned]
         self._passed = [min(passed, end) for passed in self._passed]
         self._again = {offset: record for offset, record in self._again.items() if offset < end}

@@ -59,14 +59,7 @@ def rewind(state: PartitionState, to: int) -> Reset:
     Raises ValueError where `to` is negative or beyond the position.
     """
     _check(state, to)
-    pieces = tuple(
-        KeyRangeState(
-            piece.span,
-            min(piece.scanned, to),
-            tuple(record for record in piece.pending if record.offset < to),
-        )
-        for piece in state.pieces
-    )
+    pieces = tuple(piece.cut_back(to) for piece in state.pieces)
     farthest = max(piece.scanned for piece in state.pieces)
     undone = of_offsets(record.offset for record in state.pending)
     again = gaps(undone, OffsetRange(min(to, farthest), farthest))

@@ -69,6 +69,11 @@ class KeyRangeState:
             OffsetRange(offset + 1, until) for offset, until in between if offset + 1 < until
         )
 
+    def cut_back(self, end: int) -> KeyRangeState:
+        """The same range without what is known from offset `end` on."""
+        pending = tuple(record for record in self.pending if record.offset < end)
+        return KeyRangeState(self.span, min(self.scanned, end), pending)
+
     def cut(self, borders: Sequence[int]) -> list[KeyRangeState]:
         """Cut at those of some sorted hashes that lie inside; each pending record goes to the side
         of its key."""
@@ -162,19 +167,8 @@ class PartitionState:
         as far as `position` was cut back of nothing."""
         if end >= self.position:
             return self
-        return PartitionState(
-            self.topic_id,
-            end,
-            tuple(
-                KeyRangeState(
-                    piece.span,
-                    min(piece.scanned, end),
-                    tuple(record for record in piece.pending if record.offset < end),
-                )
-                for piece in self.pieces
-            ),
-            self.leader_epoch,
-        ).merged()
+        pieces = tuple(piece.cut_back(end) for piece in self.pieces)
+        return replace(self, position=end, pieces=pieces).merged()
 
 
 def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
