@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from keyrange.cli.times import iso, ms_of
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.observing.model.query_progress import WorkDone, is_figure, work_done
+from keyrange.observing.model.query_progress import is_figure, work_done
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_positions
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, ranges_of
 
@@ -105,7 +104,7 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
         **{name: _figures(metrics.get(name)) for name in ("members", "plan", "volumes")},
-        "state": _state(metrics, work),
+        "state": "committed",
     }
 
 
@@ -156,12 +155,6 @@ def _figures(value: Any) -> dict[str, Any]:
         for name, each in _object(value).items()
         if is_figure(each) or not isinstance(each, int | float)
     }
-
-
-def _state(metrics: Mapping[str, Any], work: WorkDone | None) -> dict[str, float]:
-    """How much state of keys there is, and what the batch did with it; empty where it has none."""
-    size = {name: each for name, each in _object(metrics.get("state")).items() if is_figure(each)}
-    return size | (asdict(work.state) if work is not None and work.state is not None else {})
 
 
 def _is_whole(value: Any) -> bool:
