@@ -23,7 +23,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 PLACES = [0, 1, 2, 2**60, 2**61 - 1, 2**61, 2**62 - 1, 2**62, 2**62 + 5, HASH_MAX - 1, HASH_MAX]
 Log = Sequence[int]

@@ -15,7 +15,7 @@ from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.kafka.security import sasl_handshake
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.value_parsers import Violations
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 KAFKA = "org.apache.kafka.common.security."

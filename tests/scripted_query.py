@@ -11,7 +11,7 @@ import pytest
 from committing import INDIVIDUAL, Committed, commit_batch
 from keyrange.errors import KeyrangeError
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.source import individual_commit_strategy as individual_module
 from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.planning_session import PlanningSession

@@ -17,9 +17,9 @@ import pyarrow as pa
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.placement import placement_of
-from keyrange.ranges.model.range_plan import even_ranges
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.range_counts import even_ranges
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
 from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.wire.chunk_decoder import DecodeSettings

@@ -17,7 +17,7 @@ from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import EARLIEST, LATEST
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 Rows = list[tuple[Any, ...]]

@@ -16,7 +16,7 @@ from bench_runs import CI
 from keyrange.embedded.process import HOST, free_ports
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import write_bound_task
 
 sys.path.insert(0, str(CI))

@@ -23,7 +23,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from sources import committed, run_available_now, stream
 

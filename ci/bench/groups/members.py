@@ -34,7 +34,7 @@ from keyrange.members.model.late_binding import PinRule
 from keyrange.members.model.pinned_plan import Shape, plan_pinned
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.members import MEMBERS_SUFFIX
-from keyrange.ranges.model.splits import write_split
+from keyrange.ranges.model.offset_splits import write_split
 from keyrange.ranges.sharing.shared_directory import name_of
 
 PARTITIONS = 4

@@ -29,7 +29,7 @@ from keyrange.kafka.groups import epoch_ends
 from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.ranges.model.key_ranges import KeyRange, complement
-from keyrange.ranges.model.splits import Delivery, Split
+from keyrange.ranges.model.offset_splits import Delivery, Split
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import ADMIN_PREFIX
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 # How many offsets back a value is looked for: where a transaction ended, and what compaction has

@@ -19,7 +19,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import KeyRange, complement
-from keyrange.ranges.model.range_plan import even_ranges
+from keyrange.ranges.model.range_counts import even_ranges
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 

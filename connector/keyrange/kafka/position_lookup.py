@@ -19,7 +19,7 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 
 def resolve_positions(

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.splits import Split, plan_splits
+from keyrange.ranges.model.offset_splits import Split, plan_splits
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.driver_version import with_version
 from keyrange.source.task_reader import read_task

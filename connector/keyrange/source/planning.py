@@ -22,16 +22,15 @@ from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.offset_splits import Split, deal, plan_splits
+from keyrange.ranges.model.range_counts import auto_ranges, even_ranges
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
-    auto_ranges,
     cut_by_bytes,
     cut_line,
-    even_ranges,
     plan_tasks,
     weigh,
 )
-from keyrange.ranges.model.splits import Split, deal, plan_splits
 from keyrange.ranges.sharing.shared_directory import name_of
 from keyrange.work.model.task_results import TaskPartition
 

@@ -30,7 +30,7 @@ from keyrange.kafka.position_lookup import resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.options import KeyRangeOptions, SourceOptions
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.placement import Placement
-from keyrange.ranges.model.splits import Delivery
 from keyrange.source.model.columns import USUAL
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.aborted_transactions import leave_out_aborted

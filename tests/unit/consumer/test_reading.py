@@ -18,7 +18,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import status
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 FIRST = TopicPartition("t", 0)
 END = 10

@@ -20,7 +20,7 @@ from keyrange.kafka.model.position_options import (
     Timestamps,
 )
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 VIEW = ClusterView(

@@ -19,7 +19,7 @@ from keyrange.members.model.pinned_plan import plan_pinned
 from keyrange.members.pinning import Pinning, route_to
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.source.pinned_tasks import PinnedTaskPlans

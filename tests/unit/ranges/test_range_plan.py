@@ -21,15 +21,15 @@ from keyrange.ranges.model.key_ranges import (
     overlap,
     split_evenly,
 )
+from keyrange.ranges.model.offset_splits import Split
+from keyrange.ranges.model.range_counts import auto_ranges
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
-    auto_ranges,
     cut_by_bytes,
     cut_line,
     plan_tasks,
     weigh,
 )
-from keyrange.ranges.model.splits import Split
 
 TP = [TopicPartition("t", number) for number in range(4)]
 BYTES = st.sampled_from([1e-3, 1.0, 2.0, 10.0, 1000.0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.splits import Split, cut, deal, plan_splits
+from keyrange.ranges.model.offset_splits import Split, cut, deal, plan_splits
 
 TP = [TopicPartition("t", number) for number in range(6)]
 

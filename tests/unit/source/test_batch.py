@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from keyrange.ranges.model.splits import plan_splits
+from keyrange.ranges.model.offset_splits import plan_splits
 from keyrange.source.batch import late_bound
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

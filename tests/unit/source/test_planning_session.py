@@ -10,7 +10,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.splits import read_split, write_split
+from keyrange.ranges.model.offset_splits import read_split, write_split
 from keyrange.source import planning_session as session_module
 from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import (

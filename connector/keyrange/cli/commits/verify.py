@@ -169,7 +169,7 @@ def _read_places(
     from keyrange.cli.commits.recount import Log
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.splits import Split
+    from keyrange.ranges.model.offset_splits import Split
 
     reader = SplitReader(live.cluster, live.view, read_settings(live.options, by_offset))
     found: dict[TopicPartition, Log] = {}

@@ -130,7 +130,7 @@ def owner(
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
     stored = stored_members(members, named) if members else None
     if partitions is not None and ranges is not None:
-        from keyrange.ranges.model.range_plan import even_ranges
+        from keyrange.ranges.model.range_counts import even_ranges
 
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
@@ -260,7 +260,7 @@ def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
     from keyrange.ranges.model.key_ranges import split_at_weights
-    from keyrange.ranges.model.range_plan import auto_ranges
+    from keyrange.ranges.model.range_counts import auto_ranges
     from keyrange.source import planning
 
     options, pending = reading.options, reading.pending
@@ -289,7 +289,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.splits import Split, cut
+    from keyrange.ranges.model.offset_splits import Split, cut
 
     settings = read_settings(replace(reading.options, columns=("keyHash",)))
     reader = SplitReader(reading.cluster, reading.view, settings)
@@ -301,7 +301,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
 
 def _owner_in_topic(content: bytes | None, reading: ReadPlan) -> dict[str, Any]:
-    from keyrange.ranges.model.range_plan import auto_ranges
+    from keyrange.ranges.model.range_counts import auto_ranges
     from keyrange.source import planning
 
     options, ranges = reading.options, reading.ranges

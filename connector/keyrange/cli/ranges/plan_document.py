@@ -11,9 +11,9 @@ from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange, merge, write_ranges
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import fetched_bytes, fetched_once
 from keyrange.ranges.model.range_plan import RangeEstimate
-from keyrange.ranges.model.splits import Split
 from keyrange.source.planning import Ranges, Sizes
 
 

@@ -110,7 +110,7 @@ def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
     while."""
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.splits import Split
+    from keyrange.ranges.model.offset_splits import Split
 
     reader = SplitReader(reading.cluster, reading.view, read_settings(reading.options))
     total = sum(span.size for span in reading.pending.values())

@@ -16,8 +16,8 @@ from typing import Final
 from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.ranges.model.offset_splits import Delivery, Split
 from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
-from keyrange.ranges.model.splits import Delivery, Split
 
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
 # its own would take longer.

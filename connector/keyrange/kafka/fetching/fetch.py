@@ -33,7 +33,7 @@ from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import EARLIEST
 from keyrange.kafka.position_lookup import bind_splits
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire import fetch_response
 from keyrange.wire.chunk_decoder import Chunk, Decoder, Workspace, scan_chunk
 

@@ -17,8 +17,8 @@ from keyrange.individual_commits.model.partition_delivery import PartitionDelive
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.range_plan import RangeEstimate, cut_line, plan_tasks, weigh
-from keyrange.ranges.model.splits import Split
 
 Owners = Mapping[TopicPartition, Sequence[Owned]]
 Naming = Callable[[TopicPartition], str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 
 
 def plan_figures(

@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from scripted_broker import Fetched, World
 from split_reads import log, offsets, reader, small
 

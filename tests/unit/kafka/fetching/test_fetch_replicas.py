@@ -15,7 +15,7 @@ from keyrange.kafka.fetching import leader_epoch_check
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.splits import Split
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from scripted_broker import ID, Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch
