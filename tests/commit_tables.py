@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
-from keyrange.individual_commits.model.commit_fencing import is_written, outrun
+from keyrange.individual_commits.model.commit_fencing import check_next, outrun
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 
@@ -49,8 +49,10 @@ class MemoryCommitTable(CommitTable):
     def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
-        if is_written(self.known(), commit):
+        known = self.known()
+        if known.has(commit):
             return
+        check_next(known, commit)
         if begun is not None and len(self._runs(commit.group) - {commit.run_id}) != begun:
             raise outrun(commit)
         self.store.append(commit)

@@ -1,7 +1,7 @@
 """The `kafka.*` properties that secure a connection: sasl.*, ssl.* and security.*.
 
-Java's names, and librdkafka's for credentials and PEM files. `client_options` holds the others, and
-the checks of one property against another.
+Java's names, and librdkafka's for credentials and PEM files. `kafka_properties` holds the others,
+and the checks of one property against another.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.commit import (
     Snapshot,
     known_at,
 )
-from keyrange.individual_commits.model.commit_fencing import is_written
+from keyrange.individual_commits.model.commit_fencing import check_next
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -118,23 +118,28 @@ def test_a_commit_of_a_batch_names_it_and_no_other_does(fields: dict[str, Any]) 
 
 def test_the_next_commit_is_not_written_yet() -> None:
     known = known_at(HISTORY[:4], 4)
-    assert not is_written(known, commit(5, 2, "r2"))
-    assert not is_written(known, commit(5, -1, "r3"))
-    assert not is_written(Snapshot(), commit(1))
-    assert not is_written(Snapshot(), commit(1, 0))
+    for before, each in (
+        (known, commit(5, 2, "r2")),
+        (known, commit(5, -1, "r3")),
+        (Snapshot(), commit(1)),
+        (Snapshot(), commit(1, 0)),
+    ):
+        assert not before.has(each)
+        check_next(before, each)
 
 
 def test_a_batch_that_is_in_the_table_changes_nothing_whatever_its_place() -> None:
     known = known_at(HISTORY[:5], 5)
-    assert is_written(known, commit(5, 2, "r2"))
-    assert is_written(known, commit(6, 2, "r2"))
-    assert is_written(known, commit(6, 1, "r2"))
-    assert not is_written(known, commit(6, 3, "r2"))
+    assert known.has(commit(5, 2, "r2"))
+    assert known.has(commit(6, 2, "r2"))
+    assert known.has(commit(6, 1, "r2"))
+    assert not known.has(commit(6, 3, "r2"))
+    check_next(known, commit(6, 3, "r2"))
 
 
 def test_a_fence_whose_answer_was_lost_is_known_again() -> None:
     known = known_at(HISTORY[:4], 4)
-    assert is_written(known, commit(4, run_id="r2"))
+    assert known.has(commit(4, run_id="r2"))
 
 
 @pytest.mark.parametrize(
@@ -152,13 +157,14 @@ def test_a_fence_whose_answer_was_lost_is_known_again() -> None:
 def test_a_driver_that_was_replaced_is_told_so(late: Commit) -> None:
     known = known_at(HISTORY[:4], 4)
     with pytest.raises(KeyrangeError, match=r"COMMITS_FENCED.*source_id=s, seq=4"):
-        is_written(known, late)
+        check_next(known, late)
+    assert not known.has(late)
 
 
 def test_a_commit_does_not_follow_ones_that_are_gone() -> None:
     for each in (commit(6, 4, "r2"), commit(6, -1, "r3")):
         with pytest.raises(KeyrangeError, match=r"COMMITS_BEHIND.*at commit 4, and commit 6"):
-            is_written(known_at(HISTORY[:4], 4), each)
+            check_next(known_at(HISTORY[:4], 4), each)
 
 
 def test_the_table_in_memory_keeps_the_sources_apart() -> None:

@@ -119,6 +119,15 @@ class Snapshot:
             return ()
         return self.runs.get(partition, ())
 
+    def has(self, commit: Commit) -> bool:
+        """Whether a commit that its driver writes once more is in the table already: one of a batch
+        is known by its batch, any other by its number."""
+        if commit.run_id != self.run_id:
+            return False
+        if commit.kind is CommitKind.BATCH:
+            return commit.batch_id <= self.batch_id
+        return commit.seq == self.seq
+
     def after(self, commit: Commit) -> Snapshot:
         """With one more commit. Raises ValueError where it is not the next one."""
         if commit.seq != self.seq + 1:

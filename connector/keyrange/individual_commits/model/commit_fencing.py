@@ -6,29 +6,23 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 
 
-def is_written(known: Snapshot, commit: Commit) -> bool:
-    """Whether a commit that is about to be written is in the table already, which is at `known`.
+def check_next(known: Snapshot, commit: Commit) -> None:
+    """Refuse a commit that may not follow what is in the table, which is at `known` and does not
+    have it.
 
-    A commit of a batch is known by its batch, any other by its number and its run. Raises
-    KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something else
-    under its number, COMMITS_BEHIND where commits before it are gone.
+    Raises KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something
+    else under its number, COMMITS_BEHIND where commits before it are gone.
     """
-    ours = known.run_id == commit.run_id
-    if commit.kind is CommitKind.BATCH and not ours and known.seq:
+    if commit.kind is CommitKind.BATCH and known.seq and known.run_id != commit.run_id:
         raise _fenced(known, commit)
-    if commit.kind is CommitKind.BATCH and commit.batch_id <= known.batch_id:
-        return True
     if commit.seq > known.seq + 1:
         raise error(
             "COMMITS_BEHIND",
             f"the commit table is at commit {known.seq}, and commit {commit.seq} cannot follow it",
             source_id=commit.source_id,
         )
-    if commit.seq == known.seq + 1:
-        return False
-    if ours and commit.kind is not CommitKind.BATCH and commit.seq == known.seq:
-        return True
-    raise _fenced(known, commit)
+    if commit.seq <= known.seq:
+        raise _fenced(known, commit)
 
 
 def _fenced(known: Snapshot, commit: Commit) -> KeyrangeError:

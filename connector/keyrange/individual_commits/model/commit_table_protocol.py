@@ -38,8 +38,8 @@ class CommitTable(Protocol):
         """Write one commit, in one transaction of the table; with `begun` only where no driver has
         begun under the group's name since it was that number.
 
-        `commit_fencing.is_written` decides: a commit of a batch is identified by its batch, and
-        written once more it changes nothing. Raises COMMITS_FENCED where another driver has begun
+        A commit that is there already (`Snapshot.has`) changes nothing; `commit_fencing` says which
+        ones may follow. Raises COMMITS_FENCED where another driver has begun
         since or its commit stands in this one's place, COMMITS_BEHIND where commits before it are
         gone.
         """

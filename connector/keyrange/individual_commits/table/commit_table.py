@@ -1,7 +1,8 @@
 """The commit table in Delta: `CommitTable` over a `Store`, whoever writes it.
 
 A commit is one transaction of the table. Its application id is the source's, its version the
-commit's number, so that of two writers of one source one only can write a number.
+commit's number, so that of two writers of one source one only can write a number. A commit that
+its driver writes once more is known by `Snapshot.has`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
-from keyrange.individual_commits.model.commit_fencing import is_written, outrun
+from keyrange.individual_commits.model.commit_fencing import check_next, outrun
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 from keyrange.individual_commits.table.commit_schema import (
@@ -125,8 +126,10 @@ class DeltaCommitTable(CommitTable):
 
         def next_entry() -> Entry | None:
             nonlocal tried
-            if is_written(kept.pop() if kept else self.known(), commit):
+            known = kept.pop() if kept else self.known()
+            if known.has(commit):
                 return None
+            check_next(known, commit)
             if counted is not None and self._is_over(counted):
                 raise outrun(commit)
             # A driver whose store keeps no count may have come between look and write: of two, the
@@ -166,7 +169,8 @@ class DeltaCommitTable(CommitTable):
         """Take a commit in that was written."""
         if not self._store.skips_in_silence:
             self._known = self._known.after(commit)
-        elif not is_written(self.known(), commit):
+        elif not self.known().has(commit):
+            check_next(self.known(), commit)
             raise self._log.missing(commit.seq)
 
     def _begun(self, group: str, run_id: str = "") -> int:

@@ -5,8 +5,8 @@ shifted right by one, so the space is [0, 2**63 - 1], the one of the proposal fo
 processing. Inside, ranges are half-open, [from_hash, until_hash); people read and write `[lo, hi]`
 with both ends included, as the proposal has it.
 
-A task finds the range of each record that it reads by compiled passes
-(`keyrange.wire.key_range_selection`).
+A task finds the range of each record that it reads by a compiled pass
+(`keyrange.wire.record_kernels.hash_records`).
 """
 
 from __future__ import annotations
