@@ -108,15 +108,15 @@ class Query:
     ) -> tuple[PartitionState, CommitCounts]:
         end = state.position + records
         spans = split_evenly(SPACE, self.ranges)
-        intake = plan_delivery(state, spans, end, self.now_ms, DeliveryLimits())
-        held = set(intake.held)
+        delivery = plan_delivery(state, spans, end, self.now_ms, DeliveryLimits())
+        held = set(delivery.held)
         failed = [
             RecordOutcome(record.offset, record.key_hash, Cause.REJECTED)
-            for record in intake.redelivered
+            for record in delivery.redelivered
             if self.random.random() >= self.heals
         ]
-        again = {record.offset for record in intake.redelivered}
-        new = range(min(cell.from_offset for cell in intake.cells), end)
+        again = {record.offset for record in delivery.redelivered}
+        new = range(min(cell.from_offset for cell in delivery.cells), end)
         done = self.done.setdefault(partition, set())
         for offset in new:
             key_hash = place_of(offset)
@@ -132,7 +132,7 @@ class Query:
         not_done = {each.offset for each in failed}
         done |= again - not_done
         verdict = PartitionVerdict(tuple(sorted(failed)))
-        judged = apply_verdict(state, intake, verdict, RedeliveryPolicy(3), self.now_ms)
+        judged = apply_verdict(state, delivery, verdict, RedeliveryPolicy(3), self.now_ms)
         self.dead.setdefault(partition, []).extend(judged.dead)
         counts = CommitCounts(
             done=records + len(again) - len(failed),

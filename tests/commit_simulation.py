@@ -16,7 +16,7 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.batch_deliveries import plan_intakes, state_of
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, state_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.partition_delivery import (
     CellDelivery,
@@ -182,8 +182,8 @@ class Driver:
         initial = {p: world.begins[p] for p in positions if p not in start.positions or start.fresh}
         end = Checkpoint(positions, {"t": "id"}, initial=initial, commits=mark)
         moved = positions != dict(start.positions)
-        intakes = plan_intakes(known, start, end, world.options).values()
-        return end if moved or not all(intake.is_empty for intake in intakes) else None
+        deliveries = plan_batch_deliveries(known, start, end, world.options).values()
+        return end if moved or not all(delivery.is_empty for delivery in deliveries) else None
 
     def finish(self, batch: int, start: Checkpoint, end: Checkpoint) -> None:
         """What the process does in which foreachBatch runs."""
@@ -195,10 +195,10 @@ class Driver:
             world.may_crash("fenced")
         assert end.commits is not None
         known = world.table.known(end.commits.seq)
-        intakes = plan_intakes(known, start, end, world.options)
-        self.check_handed_out(batch, intakes)
+        deliveries = plan_batch_deliveries(known, start, end, world.options)
+        self.check_handed_out(batch, deliveries)
         if batch not in world.verdicts:
-            verdict = Worker(world, batch).work(intakes)
+            verdict = Worker(world, batch).work(deliveries)
             world.may_crash("worked")
             world.verdicts[batch] = verdict
         verdict = world.verdicts[batch]
@@ -206,10 +206,10 @@ class Driver:
         world.sink.setdefault(batch, verdict.output)
         world.may_crash("sink")
         states, given_up = {}, []
-        for partition, intake in intakes.items():
+        for partition, delivery in deliveries.items():
             state = state_of(known, partition, start, end)
             said = verdict.said.get(partition, PartitionVerdict())
-            judged = apply_verdict(state, intake, said, world.policy, world.now_ms)
+            judged = apply_verdict(state, delivery, said, world.policy, world.now_ms)
             assert judged.state.committed >= state.committed
             states[partition] = judged.state
             given_up += [(partition, pending_record.offset) for pending_record in judged.dead]
@@ -241,15 +241,15 @@ class Driver:
         )
 
     def check_handed_out(
-        self, batch: int, intakes: Mapping[TopicPartition, PartitionDelivery]
+        self, batch: int, deliveries: Mapping[TopicPartition, PartitionDelivery]
     ) -> None:
         """Nothing done comes again, and a batch that is planned once more is the same."""
         found: list[tuple[TopicPartition, int]] = []
-        for partition, intake in intakes.items():
+        for partition, delivery in deliveries.items():
             found += [
-                (partition, each.offset) for each in new_records(self.world, partition, intake)
+                (partition, each.offset) for each in new_records(self.world, partition, delivery)
             ]
-            found += [(partition, pending_record.offset) for pending_record in intake.redelivered]
+            found += [(partition, pending_record.offset) for pending_record in delivery.redelivered]
         assert len(found) == len(set(found))
         assert not set(found) & self.world.settled(batch)
         assert self.world.handed_out.setdefault(batch, set(found)) == set(found)
@@ -262,14 +262,14 @@ class Worker:
         self.world = world
         self.settled = world.settled(batch)
 
-    def work(self, intakes: Mapping[TopicPartition, PartitionDelivery]) -> Verdict:
+    def work(self, deliveries: Mapping[TopicPartition, PartitionDelivery]) -> Verdict:
         output: list[Record] = []
         said = {}
-        for partition, intake in intakes.items():
+        for partition, delivery in deliveries.items():
             not_done: list[RecordOutcome] = []
             backs = []
-            for cell in intake.cells:
-                done, failed, back = self.cell(partition, intake, cell)
+            for cell in delivery.cells:
+                done, failed, back = self.cell(partition, delivery, cell)
                 output += done
                 not_done += failed
                 if back is not None:
@@ -278,13 +278,13 @@ class Worker:
         return Verdict(tuple(output), said)
 
     def cell(
-        self, partition: TopicPartition, intake: PartitionDelivery, cell: CellDelivery
+        self, partition: TopicPartition, delivery: PartitionDelivery, cell: CellDelivery
     ) -> tuple[list[Record], list[RecordOutcome], int | None]:
         world = self.world
-        again = {h.offset: h for h in intake.redelivered if cell.span.contains(h.key_hash)}
+        again = {h.offset: h for h in delivery.redelivered if cell.span.contains(h.key_hash)}
         records = [world.log[partition][at] for at in again]
         records += [
-            r for r in new_records(world, partition, intake) if cell.span.contains(r.key_hash)
+            r for r in new_records(world, partition, delivery) if cell.span.contains(r.key_hash)
         ]
         budget = world.random.choice([1, 3]) if world.random.random() < world.fails / 4 else 10**9
         done: list[Record] = []
@@ -293,7 +293,7 @@ class Worker:
         for number, each in enumerate(records):
             if number >= budget:
                 return done, failed, each.offset
-            held = each.key_hash in intake.held or each.key_hash in waiting
+            held = each.key_hash in delivery.held or each.key_hash in waiting
             if world.keeps_order and each.key is not None and held:
                 failed.append(RecordOutcome(each.offset, each.key_hash, Cause.HELD_BACK))
                 continue
@@ -323,14 +323,14 @@ class Worker:
 
 
 def new_records(
-    world: World, partition: TopicPartition, intake: PartitionDelivery
+    world: World, partition: TopicPartition, delivery: PartitionDelivery
 ) -> Sequence[Record]:
     return [
         each
         for at, each in sorted(world.log[partition].items())
         if any(
             cell.span.contains(each.key_hash) and cell.from_offset <= at < cell.until_offset
-            for cell in intake.cells
+            for cell in delivery.cells
         )
     ]
 

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commit_tables import MemoryCommitTable
-from keyrange.individual_commits.batch_deliveries import plan_intakes, planned_from, state_of
+from keyrange.individual_commits.batch_deliveries import (
+    plan_batch_deliveries,
+    planned_from,
+    state_of,
+)
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
@@ -66,17 +70,17 @@ def commit_batch(
     mark = last.commits
     assert mark is not None
     known = planned_from(mark, lambda source, seq: table(options.commits, source).known(seq))
-    intakes = plan_intakes(known, first, last, options)
+    deliveries = plan_batch_deliveries(known, first, last, options)
     now_ms = int(time.time() * 1000)
     judged = {
         partition: apply_verdict(
             state_of(known, partition, first, last),
-            intake,
+            delivery,
             (verdicts or {}).get(partition, PartitionVerdict()),
             options.commits.policy,
             now_ms,
         ).state
-        for partition, intake in intakes.items()
+        for partition, delivery in deliveries.items()
     }
     own = table(options.commits, mark.source_id)
     at = own.known()
@@ -95,7 +99,7 @@ def commit_batch(
             whole=whole,
         )
     )
-    return intakes
+    return deliveries
 
 
 def rejected(*records: tuple[int, int]) -> PartitionVerdict:

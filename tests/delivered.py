@@ -73,14 +73,14 @@ def delivered(split: Split, log: Log) -> Iterator[int]:
         yield offset
 
 
-def handed_out(intake: PartitionDelivery, log: Log) -> list[int]:
-    again = {record.offset for record in intake.redelivered}
+def handed_out(delivery: PartitionDelivery, log: Log) -> list[int]:
+    again = {record.offset for record in delivery.redelivered}
     return [
         offset
         for offset, key_hash in enumerate(log)
         if offset in again
         or any(
             cell.span.contains(key_hash) and cell.from_offset <= offset < cell.until_offset
-            for cell in intake.cells
+            for cell in delivery.cells
         )
     ]

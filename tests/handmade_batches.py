@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.batch_deliveries import plan_intakes
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.model.partition_delivery import next_due_ms
@@ -198,11 +198,11 @@ class Stage:
 
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)
-        intake = plan_intakes(known, planned.start, planned.end, self.options)[PLACE]
-        offsets = [pending_record.offset for pending_record in intake.redelivered]
-        for offset in range(intake.end):
+        delivery = plan_batch_deliveries(known, planned.start, planned.end, self.options)[PLACE]
+        offsets = [pending_record.offset for pending_record in delivery.redelivered]
+        for offset in range(delivery.end):
             place = place_of(self.log[offset].key)
-            [cell] = [cell for cell in intake.cells if cell.span.contains(place)]
+            [cell] = [cell for cell in delivery.cells if cell.span.contains(place)]
             if cell.from_offset <= offset < cell.until_offset:
                 offsets.append(offset)
         rows = [

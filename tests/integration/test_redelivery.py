@@ -55,7 +55,7 @@ class Query:
         self.verdict: Verdict = lambda _, __: {}
         self.crashes_at = -1
         self.batches: dict[int, list[Row]] = {}
-        self.intakes: dict[int, Mapping[TopicPartition, PartitionDelivery]] = {}
+        self.deliveries: dict[int, Mapping[TopicPartition, PartitionDelivery]] = {}
 
     @property
     def options(self) -> SourceOptions:
@@ -70,7 +70,7 @@ class Query:
         end = planned_offsets(self.checkpoint, batch_id)
         verdicts = self.verdict(batch_id, rows)
         self.batches[batch_id] = rows
-        self.intakes[batch_id] = commit_batch(
+        self.deliveries[batch_id] = commit_batch(
             open_commit_table, self.options, start, end, verdicts, batch_id
         )
         if batch_id == self.crashes_at:
@@ -91,7 +91,7 @@ class Query:
         log = batch(self.spark, self.topics, self.topic, **plain).collect()
         for batch_id, rows in self.batches.items():
             found = [(row.partition, row.offset) for row in rows]
-            assert sorted(found) == handed_out(self.intakes[batch_id], log), batch_id
+            assert sorted(found) == handed_out(self.deliveries[batch_id], log), batch_id
             by_task = defaultdict(list)
             for row in rows:
                 by_task[row.task, row.partition].append(row.offset)
@@ -100,16 +100,16 @@ class Query:
 
 
 def handed_out(
-    intakes: Mapping[TopicPartition, PartitionDelivery], log: list[Row]
+    deliveries: Mapping[TopicPartition, PartitionDelivery], log: list[Row]
 ) -> list[tuple[int, int]]:
     def is_handed_out(row: Row) -> bool:
-        intake = intakes.get(TopicPartition(row.topic, row.partition))
-        if intake is None:
+        delivery = deliveries.get(TopicPartition(row.topic, row.partition))
+        if delivery is None:
             return False
-        again = any(record.offset == row.offset for record in intake.redelivered)
+        again = any(record.offset == row.offset for record in delivery.redelivered)
         return again or any(
             cell.span.contains(row.keyHash) and cell.from_offset <= row.offset < cell.until_offset
-            for cell in intake.cells
+            for cell in delivery.cells
         )
 
     return sorted((row.partition, row.offset) for row in log if is_handed_out(row))

@@ -70,20 +70,20 @@ class Partition:
 
     def batch(self, fails: float, end: int) -> None:
         due_ms = self.random.choice([NEVER_DUE, self.now_ms, self.now_ms])
-        intake = plan_delivery(self.state, self.cut(), end, due_ms, self.limits, self.keeps_order)
-        out = self.handed_out(intake, due_ms)
+        delivery = plan_delivery(self.state, self.cut(), end, due_ms, self.limits, self.keeps_order)
+        out = self.handed_out(delivery, due_ms)
         verdict = self.verdict(out, fails)
         before = self.state
-        judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
+        judged = apply_verdict(self.state, delivery, verdict, POLICY, self.now_ms)
         self.state = judged.state
-        self.take_in(intake, verdict, out, {record.offset: record for record in judged.dead})
+        self.take_in(delivery, verdict, out, {record.offset: record for record in judged.dead})
         assert self.state.committed >= before.committed
         assert self.state.position == end
         self.compare()
 
-    def handed_out(self, intake: PartitionDelivery, due_ms: int) -> dict[int, int]:
-        """Offset to place; checks the intake on the way."""
-        out = {record.offset: record.key_hash for record in intake.redelivered}
+    def handed_out(self, delivery: PartitionDelivery, due_ms: int) -> dict[int, int]:
+        """Offset to place; checks the delivery on the way."""
+        out = {record.offset: record.key_hash for record in delivery.redelivered}
         waiting = {at: due for at, (due, _) in self.open.items() if at not in out}
         assert out.keys() <= self.open.keys()
         if self.keeps_order:
@@ -91,24 +91,24 @@ class Partition:
             assert {key_hash for key_hash, due in firsts.items() if due <= due_ms} == set(
                 out.values()
             )
-            assert intake.held == {self.log[at] for at in waiting}
-            assert not intake.held & set(out.values())
+            assert delivery.held == {self.log[at] for at in waiting}
+            assert not delivery.held & set(out.values())
         else:
             assert all(due > due_ms for due in waiting.values())
-            assert intake.held == frozenset()
+            assert delivery.held == frozenset()
         for at, key_hash in self.log.items():
-            cells = [cell for cell in intake.cells if cell.span.contains(key_hash)]
+            cells = [cell for cell in delivery.cells if cell.span.contains(key_hash)]
             assert len(cells) == 1
             if cells[0].from_offset <= at < cells[0].until_offset:
                 assert at not in out
                 out[at] = key_hash
         assert not out.keys() & self.settled
         for point in POINTS:
-            (cell,) = (cell for cell in intake.cells if cell.span.contains(point))
-            assert cell.from_offset == self.scanned[point] <= cell.until_offset <= intake.end
+            (cell,) = (cell for cell in delivery.cells if cell.span.contains(point))
+            assert cell.from_offset == self.scanned[point] <= cell.until_offset <= delivery.end
             pending, bound = len(self.state.piece_of(point).pending), self.limits.pending_max
             if 2 * pending < bound:
-                assert cell.until_offset == intake.end
+                assert cell.until_offset == delivery.end
             else:
                 assert cell.until_offset - cell.from_offset <= max(bound - pending, 0)
         return out
@@ -133,7 +133,7 @@ class Partition:
 
     def take_in(
         self,
-        intake: PartitionDelivery,
+        delivery: PartitionDelivery,
         verdict: PartitionVerdict,
         out: dict[int, int],
         dead: dict[int, PendingRecord],
@@ -157,8 +157,8 @@ class Partition:
                 self.open[at] = (due_ms, deliveries)
         assert dead.keys() == gone
         for point in POINTS:
-            (cell,) = (cell for cell in intake.cells if cell.span.contains(point))
-            back = min((at for span, at in backs if span.contains(point)), default=intake.end)
+            (cell,) = (cell for cell in delivery.cells if cell.span.contains(point))
+            back = min((at for span, at in backs if span.contains(point)), default=delivery.end)
             self.scanned[point] = max(self.scanned[point], min(back, cell.until_offset))
 
     def compare(self) -> None:
@@ -234,14 +234,14 @@ def test_cuts_that_change_with_every_batch_do_not_add_up(seed: int) -> None:
     for end in range(0, 120, 5):
         borders = sorted(random.sample(BORDERS, 3))
         spans = [KeyRange(a, b) for a, b in pairwise([0, *borders, HASH_MAX + 1])]
-        intake = plan_delivery(world.state, spans, end, NEVER_DUE, world.limits)
+        delivery = plan_delivery(world.state, spans, end, NEVER_DUE, world.limits)
         failed = [
             RecordOutcome(at, world.log[at], Cause.REJECTED)
             for at in range(end - 5, end)
             if at in world.log
         ]
         world.state = apply_verdict(
-            world.state, intake, PartitionVerdict(tuple(failed)), POLICY, 0
+            world.state, delivery, PartitionVerdict(tuple(failed)), POLICY, 0
         ).state
         assert len(world.state.pieces) <= len(spans)
     assert len(world.state.pending) > 30

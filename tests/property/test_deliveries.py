@@ -26,13 +26,15 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
 ) -> None:
     names = [TopicPartition("t", number) for number in range(len(given_partitions))]
     logs = {name: log for name, (log, _, _) in zip(names, given_partitions, strict=True)}
-    intakes = {name: intake for name, (_, intake, _) in zip(names, given_partitions, strict=True)}
+    deliveries = {
+        name: delivery for name, (_, delivery, _) in zip(names, given_partitions, strict=True)
+    }
     spans = {name: cut for name, (_, _, cut) in zip(names, given_partitions, strict=True)}
     sizes = dict.fromkeys(names, size)
 
-    cells = plan_cells(intakes, spans, sizes, lambda _: [])
+    cells = plan_cells(deliveries, spans, sizes, lambda _: [])
     stretches = cut_line(cells, lambda cell: cell.bytes, tasks) if cells else []
-    planned = plan_deliveries(stretches, intakes, sizes, str)
+    planned = plan_deliveries(stretches, deliveries, sizes, str)
 
     read: dict[TopicPartition, list[int]] = {name: [] for name in names}
     tasks_of: dict[tuple[TopicPartition, int], set[int]] = {}
@@ -50,9 +52,9 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
             assert all(a < b for a, b in pairwise(offsets))
             read[partition] += offsets
     for name in names:
-        assert sorted(read[name]) == handed_out(intakes[name], logs[name])
-        if not intakes[name].is_empty:
-            span = intakes[name].reach
+        assert sorted(read[name]) == handed_out(deliveries[name], logs[name])
+        if not deliveries[name].is_empty:
+            span = deliveries[name].reach
             assert all(span.from_offset <= offset < span.until_offset for offset in read[name])
     assert all(len(readers) == 1 for readers in tasks_of.values())
     assert len(planned) <= tasks
@@ -63,18 +65,18 @@ def test_who_shares_a_split_means_the_same_and_reads_from_the_position_on(
     given_partition: tuple[Log, PartitionDelivery, list[KeyRange]], tasks: int
 ) -> None:
     name = TopicPartition("t", 0)
-    _, intake, spans = given_partition
-    cells = plan_cells({name: intake}, {name: spans}, {name: 100.0}, lambda _: [])
+    _, delivery, spans = given_partition
+    cells = plan_cells({name: delivery}, {name: spans}, {name: 100.0}, lambda _: [])
     stretches = cut_line(cells, lambda cell: cell.bytes, tasks) if cells else []
-    planned = plan_deliveries(stretches, {name: intake}, {name: 100.0}, str)
+    planned = plan_deliveries(stretches, {name: delivery}, {name: 100.0}, str)
 
     shared = [split for splits in planned for split in splits if split.shared]
     alone = [split for splits in planned for split in splits if not split.shared]
     assert len({(s.from_offset, s.until_offset, s.delivery) for s in shared}) <= 1
-    assert {s.from_offset for s in shared} <= {intake.start}
+    assert {s.from_offset for s in shared} <= {delivery.start}
     placements = [split.placement for split in shared]
     assert [p.reader for p in placements if p is not None] == list(range(len(shared)))
     assert len({p.of(0) for p in placements if p is not None}) <= 1
     assert len(shared) != 1
     for split in alone:
-        assert split.until_offset <= intake.start or split.from_offset == intake.start
+        assert split.until_offset <= delivery.start or split.from_offset == delivery.start

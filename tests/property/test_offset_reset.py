@@ -132,8 +132,8 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
     spans = [piece.span for piece in state.pieces][:: draw(st.sampled_from([1, 7]))]
     spans = [*spans, *complement(spans)]
     end = state.position + draw(st.integers(0, 3))
-    intake = plan_delivery(state, sorted(spans), end, 0, DeliveryLimits())
-    again = [RecordOutcome(h.offset, h.key_hash, Cause.REJECTED) for h in intake.redelivered]
+    delivery = plan_delivery(state, sorted(spans), end, 0, DeliveryLimits())
+    again = [RecordOutcome(h.offset, h.key_hash, Cause.REJECTED) for h in delivery.redelivered]
     taken = {h.offset for h in state.pending}
     new = [
         RecordOutcome(offset, key_hash, Cause.REJECTED)
@@ -142,13 +142,13 @@ def batches(draw: Any) -> tuple[PartitionState, PartitionState]:
         if offset not in taken and state.piece_of(key_hash).scanned <= offset
     ]
     wrong = draw(st.lists(st.sampled_from(again + new), unique=True)) if again + new else []
-    back = [cell for cell in intake.cells if draw(st.booleans())]
+    back = [cell for cell in delivery.cells if draw(st.booleans())]
     kept = [each for each in wrong if not any(cell.span.contains(each.key_hash) for cell in back)]
     verdict = PartitionVerdict(
         tuple(sorted(kept, key=lambda each: each.offset)),
         tuple((cell.span, cell.from_offset) for cell in back),
     )
-    return state, apply_verdict(state, intake, verdict, RedeliveryPolicy(9), 1).state
+    return state, apply_verdict(state, delivery, verdict, RedeliveryPolicy(9), 1).state
 
 
 @given(batches(), targets, st.sampled_from(["rewind", "skip", "reopen"]), st.data())

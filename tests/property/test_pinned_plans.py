@@ -107,7 +107,9 @@ def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
 ) -> None:
     names = [TopicPartition("t", number) for number in range(len(given_partitions))]
     logs = {name: log for name, (log, _, _) in zip(names, given_partitions, strict=True)}
-    intakes = {name: intake for name, (_, intake, _) in zip(names, given_partitions, strict=True)}
+    deliveries = {
+        name: delivery for name, (_, delivery, _) in zip(names, given_partitions, strict=True)
+    }
     owners = {name: data.draw(owned()) for name in names}
 
     at = portion_cuts(owners, Shape(per_slot))
@@ -115,10 +117,16 @@ def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
         name: [part for span in each for part in cut_span(span, at.get(name, ()))]
         for name, (_, _, each) in zip(names, given_partitions, strict=True)
     }
-    intakes = {name: recut(intakes[name], at.get(name, ())) for name in names}
+    deliveries = {name: recut(deliveries[name], at.get(name, ())) for name in names}
 
     portions = plan_pinned_deliveries(
-        intakes, spans, owners, dict.fromkeys(names, size), lambda _: [], Shape(per_slot), namings()
+        deliveries,
+        spans,
+        owners,
+        dict.fromkeys(names, size),
+        lambda _: [],
+        Shape(per_slot),
+        namings(),
     )
 
     assert portions is not None
@@ -129,7 +137,7 @@ def test_what_is_handed_out_is_read_once_in_order_by_its_slot(
             assert {span.from_hash for span in read} <= begins
     for name in names:
         read = [each for portion in portions for each in records_of(portion, name, logs[name])]
-        assert sorted(read) == handed_out(intakes[name], logs[name])
+        assert sorted(read) == handed_out(deliveries[name], logs[name])
         for portion in portions:
             own = list(records_of(portion, name, logs[name]))
             assert all(a < b for a, b in pairwise(own))
@@ -142,9 +150,9 @@ def test_key_ranges_that_belong_to_two_slots_are_not_planned_by_slots() -> None:
     owners = {partition: (Owned(low, "a"), Owned(high, "b"))}
 
     def planned(spans: list[KeyRange]) -> list[WorkUnit] | None:
-        intake = plan_delivery(fresh("", 0), spans, 10, -1, DeliveryLimits())
+        delivery = plan_delivery(fresh("", 0), spans, 10, -1, DeliveryLimits())
         return plan_pinned_deliveries(
-            {partition: intake},
+            {partition: delivery},
             {partition: spans},
             owners,
             {partition: 1.0},
@@ -160,9 +168,9 @@ def test_key_ranges_that_belong_to_two_slots_are_not_planned_by_slots() -> None:
     assert [portion.slot for portion in found] == ["a", "b"]
 
 
-def recut(intake: PartitionDelivery, at: Sequence[int]) -> PartitionDelivery:
-    cells = [replace(c, span=span) for c in intake.cells for span in cut_span(c.span, at)]
-    return replace(intake, cells=tuple(cells))
+def recut(delivery: PartitionDelivery, at: Sequence[int]) -> PartitionDelivery:
+    cells = [replace(c, span=span) for c in delivery.cells for span in cut_span(c.span, at)]
+    return replace(delivery, cells=tuple(cells))
 
 
 def records_of(portion: WorkUnit, partition: TopicPartition, log: Log) -> Iterator[int]:

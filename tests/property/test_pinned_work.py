@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.individual_commits.batch_deliveries import plan_intakes, spans_of
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.progress_after_batch import (
@@ -67,20 +67,20 @@ class Query:
         mark = CommitMark("s", 0, self.now_ms, {PARTITION: 3}, cuts=portion_cuts(owners, shape))
         start = Checkpoint({PARTITION: self.state.position})
         end = Checkpoint({PARTITION: until}, commits=mark)
-        [intake] = plan_intakes(
+        [delivery] = plan_batch_deliveries(
             Snapshot(states={PARTITION: self.state}), start, end, OPTIONS
         ).values()
         spans = {PARTITION: spans_of(PARTITION, mark, OPTIONS)}
         portions = plan_pinned_deliveries(
-            {PARTITION: intake}, spans, owners, {PARTITION: 1e6}, lambda _: [], shape, _naming
+            {PARTITION: delivery}, spans, owners, {PARTITION: 1e6}, lambda _: [], shape, _naming
         )
         assert portions is not None
         work = TaskPartition(
-            tuple(cell.span for cell in intake.cells),
-            intake.held,
+            tuple(cell.span for cell in delivery.cells),
+            delivery.held,
             {
                 pending_record.offset: pending_record.deliveries
-                for pending_record in intake.redelivered
+                for pending_record in delivery.redelivered
             },
         )
         not_done: list[RecordOutcome] = []
@@ -98,7 +98,7 @@ class Query:
             if not any(s.contains(each.key_hash) and each.offset >= at for s, at in handed_back)
         ]
         verdict = PartitionVerdict(tuple(kept), tuple(handed_back))
-        judged = apply_verdict(self.state, intake, verdict, POLICY, self.now_ms)
+        judged = apply_verdict(self.state, delivery, verdict, POLICY, self.now_ms)
         self.state = judged.state
         self.dead += [pending_record.offset for pending_record in judged.dead]
         self.now_ms += 20

@@ -103,18 +103,18 @@ class OwnedRangeReader:
         it."""
         ends = {} if again_only else self._ends(works)
         again = {partition: work.due(now_ms) for partition, work in works.items()}
-        intakes: dict[TopicPartition, PartitionDelivery] = {}
+        deliveries: dict[TopicPartition, PartitionDelivery] = {}
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
             if again[partition] or (work.scanned < end and not again_only):
                 # Its pending records are due, all of them.
                 state = work.planning_state(again[partition], end, again_only)
                 spans = sorted([*work.spans, *complement(work.spans)])
-                intakes[partition] = plan_delivery(state, spans, end, _FOREVER_MS, _NO_LIMITS)
-        splits = self._plan(intakes, works)
+                deliveries[partition] = plan_delivery(state, spans, end, _FOREVER_MS, _NO_LIMITS)
+        splits = self._plan(deliveries, works)
         if not splits:
             return None
-        return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in intakes})
+        return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in deliveries})
 
     def records(
         self, partition: TopicPartition, pending: list[PendingRecord]
@@ -158,16 +158,16 @@ class OwnedRangeReader:
                 )
 
     def _plan(
-        self, intakes: Mapping[TopicPartition, PartitionDelivery], works: Works
+        self, deliveries: Mapping[TopicPartition, PartitionDelivery], works: Works
     ) -> list[Split]:
         received = self._reader.bytes_received
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
-        sizes = dict.fromkeys(intakes, max(per_offset, 1.0))
-        spans = {partition: works[partition].spans for partition in intakes}
-        cells = task_deliveries.plan_cells(intakes, spans, sizes, lambda _: ())
+        sizes = dict.fromkeys(deliveries, max(per_offset, 1.0))
+        spans = {partition: works[partition].spans for partition in deliveries}
+        cells = task_deliveries.plan_cells(deliveries, spans, sizes, lambda _: ())
         if not cells:
             return []
-        [task] = task_deliveries.plan_deliveries([cells], intakes, sizes, lambda _: "")
+        [task] = task_deliveries.plan_deliveries([cells], deliveries, sizes, lambda _: "")
         # Whatever the keys, all bytes of the offsets are fetched.
         return [
             replace(

@@ -24,7 +24,7 @@ from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.task_results import TaskPartition, WorkSettings
 
 
-def plan_intakes(
+def plan_batch_deliveries(
     known: Snapshot, start: Checkpoint, end: Checkpoint, options: SourceOptions
 ) -> dict[TopicPartition, PartitionDelivery]:
     """What the batch from `start` to `end` hands out of each partition, from the state at the
@@ -34,9 +34,9 @@ def plan_intakes(
     commits = options.commits
     pending_max = commits.limits.pending_max if mark.pending_max is None else mark.pending_max
     keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
-    intakes: dict[TopicPartition, PartitionDelivery] = {}
+    deliveries: dict[TopicPartition, PartitionDelivery] = {}
     for partition, at in sorted(end.positions.items()):
-        intakes[partition] = plan_delivery(
+        deliveries[partition] = plan_delivery(
             state_of(known, partition, start, end),
             spans_of(partition, mark, options),
             at,
@@ -44,10 +44,10 @@ def plan_intakes(
             DeliveryLimits(pending_max),
             keeps_order,
         )
-    return intakes
+    return deliveries
 
 
-def idle_intakes(
+def idle_deliveries(
     states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
 ) -> dict[TopicPartition, PartitionDelivery]:
     """A batch that runs for the sake of another source, of which nothing is handed out: everything
@@ -125,18 +125,18 @@ def cut_of(
     return begins if went_on and begins < state.position else None
 
 
-def work_of(intake: PartitionDelivery, spans: Sequence[KeyRange] | None = None) -> TaskPartition:
+def work_of(delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None) -> TaskPartition:
     """What a task knows of a partition; of keys only those in `spans`, where it reads no others."""
 
     def is_read(key_hash: int) -> bool:
         return spans is None or any(span.contains(key_hash) for span in spans)
 
     return TaskPartition(
-        tuple(cell.span for cell in intake.cells),
-        intake.held if spans is None else frozenset(filter(is_read, intake.held)),
+        tuple(cell.span for cell in delivery.cells),
+        delivery.held if spans is None else frozenset(filter(is_read, delivery.held)),
         {
             record.offset: record.deliveries
-            for record in intake.redelivered
+            for record in delivery.redelivered
             if record.deliveries and is_read(record.key_hash)
         },
     )

@@ -24,8 +24,8 @@ def check_failures(
     """Raises TOO_MANY_FAILURES where a larger part than `most` of the records fails that a batch
     delivers for the first time: those that come again have failed before."""
     failed = 0
-    for partition, intake in plan.intakes.items():
-        known = {record.offset for record in intake.redelivered}
+    for partition, delivery in plan.deliveries.items():
+        known = {record.offset for record in delivery.redelivered}
         failed += sum(
             each.cause is not Cause.HELD_BACK and each.offset not in known
             for each in told.verdict_on(partition).not_done

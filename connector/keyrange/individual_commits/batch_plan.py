@@ -22,7 +22,7 @@ class BatchPlan:
 
     planned: Planned
     states: Mapping[TopicPartition, PartitionState]
-    intakes: Mapping[TopicPartition, PartitionDelivery]
+    deliveries: Mapping[TopicPartition, PartitionDelivery]
     commits: CommitOptions
     nulls_first: bool
     # The committed offsets as the last batch left them, whatever somebody has set since.
@@ -32,11 +32,11 @@ class BatchPlan:
 
     @property
     def is_empty(self) -> bool:
-        return all(intake.is_empty for intake in self.intakes.values())
+        return all(delivery.is_empty for delivery in self.deliveries.values())
 
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""
-        return {partition: work_of(intake) for partition, intake in self.intakes.items()}
+        return {partition: work_of(delivery) for partition, delivery in self.deliveries.items()}
 
     def terms(self, timed: bool = True) -> WorkSettings:
         return work_settings(self.planned.mark, self.commits, timed)

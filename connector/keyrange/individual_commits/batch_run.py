@@ -352,15 +352,15 @@ class BatchRun:
         )
 
     def _judge(self, told: ReportedResults) -> dict[TopicPartition, Outcome]:
-        strange = sorted(told.not_done.keys() - self.plan.intakes.keys())
+        strange = sorted(told.not_done.keys() - self.plan.deliveries.keys())
         if strange:
             raise self._implausible(strange[0], "the batch reads no such partition")
         found: dict[TopicPartition, Outcome] = {}
-        for partition, intake in self.plan.intakes.items():
+        for partition, delivery in self.plan.deliveries.items():
             state = self.plan.states[partition]
             verdict, policy = told.verdict_on(partition), self.plan.policy
             try:
-                found[partition] = apply_verdict(state, intake, verdict, policy, self.now_ms)
+                found[partition] = apply_verdict(state, delivery, verdict, policy, self.now_ms)
             except ValueError as failure:
                 raise self._implausible(partition, str(failure)) from None
         return found

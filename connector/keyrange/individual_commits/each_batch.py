@@ -20,8 +20,8 @@ from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import committed_state_runs, dead_letter_sink, last_results
 from keyrange.individual_commits.batch_deliveries import (
     cut_of,
-    idle_intakes,
-    plan_intakes,
+    idle_deliveries,
+    plan_batch_deliveries,
     planned_from,
     state_of,
 )
@@ -196,18 +196,18 @@ class EachBatch:
             # Its mark is of the batch before, and nothing of that is handed out once more.
             known = last
             states = {each: at for each, at in last.states.items() if each in end.positions}
-            intakes = idle_intakes(states, planned.mark, self.options)
+            deliveries = idle_deliveries(states, planned.mark, self.options)
         else:
             known = planned_from(planned.mark, self._known_at)
-            intakes = plan_intakes(known, start, end, self.options)
-            states = {each: state_of(known, each, start, end) for each in intakes}
+            deliveries = plan_batch_deliveries(known, start, end, self.options)
+            states = {each: state_of(known, each, start, end) for each in deliveries}
         # What is staged of a partition that is absent is released when it is back.
         states |= {each: known.states[each] for each in end.absent if each in known.states}
         nulls_first = self.options.key_ranges.nulls_first
         reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
         runs = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in states}
         options = self.options.commits
-        return BatchPlan(planned, states, intakes, options, nulls_first, reached, runs)
+        return BatchPlan(planned, states, deliveries, options, nulls_first, reached, runs)
 
     def _reached(self, seq: int) -> dict[TopicPartition, int]:
         """The committed offsets as the last batch up to a commit left them: somebody may have set
@@ -368,7 +368,7 @@ def counts_of(running: BatchRun, partition: TopicPartition, judged: Outcome) -> 
         rejected=len(verdict.not_done) - held_back,
         held_back=held_back,
         dead=len(judged.dead),
-        redelivered=len(running.plan.intakes[partition].redelivered),
+        redelivered=len(running.plan.deliveries[partition].redelivered),
         log_end=running.plan.planned.mark.log_ends.get(partition, end.positions[partition]),
     )
 

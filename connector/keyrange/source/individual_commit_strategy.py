@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import (
-    plan_intakes,
+    plan_batch_deliveries,
     planned_from,
     resumed_from,
     spans_of,
@@ -51,7 +51,7 @@ from keyrange.work.model.work_order import StateOrder
 _log = logging.getLogger(__name__)
 
 States = Mapping[TopicPartition, PartitionState]
-Intakes = dict[TopicPartition, PartitionDelivery]
+PartitionDeliveries = dict[TopicPartition, PartitionDelivery]
 CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 
 # How old may be what is known of the table while there is nothing to read.
@@ -160,13 +160,13 @@ class IndividualCommits(CommitStrategy):
             return None
         mark = self._mark(start, ends, batch.sizes_of, until_ms if is_due else NEVER_DUE)
         end = replace(base, positions=ends, commits=mark)
-        intakes = plan_intakes(self._known, start, end, self._options)
-        reached = {p: self._reached(p, intake, mark) for p, intake in intakes.items()}
+        deliveries = plan_batch_deliveries(self._known, start, end, self._options)
+        reached = {p: self._reached(p, delivery, mark) for p, delivery in deliveries.items()}
         if reached != ends:
             end = replace(end, positions=reached)
-            intakes = plan_intakes(self._known, start, end, self._options)
-        self._say_slow(intakes, ends)
-        if not moved and all(intake.is_empty for intake in intakes.values()):
+            deliveries = plan_batch_deliveries(self._known, start, end, self._options)
+        self._say_slow(deliveries, ends)
+        if not moved and all(delivery.is_empty for delivery in deliveries.values()):
             return None
         # Lag is told of it.
         beyond = {p: log for p, at in reached.items() if (log := batch.log_ends.get(p, 0)) > at}
@@ -182,10 +182,10 @@ class IndividualCommits(CommitStrategy):
         assert end.commits is not None
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
-        planned = plan_intakes(known, start, end, self._options)
-        intakes = {p: intake for p, intake in planned.items() if not intake.is_empty}
-        spans = {partition: self._own(partition, end.commits) for partition in intakes}
-        return Deliveries(intakes, spans, self._options)
+        planned = plan_batch_deliveries(known, start, end, self._options)
+        deliveries = {p: delivery for p, delivery in planned.items() if not delivery.is_empty}
+        spans = {partition: self._own(partition, end.commits) for partition in deliveries}
+        return Deliveries(deliveries, spans, self._options)
 
     def work_settings(self, end: Checkpoint) -> WorkSettings:
         assert end.commits is not None
@@ -362,26 +362,26 @@ class IndividualCommits(CommitStrategy):
         return sorted(given) if given is not None else spans_of(partition, mark, self._options)
 
     def _reached(
-        self, partition: TopicPartition, intake: PartitionDelivery, mark: CommitMark
+        self, partition: TopicPartition, delivery: PartitionDelivery, mark: CommitMark
     ) -> int:
         """How far the range comes that comes farthest: where all of them stop, the position does
         not run away from them."""
         if not self._options.key_ranges.partial:
-            return max(intake.start, *(cell.until_offset for cell in intake.cells))
+            return max(delivery.start, *(cell.until_offset for cell in delivery.cells))
         own = {span.from_hash for span in self._own(partition, mark)}
-        ends = [c.until_offset for c in intake.cells if c.span.from_hash in own]
-        return max([intake.start, *ends])
+        ends = [c.until_offset for c in delivery.cells if c.span.from_hash in own]
+        return max([delivery.start, *ends])
 
-    def _say_slow(self, intakes: Intakes, ends: Positions) -> None:
-        for partition, intake in intakes.items():
-            slow = sum(cell.until_offset < ends[partition] for cell in intake.cells)
+    def _say_slow(self, deliveries: PartitionDeliveries, ends: Positions) -> None:
+        for partition, delivery in deliveries.items():
+            slow = sum(cell.until_offset < ends[partition] for cell in delivery.cells)
             self._say_held(
                 partition,
                 "pending",
                 slow > 0,
-                f"{slow} of {len(intake.cells)} key ranges of partition {partition} take in less: "
-                f"they have {self._commits.limits.pending_max // 2} records or more that are not "
-                "done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
+                f"{slow} of {len(delivery.cells)} key ranges of partition {partition} take in "
+                f"less: they have {self._commits.limits.pending_max // 2} records or more that are "
+                "not done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
             )
 
     def _say_held(self, partition: TopicPartition, why: str, holds: bool, text: str) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
 from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.task_deliveries import Intakes
+from keyrange.individual_commits.model.task_deliveries import PartitionDeliveries
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
@@ -73,17 +73,17 @@ class Deliveries:
     """What a batch reads if pending records come again beside the new ones. `spans` are the key
     ranges that this query reads of each partition."""
 
-    intakes: Intakes
+    deliveries: PartitionDeliveries
     spans: Mapping[TopicPartition, Sequence[KeyRange]]
     options: SourceOptions
 
     @property
     def ranges(self) -> Ranges:
         """Of each partition the offsets from the lowest to the highest."""
-        return {partition: intake.reach for partition, intake in self.intakes.items()}
+        return {partition: delivery.reach for partition, delivery in self.deliveries.items()}
 
     def only(self, partitions: Collection[TopicPartition]) -> Deliveries:
-        return Deliveries({p: self.intakes[p] for p in partitions}, self.spans, self.options)
+        return Deliveries({p: self.deliveries[p] for p in partitions}, self.spans, self.options)
 
     def works(self, splits: Sequence[Split]) -> dict[TopicPartition, TaskPartition]:
         """What a task knows of each partition that works on these splits."""
@@ -94,11 +94,13 @@ class Deliveries:
                 spans[each.topic_partition] = None
             elif known is not None:
                 known += each.placement.ranges()
-        return {at: work_of(self.intakes[at], own) for at, own in spans.items()}
+        return {at: work_of(self.deliveries[at], own) for at, own in spans.items()}
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
-        cells = task_deliveries.plan_cells(self.intakes, self.spans, bytes_per_offset, key_hashes)
+        cells = task_deliveries.plan_cells(
+            self.deliveries, self.spans, bytes_per_offset, key_hashes
+        )
         options, name = self.options, naming(self.options)
         stretches: list[list[RangeEstimate]]
         if options.key_ranges.split_by == "partition":
@@ -108,12 +110,12 @@ class Deliveries:
             tasks = deal_out(sizes, options)
             stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
         else:
-            check_accepted(self.intakes, options)
+            check_accepted(self.deliveries, options)
             wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
             count = len(cells) if options.bytes_per_task == 0 else wanted
             stretches = cut_line(cells, lambda cell: cell.bytes, count)
         filled = [each for each in stretches if each]
-        return task_deliveries.plan_deliveries(filled, self.intakes, bytes_per_offset, name)
+        return task_deliveries.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
 
     def portions(
         self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes
@@ -121,7 +123,7 @@ class Deliveries:
         """As of new records; None if one of `spans` belongs to two slots."""
         names = partial(naming, self.options)
         return pinned_plan.plan_pinned_deliveries(
-            self.intakes, self.spans, owners, bytes_per_offset, key_hashes, shape, names
+            self.deliveries, self.spans, owners, bytes_per_offset, key_hashes, shape, names
         )
 
 

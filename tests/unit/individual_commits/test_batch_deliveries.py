@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.batch_deliveries import cut_of, plan_intakes, state_of
+from keyrange.individual_commits.batch_deliveries import cut_of, plan_batch_deliveries, state_of
 from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import cut_back
 from keyrange.individual_commits.model.commit import Snapshot
@@ -47,24 +47,24 @@ def end(mark: CommitMark | None = None, **fields: Any) -> Checkpoint:
 def planned(
     known: Snapshot, until: Checkpoint, chosen: SourceOptions
 ) -> dict[TopicPartition, PartitionDelivery]:
-    return plan_intakes(known, START, until, chosen)
+    return plan_batch_deliveries(known, START, until, chosen)
 
 
 def test_a_batch_goes_on_from_what_was_committed() -> None:
-    intake = planned(Snapshot(3, {TP: HOLED}), end(), options())[TP]
-    assert intake.cells == (CellDelivery(SPACE, 100, 120),)
-    assert (intake.redelivered, intake.held) == ((), {7})
+    delivery = planned(Snapshot(3, {TP: HOLED}), end(), options())[TP]
+    assert delivery.cells == (CellDelivery(SPACE, 100, 120),)
+    assert (delivery.redelivered, delivery.held) == ((), {7})
 
 
 def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
     mark = CommitMark("s", 3, due_ms=500, ranges={TP: 4})
     positions = {TP: 120, NEW: 9}
     until = end(mark, positions=positions, initial={NEW: 5})
-    intakes = planned(Snapshot(3, {TP: HOLED}), until, options())
-    assert list(intakes) == [TP, NEW]
-    assert intakes[TP].spans == tuple(split_evenly(SPACE, 4))
-    assert intakes[TP].redelivered == HOLED.pending
-    assert intakes[NEW].cells == (CellDelivery(SPACE, 5, 9),)
+    deliveries = planned(Snapshot(3, {TP: HOLED}), until, options())
+    assert list(deliveries) == [TP, NEW]
+    assert deliveries[TP].spans == tuple(split_evenly(SPACE, 4))
+    assert deliveries[TP].redelivered == HOLED.pending
+    assert deliveries[NEW].cells == (CellDelivery(SPACE, 5, 9),)
 
 
 def test_options_say_what_order_and_limits_are() -> None:

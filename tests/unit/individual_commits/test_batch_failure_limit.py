@@ -164,7 +164,7 @@ def test_texts_of_a_column_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) ->
     """A word that looks like the name of one may be a customer's."""
     plan = SimpleNamespace(
         commits=SimpleNamespace(transactional=False),
-        intakes={},
+        deliveries={},
         keeps_offsets=False,
         nulls_first=True,
         terms=lambda **_: None,

@@ -31,10 +31,10 @@ def test_holes_far_apart_are_not_held_against_one_another() -> None:
     partition, count = TopicPartition("t", 0), 2_000
     pending = tuple(PendingRecord(Counted(at * 1_000), at) for at in range(count))
     end = count * 1_000
-    intake = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), pending)
+    delivery = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), pending)
     cell = RangeEstimate(partition, SPACE, 1.0, False)
     Counted.compared = 0
-    [task] = plan_deliveries([[cell]], {partition: intake}, {partition: 1_000.0}, lambda _: "")
+    [task] = plan_deliveries([[cell]], {partition: delivery}, {partition: 1_000.0}, lambda _: "")
     assert [split.from_offset for split in task] == [record.offset for record in pending]
     assert all(len(split.delivery.offsets) == 1 for split in task if split.delivery)
     # Some sorting and bisecting: a hundred comparisons each. All with all would be 2,000 each.

@@ -131,11 +131,11 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
     at = Checkpoint({PLACE: 21}, commits=mark)
     until = 21 if is_due else 30
     due_ms = 10 if is_due else -1
-    intake = plan_delivery(state, [SPACE], until, due_ms, DeliveryLimits())
-    assert bool(intake.redelivered) == is_due
+    delivery = plan_delivery(state, [SPACE], until, due_ms, DeliveryLimits())
+    assert bool(delivery.redelivered) == is_due
     terms = CommitOptions(individual=True, transactional=True)
     plan = BatchPlan(
-        Planned("q", 1, at, at, 0), {PLACE: state}, {PLACE: intake}, terms, False, {PLACE: 10}
+        Planned("q", 1, at, at, 0), {PLACE: state}, {PLACE: delivery}, terms, False, {PLACE: 10}
     )
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     run = BatchRun(NOTHING, plan, store, 5)
@@ -166,7 +166,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
     writer._run = _Run("run", "s", table, NOTHING, Driver("s", 1))
     plan = writer._plan(Planned("q", 1, before, after, 0), table.known())
-    assert list(plan.intakes) == [there]
+    assert list(plan.deliveries) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
 
 

@@ -42,11 +42,11 @@ def plan(
 
 
 def test_all_ranges_take_what_is_new() -> None:
-    intake = plan(fresh("id", 100))
-    assert intake.cells == (CellDelivery(LOWER, 100, 120), CellDelivery(UPPER, 100, 120))
-    assert (intake.start, intake.end, intake.spans) == (100, 120, HALVES)
-    assert (intake.redelivered, intake.held) == ((), frozenset())
-    assert not intake.is_empty
+    delivery = plan(fresh("id", 100))
+    assert delivery.cells == (CellDelivery(LOWER, 100, 120), CellDelivery(UPPER, 100, 120))
+    assert (delivery.start, delivery.end, delivery.spans) == (100, 120, HALVES)
+    assert (delivery.redelivered, delivery.held) == ((), frozenset())
+    assert not delivery.is_empty
 
 
 def test_a_batch_is_empty_that_hands_out_nothing() -> None:
@@ -96,8 +96,8 @@ def test_what_is_handed_out_does_not_depend_on_the_spans() -> None:
     for key_hash in (0, 7, BORDER - 1, BORDER, 2**63 - 1):
         taken = {
             (cell.from_offset, cell.until_offset)
-            for intake in (one, other)
-            for cell in intake.cells
+            for delivery in (one, other)
+            for cell in delivery.cells
             if cell.span.contains(key_hash)
         }
         assert taken == {(50, 52) if key_hash < BORDER else (100, 120)}
@@ -124,8 +124,8 @@ def test_a_range_slows_from_half_of_its_pending_records_and_stops_at_all(
 ) -> None:
     lower = KeyRangeState(LOWER, 100, tuple(PendingRecord(at, at) for at in range(pending)))
     found = PartitionState("id", 100, (lower, KeyRangeState(UPPER, 100)))
-    intake = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(pending_max))
-    assert intake.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
+    delivery = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(pending_max))
+    assert delivery.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
 
 
 def test_with_order_the_pending_records_of_a_key_go_together_when_the_first_is_due() -> None:
@@ -137,18 +137,18 @@ def test_with_order_the_pending_records_of_a_key_go_together_when_the_first_is_d
     )
     assert [h.offset for h in due_records(found, 10)] == [2, 4]
     assert [h.offset for h in due_records(found, 20)] == [1, 2, 3, 4]
-    intake = plan(found, due_ms=10)
-    assert [h.offset for h in intake.redelivered] == [2, 4]
-    assert intake.held == {7}
+    delivery = plan(found, due_ms=10)
+    assert [h.offset for h in delivery.redelivered] == [2, 4]
+    assert delivery.held == {7}
 
 
 def test_without_order_each_hole_goes_when_it_is_due_and_no_key_waits() -> None:
     found = state(
         PendingRecord(1, 7, due_ms=20), PendingRecord(2, 8, due_ms=10), PendingRecord(3, 7)
     )
-    intake = plan(found, due_ms=10, keeps_order=False)
-    assert [h.offset for h in intake.redelivered] == [2, 3]
-    assert intake.held == frozenset()
+    delivery = plan(found, due_ms=10, keeps_order=False)
+    assert [h.offset for h in delivery.redelivered] == [2, 3]
+    assert delivery.held == frozenset()
 
 
 def test_no_hole_is_due_where_none_is_to_be() -> None:

@@ -33,7 +33,7 @@ POLICY = RedeliveryPolicy(deliveries_max=3, backoff_ms=10, backoff_max_ms=35)
 NOW_MS = 1_000
 
 
-def intake_of(
+def delivery_of(
     state: PartitionState, due_ms: int = -1, spans: Sequence[KeyRange] = (SPACE,)
 ) -> PartitionDelivery:
     return plan_delivery(state, spans, 120, due_ms, DeliveryLimits())
@@ -48,7 +48,7 @@ def judged(
     spans: Sequence[KeyRange] = (SPACE,),
 ) -> Outcome:
     verdict = PartitionVerdict(not_done, tuple(back))
-    return apply_verdict(state, intake_of(state, due_ms, spans), verdict, policy, NOW_MS)
+    return apply_verdict(state, delivery_of(state, due_ms, spans), verdict, policy, NOW_MS)
 
 
 def failed(offset: int, key_hash: int = 7, cause: Cause = Cause.REJECTED) -> RecordOutcome:
@@ -146,11 +146,11 @@ def test_a_range_that_was_stopped_is_not_scanned() -> None:
     state = PartitionState(
         "id", 100, (KeyRangeState(LOWER, 90, pending), KeyRangeState(UPPER, 100))
     )
-    intake = plan_delivery(state, (LOWER, UPPER), 120, 0, DeliveryLimits(2))
-    after = apply_verdict(state, intake, PartitionVerdict(), POLICY, NOW_MS).state
+    delivery = plan_delivery(state, (LOWER, UPPER), 120, 0, DeliveryLimits(2))
+    after = apply_verdict(state, delivery, PartitionVerdict(), POLICY, NOW_MS).state
     assert after.pieces == (KeyRangeState(LOWER, 90, pending), KeyRangeState(UPPER, 120))
     with pytest.raises(ValueError, match="offset 95 was not handed out"):
-        apply_verdict(state, intake, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
+        apply_verdict(state, delivery, PartitionVerdict((failed(95),)), POLICY, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_same_said_twice_counts_once_and_two_things_are_refused() -> None:
 def test_a_verdict_is_taken_into_the_state_it_was_planned_from() -> None:
     with pytest.raises(ValueError, match="begins at 100, the state is at 101"):
         apply_verdict(
-            fresh("id", 101), intake_of(fresh("id", 100)), PartitionVerdict(), POLICY, NOW_MS
+            fresh("id", 101), delivery_of(fresh("id", 100)), PartitionVerdict(), POLICY, NOW_MS
         )
 
 
@@ -236,10 +236,10 @@ def proposed(committed: int, *done: tuple[int, int]) -> PartitionState:
 
 def worked_on(state: PartitionState, *done: int) -> PartitionState:
     """After a batch that hands out what is not done, of which some is done then."""
-    intake = plan_delivery(state, (SPACE,), state.position, 0, DeliveryLimits())
-    left = [failed(record.offset, record.key_hash) for record in intake.redelivered]
+    delivery = plan_delivery(state, (SPACE,), state.position, 0, DeliveryLimits())
+    left = [failed(record.offset, record.key_hash) for record in delivery.redelivered]
     verdict = PartitionVerdict(tuple(each for each in left if each.offset not in done), ())
-    return apply_verdict(state, intake, verdict, POLICY, NOW_MS).state
+    return apply_verdict(state, delivery, verdict, POLICY, NOW_MS).state
 
 
 def done_of(state: PartitionState) -> list[tuple[int, int]]:
@@ -265,7 +265,7 @@ def test_the_proposal_purges() -> None:
 def test_the_proposal_amends_gaps() -> None:
     """Offset 40 is committed; what is fetched holds it, and ranges that are done."""
     state = proposed(40, (43, 45), (48, 49))
-    intake = plan_delivery(state, (SPACE,), 51, 0, DeliveryLimits())
-    new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in intake.cells]
-    assert [record.offset for record in intake.redelivered] == [41, 42, 46, 47]
+    delivery = plan_delivery(state, (SPACE,), 51, 0, DeliveryLimits())
+    new = [OffsetRange(cell.from_offset, cell.until_offset) for cell in delivery.cells]
+    assert [record.offset for record in delivery.redelivered] == [41, 42, 46, 47]
     assert new == [OffsetRange(50, 51)]

@@ -181,11 +181,11 @@ def test_what_is_handed_out_is_bound_where_it_is_cut_for_the_assignment(stage: S
     def planned(cuts: Mapping[TopicPartition, tuple[int, ...]]) -> list[type]:
         mark = CommitMark("s", 0, cuts=cuts)
         spans = {p: spans_of(p, mark, options) for p in PARTITIONS}
-        intakes = {
+        deliveries = {
             p: plan_delivery(fresh("", 0), spans[p], 2_000_000, -1, DeliveryLimits())
             for p in PARTITIONS
         }
-        reads = Deliveries(intakes, spans, options)
+        reads = Deliveries(deliveries, spans, options)
         tasks = PinnedTaskPlans(options, pinning).plan(
             reads, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], TaskMaker(view, {})
         )

@@ -45,7 +45,7 @@ class Outcome:
 
 def apply_verdict(
     state: PartitionState,
-    intake: PartitionDelivery,
+    delivery: PartitionDelivery,
     verdict: PartitionVerdict,
     policy: RedeliveryPolicy,
     now_ms: int,
@@ -55,14 +55,14 @@ def apply_verdict(
     Raises ValueError where the verdict names what the batch has not handed out, or contradicts
     itself.
     """
-    if intake.start != state.position:
-        raise ValueError(f"the batch begins at {intake.start}, the state is at {state.position}")
-    spans = [cell.span for cell in intake.cells] + [span for span, _ in verdict.handed_back]
+    if delivery.start != state.position:
+        raise ValueError(f"the batch begins at {delivery.start}, the state is at {state.position}")
+    spans = [cell.span for cell in delivery.cells] + [span for span, _ in verdict.handed_back]
     pieces = cut_at(state.pieces, (b for span in spans for b in (span.from_hash, span.until_hash)))
     begins = [piece.span.from_hash for piece in pieces]
-    backs = _handed_back(begins, intake.end, verdict.handed_back)
-    scanned = _scanned(pieces, backs, intake.cells)
-    redelivered = {record.offset: record for record in intake.redelivered}
+    backs = _handed_back(begins, delivery.end, verdict.handed_back)
+    scanned = _scanned(pieces, backs, delivery.cells)
+    redelivered = {record.offset: record for record in delivery.redelivered}
     pending: list[list[PendingRecord]] = [
         [
             record
@@ -84,14 +84,14 @@ def apply_verdict(
         (dead if given_up else pending[at]).append(again)
     after = PartitionState(
         state.topic_id,
-        intake.end,
+        delivery.end,
         tuple(
             KeyRangeState(piece.span, until, by_offset(each))
             for piece, until, each in zip(pieces, scanned, pending, strict=True)
         ),
         state.leader_epoch,
     )
-    return Outcome(after.merged(intake.spans), tuple(dead))
+    return Outcome(after.merged(delivery.spans), tuple(dead))
 
 
 def _ordered(not_done: Iterable[RecordOutcome]) -> list[RecordOutcome]:

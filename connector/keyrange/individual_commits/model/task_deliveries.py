@@ -23,7 +23,7 @@ from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, share
 # its own would take longer.
 _GAP_BYTES: Final = 256 * 1024
 
-Intakes = Mapping[TopicPartition, PartitionDelivery]
+PartitionDeliveries = Mapping[TopicPartition, PartitionDelivery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class _Span:
 class _Spans:
     """Looks up what is in a key range of a partition."""
 
-    def __init__(self, intake: PartitionDelivery) -> None:
-        self._cells = intake.cells
-        self._bounds = [cell.span.from_hash for cell in intake.cells]
-        again = sorted((record.key_hash, record.offset) for record in intake.redelivered)
+    def __init__(self, delivery: PartitionDelivery) -> None:
+        self._cells = delivery.cells
+        self._bounds = [cell.span.from_hash for cell in delivery.cells]
+        again = sorted((record.key_hash, record.offset) for record in delivery.redelivered)
         self._key_hashes = [key_hash for key_hash, _ in again]
         self._offsets = [offset for _, offset in again]
 
@@ -56,15 +56,15 @@ class _Spans:
 
 
 def plan_cells(
-    intakes: Intakes,
+    deliveries: PartitionDeliveries,
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     bytes_per_offset: Mapping[TopicPartition, float],
     key_hashes: Callable[[TopicPartition], Sequence[int]],
 ) -> list[RangeEstimate]:
     """The key ranges that have something to read, with the bytes that are expected in each."""
     cells: list[RangeEstimate] = []
-    for partition, intake in sorted(intakes.items()):
-        per_offset, inside = bytes_per_offset[partition], _Spans(intake)
+    for partition, delivery in sorted(deliveries.items()):
+        per_offset, inside = bytes_per_offset[partition], _Spans(delivery)
         for cell in weigh(partition, spans[partition], per_offset, key_hashes(partition)):
             found = inside.of(cell.span)
             offsets = sum(
@@ -79,12 +79,12 @@ def plan_cells(
 
 def plan_deliveries(
     stretches: Iterable[Sequence[RangeEstimate]],
-    intakes: Intakes,
+    deliveries: PartitionDeliveries,
     bytes_per_offset: Mapping[TopicPartition, float],
     shared_name: Callable[[TopicPartition], str],
 ) -> list[tuple[Split, ...]]:
     """The splits of each task, by the key ranges that each has."""
-    inside = {partition: _Spans(intake) for partition, intake in intakes.items()}
+    inside = {partition: _Spans(delivery) for partition, delivery in deliveries.items()}
     tasks: list[dict[TopicPartition, list[_Span]]] = []
     for stretch in stretches:
         own: dict[TopicPartition, list[_Span]] = {}
@@ -92,14 +92,14 @@ def plan_deliveries(
             own.setdefault(cell.partition, []).append(inside[cell.partition].of(cell.span))
         tasks.append(own)
     new: list[list[Split]] = [[] for _ in tasks]
-    for partition, intake in sorted(intakes.items()):
-        found = [[s for s in own.get(partition, ()) if s.has_new(intake.start)] for own in tasks]
+    for partition, delivery in sorted(deliveries.items()):
+        found = [[s for s in own.get(partition, ()) if s.has_new(delivery.start)] for own in tasks]
         readers = [task for task, spans in enumerate(found) if spans]
         if not readers:
             continue
         splits = _new_splits(
             partition,
-            intake.start,
+            delivery.start,
             [found[task] for task in readers],
             bytes_per_offset[partition],
             shared_name(partition),
@@ -112,7 +112,7 @@ def plan_deliveries(
             split
             for partition, spans in sorted(own.items())
             for split in _late_splits(
-                partition, intakes[partition].start, spans, bytes_per_offset[partition]
+                partition, deliveries[partition].start, spans, bytes_per_offset[partition]
             )
         ]
         planned.append((*late, *shared_first(new[task])))

@@ -77,7 +77,7 @@ def plan_pinned(
 
 
 def plan_pinned_deliveries(
-    intakes: Mapping[TopicPartition, PartitionDelivery],
+    deliveries: Mapping[TopicPartition, PartitionDelivery],
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
@@ -85,14 +85,14 @@ def plan_pinned_deliveries(
     shape: Shape,
     naming: Callable[[], Naming],
 ) -> list[WorkUnit] | None:
-    """The portions of a batch that reads what `intakes` hand out, in the key ranges `spans`; None
-    where one of these belongs to two slots.
+    """The portions of a batch that reads what `deliveries` hand out, in the key ranges `spans`;
+    None where one of these belongs to two slots.
 
     No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
     records of one only a single task may speak.
     """
     found: dict[str, list[RangeEstimate]] = {}
-    for cell in task_deliveries.plan_cells(intakes, spans, bytes_per_offset, key_hashes):
+    for cell in task_deliveries.plan_cells(deliveries, spans, bytes_per_offset, key_hashes):
         slot = _owner(owners[cell.partition], cell.span)
         if slot is None:
             return None
@@ -101,7 +101,7 @@ def plan_pinned_deliveries(
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
         stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
-        planned = task_deliveries.plan_deliveries(stretches, intakes, bytes_per_offset, naming())
+        planned = task_deliveries.plan_deliveries(stretches, deliveries, bytes_per_offset, naming())
         portions += [WorkUnit(slot, splits) for splits in planned]
     return portions
 
