@@ -218,7 +218,7 @@ def test_records_are_sorted_by_reader_and_keep_their_order(
     starts, cells = np.full(readers + 1, 99, np.int64), np.zeros(room, np.int32)
     tables = np.array(uppers, np.int64), np.array(owners, np.int32)
 
-    record_kernels.hash_records(
+    record_kernels.sort_by_reader(
         run.records, run.hashes, run.cursor, *tables, cells, placed, placed_hashes, starts
     )
 

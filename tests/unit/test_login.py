@@ -8,8 +8,8 @@ from keyrange.options.kafka_properties import (
     ClientSettings,
     Secret,
     parse_client_options,
-    read_login,
 )
+from keyrange.options.login import read_login
 from keyrange.options.value_parsers import Violations
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

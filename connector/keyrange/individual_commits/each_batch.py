@@ -31,6 +31,7 @@ from keyrange.individual_commits.checkpointed_batch import Planned, read_planned
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit_fencing import check_run
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -121,13 +122,13 @@ class EachBatch:
         planned = read_planned(self.checkpoint, batch_id)
         run = self._begin(planned, batch.sparkSession)
         known = run.table.known()
-        self._check_replaced(run, known, planned)
+        check_run(known, run.run_id, run.source_id)
         plan = self._plan(planned, known)
         store = self._open_store(run)
 
         def check() -> None:
             # What a driver that was replaced writes to a sink would be there twice.
-            self._check_replaced(run, run.table.known(), planned)
+            check_run(run.table.known(), run.run_id, run.source_id)
 
         with BatchRun(batch, plan, store, _now_ms(), check, run.tables, run.driver) as running:
             self.function(batch, batch_id)
@@ -179,16 +180,6 @@ class EachBatch:
     @property
     def _terms(self) -> Any:
         return self.options.commits.terms(self.options.key_ranges.nulls_first)
-
-    def _check_replaced(self, run: _Run, known: Snapshot, planned: Planned) -> None:
-        if known.run_id != run.run_id:
-            raise error(
-                "COMMITS_FENCED",
-                f"run {known.run_id} writes the commits of this query, and run {run.run_id} is "
-                "not to write any more",
-                source_id=run.source_id,
-                batch=planned.batch_id,
-            )
 
     def _plan(self, planned: Planned, last: Snapshot) -> BatchPlan:
         start, end = planned.start, planned.end

@@ -13,6 +13,14 @@ from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX
 
 BY_NAME: Final = by_name(OPTIONS)
+KAFKA_PREFIX: Final = "kafka."
+
+
+def prefix_of(name: str) -> str:
+    """The prefix of options that are passed on by their own names, which one begins with; "" for an
+    option that the source has itself."""
+    prefixes = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX)
+    return next((each for each in prefixes if name.lower().startswith(each)), "")
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -22,13 +30,11 @@ def check_names(names: Iterable[str]) -> None:
     """
     violations = Violations()
     for name in names:
-        folded = name.lower()
-        prefix = next((each for each in (ADMIN_PREFIX, "kafka.") if folded.startswith(each)), "")
-        if prefix:
+        folded, prefix = name.lower(), prefix_of(name)
+        if prefix in (ADMIN_PREFIX, KAFKA_PREFIX):
             problem = unknown_property(folded.removeprefix(prefix), prefix)
         else:
-            is_known = folded in BY_NAME or folded.startswith(STORAGE_PREFIX)
-            problem = None if is_known else unknown(name)
+            problem = None if prefix or folded in BY_NAME else unknown(name)
         if problem is not None:
             violations.add(name, problem)
     violations.check()

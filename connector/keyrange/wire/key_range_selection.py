@@ -111,7 +111,7 @@ class Selector:
         if self._placement is None:
             return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
         starts = np.zeros(self._placement.readers + 1, np.int64)
-        record_kernels.hash_records(
+        record_kernels.sort_by_reader(
             records,
             hashes,
             cursor,

@@ -751,7 +751,7 @@ def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
         types.int64[::1],
     )
 )
-def hash_records(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
+def sort_by_reader(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
     """Sort records by who reads their key range, each reader's in their order, into `placed`.
 
     Range i ends at `uppers[i]`, included, and is read by `owners[i]`; a negative owner's records

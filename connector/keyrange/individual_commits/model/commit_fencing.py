@@ -13,8 +13,8 @@ def check_next(known: Snapshot, commit: Commit) -> None:
     Raises KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something
     else under its number, COMMITS_BEHIND where commits before it are gone.
     """
-    if commit.kind is CommitKind.BATCH and known.seq and known.run_id != commit.run_id:
-        raise _fenced(known, commit)
+    if commit.kind is CommitKind.BATCH and known.seq:
+        check_run(known, commit.run_id, commit.source_id)
     if commit.seq > known.seq + 1:
         raise error(
             "COMMITS_BEHIND",
@@ -22,15 +22,21 @@ def check_next(known: Snapshot, commit: Commit) -> None:
             source_id=commit.source_id,
         )
     if commit.seq <= known.seq:
-        raise _fenced(known, commit)
+        raise _fenced(known, commit.run_id, commit.source_id)
 
 
-def _fenced(known: Snapshot, commit: Commit) -> KeyrangeError:
+def check_run(known: Snapshot, run_id: str, source_id: str) -> None:
+    """Raises COMMITS_FENCED where another run than this one writes the commits of a source."""
+    if known.run_id != run_id:
+        raise _fenced(known, run_id, source_id)
+
+
+def _fenced(known: Snapshot, run_id: str, source_id: str) -> KeyrangeError:
     return error(
         "COMMITS_FENCED",
-        f"run {known.run_id} writes the commits of this query, and run {commit.run_id} is not to "
-        "write any more",
-        source_id=commit.source_id,
+        f"run {known.run_id} writes the commits of this query, and run {run_id} is not to write "
+        "any more",
+        source_id=source_id,
         seq=known.seq,
     )
 

@@ -6,7 +6,7 @@ processing. Inside, ranges are half-open, [from_hash, until_hash); people read a
 with both ends included, as the proposal has it.
 
 A task finds the range of each record that it reads by a compiled pass
-(`keyrange.wire.record_kernels.hash_records`).
+(`keyrange.wire.record_kernels.sort_by_reader`).
 """
 
 from __future__ import annotations
