@@ -194,7 +194,7 @@ class Stage:
 
     def batch(self, batch_id: int, cells: int = 1) -> DataFrame:
         """The records that a planned batch hands out, in the order in which a task has them."""
-        from keyrange.individual_commits.checkpointed_batch import read_planned
+        from keyrange.individual_commits.batch_in_checkpoint import read_planned
 
         planned = read_planned(str(self.checkpoint), batch_id)
         known = self.table().known(planned.mark.seq)

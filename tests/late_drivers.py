@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 import keyrange
 from keyrange.individual_commits import each_batch as individually
 from keyrange.individual_commits import reported_outcomes
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table

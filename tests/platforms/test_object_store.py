@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
-from keyrange.individual_commits.checkpointed_batch import read_offsets
+from keyrange.individual_commits.batch_in_checkpoint import read_offsets
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.verdicts import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition

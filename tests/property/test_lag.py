@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import RESERVED
-from keyrange.source.model.lag import (
+from keyrange.observing.model.lag import (
     Lag,
     offsets_behind,
     offsets_behind_latest,
     read_source,
     total_behind,
 )
+from keyrange.source.model.checkpoint import RESERVED
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))

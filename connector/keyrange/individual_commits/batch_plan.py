@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
-from keyrange.individual_commits.checkpointed_batch import Planned
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy

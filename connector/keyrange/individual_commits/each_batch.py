@@ -25,9 +25,9 @@ from keyrange.individual_commits.batch_deliveries import (
     planned_from,
     state_of,
 )
+from keyrange.individual_commits.batch_in_checkpoint import Planned, read_planned
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
-from keyrange.individual_commits.checkpointed_batch import Planned, read_planned
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot

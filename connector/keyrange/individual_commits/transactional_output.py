@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
-from keyrange.individual_commits.checkpointed_batch import Planned
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.manifest import Floors, Manifest
 from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
 from keyrange.individual_commits.reported_outcomes import is_output

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
+from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.checkpointed_batch import Planned, read_offsets
 from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdicts import VerdictStore
 from keyrange.jobs.definition import JobDefinition

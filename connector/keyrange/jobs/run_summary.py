@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from keyrange.individual_commits.checkpointed_batch import last_source
+from keyrange.individual_commits.batch_in_checkpoint import last_source
 from keyrange.individual_commits.each_batch import OpenTable, open_table
 from keyrange.options import SourceOptions
 from keyrange.storage.checkpoint_files import open_directory, unreadable

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from keyrange.work.column_worker import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
-from keyrange.work.json_worker import JsonWorker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
 from keyrange.work.record_runs import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
+from keyrange.work.value_decoding import JsonWorker
 
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
 

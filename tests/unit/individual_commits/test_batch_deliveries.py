@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.individual_commits.batch_deliveries import cut_of, plan_batch_deliveries, state_of
-from keyrange.individual_commits.checkpointed_batch import Planned
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.each_batch import cut_back
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_delivery import (

@@ -18,8 +18,8 @@ from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import api, reported_outcomes
 from keyrange.individual_commits import each_batch as module
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.checkpointed_batch import Planned
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.last_results import result_of
 from keyrange.individual_commits.model.batch_results import BatchResult, Failure

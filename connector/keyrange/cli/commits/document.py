@@ -23,8 +23,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.observing.model.lag import offsets_behind
 from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.source.model.lag import offsets_behind
 from keyrange.work.model.outcome import Cause
 
 

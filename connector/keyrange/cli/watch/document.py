@@ -18,8 +18,8 @@ from keyrange.cli.times import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
+from keyrange.observing.model.lag import offsets_behind, total_behind
 from keyrange.observing.model.query_progress import state_figures
-from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:

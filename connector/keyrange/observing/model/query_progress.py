@@ -19,7 +19,7 @@ from typing import Any, Final, TypeGuard
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
-from keyrange.source.model.lag import Lag, read_source, total_behind
+from keyrange.observing.model.lag import Lag, read_source, total_behind
 from keyrange.source.model.lost_offset_counts import Lost, read_lost
 from keyrange.text.escaping import one_line
 
@@ -41,8 +41,8 @@ class SourceProgress:
     """A keyrange source of a query; `index` is its place among all sources of the query.
 
     `lag` is the read lag and `commit_lag` the commit lag, None where positions or ends are not
-    known (`keyrange.source.model.lag` says what they are); `behind` is the read lag by partition,
-    in offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
+    known (`keyrange.observing.model.lag` says what they are); `behind` is the read lag by
+    partition, in offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
     part and name.
     """
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from keyrange.observing.model.lag import offsets_behind, total_behind
 from keyrange.report.chart_shapes import count_axis, plot, plot_time, time_axis
 from keyrange.report.page_parts import (
     Picture,
@@ -17,7 +18,6 @@ from keyrange.report.page_parts import (
     table,
 )
 from keyrange.report.wording import label, short_label
-from keyrange.source.model.lag import offsets_behind, total_behind
 from keyrange.text.formats import counted, moment, number
 
 # So many partitions have a line of their own; all have a row in the table.

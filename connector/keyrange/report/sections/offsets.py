@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from keyrange.observing.model.lag import offsets_behind
 from keyrange.report.chart_shapes import Path, area, axis, bar, count_axis, name_axis, plot
 from keyrange.report.page_parts import (
     Picture,
@@ -19,7 +20,6 @@ from keyrange.report.page_parts import (
 )
 from keyrange.report.sections.lag import PartitionLag, standings
 from keyrange.report.wording import Row, label
-from keyrange.source.model.lag import offsets_behind
 from keyrange.text.formats import counted, number, percent_of_hashes, rounded_span
 
 # A picture of more areas takes a browser too long, and shows no more.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
-from keyrange.individual_commits.checkpointed_batch import read_offsets
+from keyrange.individual_commits.batch_in_checkpoint import read_offsets
 from keyrange.storage.directory import Directory
 
 
