@@ -42,8 +42,8 @@ class SourceProgress:
 
     `lag` is the read lag and `commit_lag` the commit lag, None where positions or ends are not
     known (`keyrange.observing.model.lag` says what they are); `behind` is the read lag by
-    partition, in offsets, and `ends` is where partitions end. `parts` holds what the planning process says, by
-    part and name.
+    partition, in offsets, and `ends` is where partitions end. `parts` holds what the planning
+    process says, by part and name.
     """
 
     index: int
