@@ -122,7 +122,7 @@ def digest_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_arrays(columns, schema=_DIGESTED)
 
 
-TIMED = "key binary, partition int, place long, timestamp_ms long"
+TIMED = "key binary, partition int, key_hash long, timestamp_ms long"
 
 
 def timed_record(record: Any, slow: bytes | None) -> tuple[Any, ...]:

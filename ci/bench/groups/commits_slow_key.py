@@ -51,7 +51,7 @@ class _Stage:
     def run(self, side: str) -> list[float]:
         """Milliseconds of each record of the other ranges that one query was measured with."""
         warm_up_s = self.bench.pick(full=12.0, quick=8.0, tiny=0.0)
-        measured_s = self.bench.pick(full=40.0, quick=20.0, tiny=6.0)
+        measured_s = self.bench.pick(full=40.0, quick=20.0, tiny=2.0)
         home = self.bench.directory / f"{side}-{uuid.uuid4().hex[:8]}"
         self.started.clear()
         self.finished.clear()
