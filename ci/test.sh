@@ -14,13 +14,18 @@ cd "$root"
 bringing=(setup.sh)
 spread=(--dist loadfile --no-loadscope-reorder)
 processes=5
+# Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
+# busier than that a test runs once more. Nothing else does.
+retrying=(--reruns 1 --only-rerun 'Python worker failed to connect back')
 if [[ "${1:-}" == --fast ]]; then
   shift
   export KEYRANGE_TEST_FORM=fast
   set -- tests/unit tests/property "$@"
-  # Nothing is shared there that is dear to set up, and half of the time is waiting.
+  # Nothing is shared there that is dear to set up, and no Spark runs: what counts retries asks its
+  # own process before each test, which took 40 s of 135.
   spread=(--dist worksteal)
-  processes=8
+  processes=4
+  retrying=(-p no:rerunfailures)
 else
   bringing+=(browser.sh classes.sh)
 fi
@@ -34,8 +39,6 @@ wait "$brought"
 # Files are spread over processes, each with a broker and a Spark session of its own, in the order of
 # conftest.py. KEYRANGE_TEST_PROCESSES says how many others: a test waits for half of its time, and five on two
 # cores leave a twentieth of them idle.
-# Spark gives a Python process ten seconds to start, which nobody can change: on a machine that is
-# busier than that a test runs once more. Nothing else does.
 # -P keeps the working directory off the path: what is tested is the installed wheel.
 # A process that dies ends the run: after one that was replaced pytest-xdist was seen to wait for ever.
 # Each process imports all tests, which are compiled once, whatever the surroundings say: 13 s of CPU
@@ -44,4 +47,4 @@ export PYTHONDONTWRITEBYTECODE=
 printf '==> tests\n' >&2
 "$root/.venv/bin/python" -P -m pytest -p no:cacheprovider \
   -n "${KEYRANGE_TEST_PROCESSES:-$processes}" "${spread[@]}" --max-worker-restart 0 \
-  -raR --reruns 1 --only-rerun 'Python worker failed to connect back' "$@"
+  -raR "${retrying[@]}" "$@"
