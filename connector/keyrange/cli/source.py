@@ -17,6 +17,7 @@ from keyrange.cli.arguments import named_values
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.commits import STORAGE_PREFIX
+from keyrange.options.option_names import KAFKA_PREFIX, prefix_of
 from keyrange.options.secrets import parse_secret
 
 if TYPE_CHECKING:
@@ -102,8 +103,7 @@ def of_kafka(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_kafka(name: str) -> bool:
-    folded_name = name.lower()
-    return folded_name.startswith("kafka.") and not folded_name.startswith("kafka.admin.")
+    return prefix_of(name) == KAFKA_PREFIX
 
 
 def names(named: Mapping[str, str], option: str) -> bool:

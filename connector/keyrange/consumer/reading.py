@@ -17,6 +17,7 @@ from keyrange.errors import error
 from keyrange.individual_commits.model import task_deliveries
 from keyrange.individual_commits.model.partition_delivery import (
     DeliveryLimits,
+    PartitionDeliveries,
     PartitionDelivery,
     plan_delivery,
 )
@@ -157,9 +158,7 @@ class OwnedRangeReader:
                     f"its id was {before} and is {now}",
                 )
 
-    def _plan(
-        self, deliveries: Mapping[TopicPartition, PartitionDelivery], works: Works
-    ) -> list[Split]:
+    def _plan(self, deliveries: PartitionDeliveries, works: Works) -> list[Split]:
         received = self._reader.bytes_received
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
         sizes = dict.fromkeys(deliveries, max(per_offset, 1.0))

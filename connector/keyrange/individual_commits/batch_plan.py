@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.partition_delivery import (
+    PartitionDeliveries,
+)
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import TopicPartition
@@ -22,7 +24,7 @@ class BatchPlan:
 
     planned: Planned
     states: Mapping[TopicPartition, PartitionState]
-    deliveries: Mapping[TopicPartition, PartitionDelivery]
+    deliveries: PartitionDeliveries
     commits: CommitOptions
     nulls_first: bool
     # The committed offsets as the last batch left them, whatever somebody has set since.

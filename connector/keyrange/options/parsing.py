@@ -17,7 +17,7 @@ from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
 from keyrange.options.option import Mode
-from keyrange.options.option_names import BY_NAME, prefix_of, unknown
+from keyrange.options.option_names import BY_NAME, KAFKA_PREFIX, prefix_of, unknown
 from keyrange.options.positions import (
     EndOptions,
     StartOptions,
@@ -49,10 +49,12 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     for name, value in options.items():
         prefix = prefix_of(name)
         passed_on = name[len(prefix) :]
-        if prefix == STORAGE_PREFIX:
+        if prefix == ADMIN_PREFIX:
+            admin[passed_on.lower()] = value
+        elif prefix == KAFKA_PREFIX:
+            client[passed_on.lower()] = value
+        elif prefix == STORAGE_PREFIX:
             storage[passed_on] = value
-        elif prefix:
-            (admin if prefix == ADMIN_PREFIX else client)[passed_on.lower()] = value
         elif not given.take(name, value):
             violations.add(name, unknown(name))
     source = given.settings(

@@ -28,6 +28,7 @@ from keyrange.individual_commits.model.checkpoint_agreement import check_agreeme
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_delivery import (
+    PartitionDeliveries,
     PartitionDelivery,
     due_records,
     due_until_ms,
@@ -51,7 +52,6 @@ from keyrange.work.model.work_order import StateOrder
 _log = logging.getLogger(__name__)
 
 States = Mapping[TopicPartition, PartitionState]
-PartitionDeliveries = dict[TopicPartition, PartitionDelivery]
 CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 
 # How old may be what is known of the table while there is nothing to read.

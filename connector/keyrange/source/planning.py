@@ -16,7 +16,7 @@ from functools import partial
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
 from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.task_deliveries import PartitionDeliveries
+from keyrange.individual_commits.model.partition_delivery import PartitionDeliveries
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit

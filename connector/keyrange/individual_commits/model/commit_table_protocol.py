@@ -39,9 +39,8 @@ class CommitTable(Protocol):
         begun under the group's name since it was that number.
 
         A commit that is there already (`Snapshot.has`) changes nothing; `commit_fencing` says which
-        ones may follow. Raises COMMITS_FENCED where another driver has begun
-        since or its commit stands in this one's place, COMMITS_BEHIND where commits before it are
-        gone.
+        ones may follow. Raises COMMITS_FENCED where another driver has begun since or its commit
+        stands in this one's place, COMMITS_BEHIND where commits before it are gone.
         """
         ...
 

@@ -76,6 +76,9 @@ class PartitionDelivery:
         )
 
 
+PartitionDeliveries = Mapping[TopicPartition, PartitionDelivery]
+
+
 def plan_delivery(
     state: PartitionState,
     spans: Sequence[KeyRange],

@@ -25,7 +25,14 @@ from keyrange.kafka.model.offsets import (
     by_partition,
     nested,
 )
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, overlap, read_ranges
+from keyrange.ranges.model.key_ranges import (
+    SPACE,
+    KeyRange,
+    common,
+    complement,
+    overlap,
+    read_ranges,
+)
 
 VERSION: Final = 1
 TEXT_CHARACTERS_MAX: Final = 4 * 1024 * 1024
@@ -89,7 +96,7 @@ class Claim:
     def holds_any(self, wanted: Spans) -> bool:
         """Whether it holds some of the keys that somebody wants."""
         return any(
-            overlap([mine, theirs]) is not None
+            common(mine, theirs) is not None
             for partition, spans in wanted.items()
             for mine in self.held(partition)
             for theirs in spans

@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.partition_delivery import (
+    CellDelivery,
+    PartitionDeliveries,
+    PartitionDelivery,
+)
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Delivery, Split
@@ -22,8 +26,6 @@ from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, share
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
 # its own would take longer.
 _GAP_BYTES: Final = 256 * 1024
-
-PartitionDeliveries = Mapping[TopicPartition, PartitionDelivery]
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,8 +169,10 @@ class DeltaCommitTable(CommitTable):
         """Take a commit in that was written."""
         if not self._store.skips_in_silence:
             self._known = self._known.after(commit)
-        elif not self.known().has(commit):
-            check_next(self.known(), commit)
+            return
+        known = self.known()
+        if not known.has(commit):
+            check_next(known, commit)
             raise self._log.missing(commit.seq)
 
     def _begun(self, group: str, run_id: str = "") -> int:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition, by_partition, nested
 from keyrange.members.model.balance import SLACK, Balance
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, subtract
+from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, common, merge, subtract
 
 _VERSION: Final = 1
 _NO_SLACK: Final = Fraction(0)
@@ -183,13 +183,10 @@ def moved(before: Assignment, after: Assignment, weights: Mapping[TopicPartition
     gone = Fraction(0)
     for partition in before.owners.keys() & after.owners.keys() & weights.keys():
         stayed = sum(
-            max(
-                min(a.span.until_hash, b.span.until_hash) - max(a.span.from_hash, b.span.from_hash),
-                0,
-            )
+            shared.size
             for a in before.owners[partition]
             for b in after.owners[partition]
-            if a.slot == b.slot
+            if a.slot == b.slot and (shared := common(a.span, b.span)) is not None
         )
         gone += Fraction(weights[partition]) * Fraction(SPACE.size - stayed, SPACE.size)
     return float(gone / total)

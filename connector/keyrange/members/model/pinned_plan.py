@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.partition_delivery import (
+    PartitionDeliveries,
+)
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
@@ -77,7 +79,7 @@ def plan_pinned(
 
 
 def plan_pinned_deliveries(
-    deliveries: Mapping[TopicPartition, PartitionDelivery],
+    deliveries: PartitionDeliveries,
     spans: Mapping[TopicPartition, Sequence[KeyRange]],
     owners: Owners,
     bytes_per_offset: Mapping[TopicPartition, float],
