@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,22 +14,14 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import forked_queries
+import jvms
 from forms import EXAMPLES, FORM, LONGER, left_out
 from keyrange.embedded import process
 from worker_python import WORKER_PYTHON
 
-# No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
-# time of two cores.
-_JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-# Made by ci/classes.sh. A JVM of which it is no archive would say so on its standard output.
-_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-if _CLASSES.exists():
-    _JVM += [f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable"]
-_BROKER_CLASSES = Path(sys.prefix) / "broker-classes.jsa"
-if _BROKER_CLASSES.exists():
-    process.JVM_OPTIONS += (f"-XX:SharedArchiveFile={_BROKER_CLASSES}",)
-os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JVM))
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark_conf"))
+os.environ.setdefault("JAVA_TOOL_OPTIONS", jvms.tool_options())
+if jvms.BROKER_CLASSES.exists():
+    process.JVM_OPTIONS += (f"-XX:SharedArchiveFile={jvms.BROKER_CLASSES}",)
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would whom a test sends one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+import jvms
 from ingesting import JOBS, TESTS, Ingest
 from nemesis.facts import End
 from nemesis.kinds import KINDS
@@ -25,16 +26,13 @@ _PAUSE_S = 2.0
 _TABLE_JOB = Path(__file__).parent / "jobs" / "table_job.py"
 _CONDITION = re.compile(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b")
 _CONFS = {
-    "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "700m",
-    "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
     # Each restart of an executor takes the tasks that run there; they may be lost for ever.
     "spark.task.maxFailures": "20",
     "spark.deploy.maxExecutorRetries": "-1",
-    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
@@ -156,8 +154,7 @@ def own_environment(world: World) -> dict[str, str]:
         "TMPDIR": str(world.home / "tmp"),
         "PYSPARK_PYTHON": WORKER_PYTHON,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # No JVM here lives long enough to earn back what its best compiler costs.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JAVA_TOOL_OPTIONS": jvms.tool_options(),
     }
 
 
