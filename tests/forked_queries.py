@@ -1,5 +1,6 @@
-"""Forks the Python process that Spark starts for each streaming query of a source from one that has
-imported already what all of them import: two fifths of what a short query costs.
+"""Forks the Python processes that Spark starts to plan from one that has imported already what they
+import: that of each streaming query of a source, where imports are two fifths of what a short query
+costs, and the daemons that fork a process for each load of a source and for each plan of a batch.
 
 `worker-python` runs this file as a client. It hands its arguments, environment and streams to the
 server that `start` began, and ends as the process does that was forked, so that Spark finds
@@ -21,6 +22,9 @@ _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _LENGTH_BYTES = 8
 _IMPORTED = (
     _RUNNER,
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
     "pandas",
     "pyarrow.dataset",
     "keyrange.jobs.data_source",
@@ -167,12 +171,12 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    sys.argv = [sys.argv[0], *arguments[2:]]
+    sys.argv = arguments[1:]
 
 
 def _import_all() -> None:
-    """What queries import, most of it when they need it. The runner itself has to be imported by
-    each process."""
+    """What queries import, most of it when they need it. What a process runs it has to import
+    itself."""
     import gc
     import importlib
 
@@ -189,6 +193,6 @@ if __name__ == "__main__":
         server.serve()
         import runpy
 
-        runpy.run_module(_RUNNER, run_name="__main__", alter_sys=True)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
         ask(sys.argv[1:])

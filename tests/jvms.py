@@ -11,8 +11,9 @@ SPARK_CLASSES: Final = Path(sys.prefix) / "spark-classes.jsa"
 BROKER_CLASSES: Final = Path(sys.prefix) / "broker-classes.jsa"
 
 # No JVM of a test lives long enough to earn back what its best compiler costs: a quarter of the
-# time of two cores.
-_COMPILING = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# time of two cores. With that one alone a JVM keeps 48 MB of compiled code, which the Spark that a
+# test process shares fills: it threw code away and compiled it again (a fifth of its CPU).
+_COMPILING = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC")
 # A JVM of which it is no archive would say so on its standard output.
 _SHARED = (f"-XX:SharedArchiveFile={SPARK_CLASSES}", "-Xlog:disable")
 # Spark reads them where no job says otherwise. Not in a file of defaults: its directory would be on
