@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keyrange.cli.error_reference import KINDS, markdown
-from keyrange.cli.examples import EXIT_CODES
+from keyrange.cli.exit_codes import EXIT_CODES
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.errors import CATALOGUE, Kind
 from keyrange.options import OPTIONS

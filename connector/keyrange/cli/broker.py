@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keyrange.cli.exit_codes import NO_BROKER
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -74,7 +75,7 @@ def status(directory: DirectoryOption = None, output: OutputOption = OutputForma
     running = daemon.status(_directory(directory))
     if running is None:
         note("no broker is running")
-        raise typer.Exit(3)
+        raise typer.Exit(NO_BROKER)
     if output is OutputFormat.JSON:
         print_document("broker.status/1", _values(running))
     else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.arguments import named_values
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import OutputFormat, OutputOption, print_document, print_table
 from keyrange.cli.times import now
 from keyrange.errors import KeyrangeError
@@ -73,7 +74,7 @@ def doctor(
         rows = [[finding.check, finding.state, finding.detail] for finding in findings]
         print_table("keyrange doctor", ["check", "state", "detail"], rows)
     if any(finding.state == FAILED for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(FINDING)
 
 
 def _environment() -> Iterator[CheckResult]:

@@ -9,18 +9,6 @@ from typing import Final
 
 import typer
 
-EXIT_CODES: Final = (
-    ("0", "success"),
-    (
-        "1",
-        "an error, named on stderr; or a finding of doctor, report, watch --once, volumes show or "
-        "a command verify",
-    ),
-    ("2", "a wrong command line"),
-    ("3", "no broker runs (broker status); a throttle is in force (volumes guard, reap, release)"),
-    ("130", "Ctrl-C"),
-)
-
 # By the words of the command; an example may end with a comment.
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "broker start": (
@@ -144,13 +132,6 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange records --key null --bootstrap-servers broker:9092 --topic orders --output json",
     ),
 }
-
-
-def exit_codes() -> str:
-    """The exit codes, as `keyrange --help` ends with them."""
-    lines = [f"  {code.ljust(4)} {meaning}" for code, meaning in EXIT_CODES]
-    # \b keeps the lines of a paragraph as they are.
-    return "\b\n" + "\n".join(["Exit codes:", *lines])
 
 
 def add_examples(app: typer.Typer, words: tuple[str, ...] = ()) -> None:

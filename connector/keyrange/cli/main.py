@@ -1,8 +1,7 @@
 """The command `keyrange`: composition of its nouns, and what an error looks like.
 
-Rule of this file: exit code 0 is success, 1 an error, 2 a wrong command line, 130
-Ctrl-C; a reader that closes the pipe ends it without a word. Nouns import nothing heavy before
-their commands run.
+Rule of this file: a reader that closes the pipe ends it without a word. Nouns import nothing heavy
+before their commands run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from keyrange.cli import broker, doctor, error_reference, option_reference, reco
 from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.deadletters import commands as deadletters
-from keyrange.cli.examples import add_examples, exit_codes
+from keyrange.cli.examples import add_examples
+from keyrange.cli.exit_codes import ERROR, INTERRUPTED, SUCCESS, exit_code_help
 from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.render import note, print_text, say_failure
@@ -34,7 +34,7 @@ app = typer.Typer(
     name="keyrange",
     help="A Kafka source for Spark Structured Streaming: look at it, and try it out. Data goes to "
     "stdout, everything else to stderr; --output json is for programs.",
-    epilog=exit_codes(),
+    epilog=exit_code_help(),
     no_args_is_help=True,
     # Plain text: it reads the same in a pipe, and rich is not loaded for it.
     rich_markup_mode=None,
@@ -99,22 +99,22 @@ def _run() -> int:
         sys.stdout.reconfigure(errors="replace")
     follow_environment()
     try:
-        code = app(prog_name="keyrange", standalone_mode=False) or 0
+        code = app(prog_name="keyrange", standalone_mode=False) or SUCCESS
     except _UsageError as failure:
         code = _say_usage(failure)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyrangeError as failure:
         say_failure(" ".join(str(failure).split()), failure.condition.name)
-        code = 1
+        code = ERROR
     except KeyboardInterrupt:
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:
         return _leave_pipe()
     except OSError as failure:
         # A place that cannot be read or written, or has no room: the text names it.
         say_failure(str(failure), type(failure).__name__)
-        code = 1
+        code = ERROR
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from command_words import COMMANDS, leaves
-from keyrange.cli.examples import EXAMPLES, EXIT_CODES
+from keyrange.cli.examples import EXAMPLES
+from keyrange.cli.exit_codes import EXIT_CODES
 from keyrange.cli.main import app
 from snippets import command_lines
 

@@ -20,6 +20,7 @@ from keyrange.cli.commits.commit_source import (
     chosen,
     open_commits,
 )
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -119,7 +120,7 @@ def verify(
         _print(findings, recounts, sink, live, may_miss)
         print_text("everything agrees" if agrees else "there are differences")
     if not agrees:
-        raise typer.Exit(1)
+        raise typer.Exit(FINDING)
 
 
 def _contradictions(

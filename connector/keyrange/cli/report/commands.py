@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from keyrange.cli.commits.commit_source import GroupOption
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import note
 from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import read_pause
@@ -101,7 +102,7 @@ def report(
     if failures := failures_of(sources):
         for text in failures:
             note(text)
-        raise typer.Exit(1)
+        raise typer.Exit(FINDING)
 
 
 def load_library() -> str:

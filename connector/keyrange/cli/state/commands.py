@@ -20,6 +20,7 @@ from keyrange.cli.commits.commit_source import (
     known_at,
     open_commits,
 )
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.keys import KeyOption, in_json, read_key, short_key
 from keyrange.cli.render import (
     OutputFormat,
@@ -323,7 +324,7 @@ def verify(
         if made is not None:
             print_fold(made)
     if wrong or (made is not None and (made["differing"] or made["failed"])):
-        raise typer.Exit(1)
+        raise typer.Exit(FINDING)
 
 
 def _opened(

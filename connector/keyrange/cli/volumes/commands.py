@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -68,7 +69,7 @@ def show(
             _print(document, output)
         if last:
             if document["failure"]:
-                raise typer.Exit(1)
+                raise typer.Exit(FINDING)
             return
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.cli.commits.reset import ConfirmOption
+from keyrange.cli.exit_codes import THROTTLED
 from keyrange.cli.render import note, print_document
 from keyrange.cli.source import SourceOptionsOption
 from keyrange.cli.times import iso, now
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from keyrange.guard.watch import Watch
     from keyrange.kafka.cluster import Cluster
 
-_HELD = 3
 _CHANCE_BITS = 20
 
 
@@ -67,7 +67,7 @@ def guard(
         stop.wait()
     if not is_free:
         note("what is held could not be released in time: run `keyrange volumes reap`")
-        raise typer.Exit(_HELD)
+        raise typer.Exit(THROTTLED)
     if speaker.is_unheard:
         raise BrokenPipeError
 
@@ -84,7 +84,7 @@ def reap(bootstrap_servers: AdminServersOption = "", option: SourceOptionsOption
     options = guard_options(bootstrap_servers, option, needs_limit=False)
     with _cluster(options) as cluster:
         if not reap_dead(QuotaStore(cluster), options.lease_ms, Speaker()):
-            raise typer.Exit(_HELD)
+            raise typer.Exit(THROTTLED)
 
 
 def release(
@@ -113,7 +113,7 @@ def release(
                 say("nothing is held", {})
         elif not release_all(store, options.lease_ms, Speaker()):
             note("something is held still: stop the guard, then release again")
-            raise typer.Exit(_HELD)
+            raise typer.Exit(THROTTLED)
 
 
 def say(what: str, details: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.commit_source import GroupOption
+from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -175,7 +176,7 @@ def _look_once(where: Where, output: OutputFormat) -> None:
     else:
         print_drawn(_once(document))
     if document["failures"]:
-        raise typer.Exit(1)
+        raise typer.Exit(FINDING)
 
 
 def _looks(where: Where, every_ms: int) -> Iterator[dict[str, Any]]:
